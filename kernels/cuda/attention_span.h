@@ -209,7 +209,7 @@ DT_DEVICE struct dt_attn_range dt_attn_keys_seen(const struct dt_span_args &a, c
 	return dt_attn_range(s.from, s.to < end ? s.to + 1 : end, w.key);
 }
 
-/* Index of the first query of sequence b that sees position p or later; with FROM, that sees only later
+/* Number of queries of sequence b before the first that sees position p or later, or (FROM) only later
  * ones. */
 template <bool FROM> DT_DEVICE int64_t dt_span_before(const struct dt_span_args &a, int64_t b, int64_t p)
 {

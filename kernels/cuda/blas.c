@@ -58,7 +58,7 @@ struct dt_blas {
 #define SYMBOL(name) {#name, offsetof(struct dt_blas, name)},
 static const struct dt_symbol symbols[] = {FUNCTIONS(SYMBOL)};
 
-/* Workspace bytes: none when emulated, as each launch would have to track them. */
+/* Workspace bytes: little when emulated, as each launch opens and closes all device memory. */
 static size_t room(void)
 {
 	return (size_t)(dt_gpu_emulated() ? 1 : 32) << 20;

@@ -1,6 +1,6 @@
 /*
- * factor.h: columns are summed group by group of rows, as in groups.h, but in f64; rows a block each. The
- * sums go to the host, which waits for them.
+ * factor.h: columns are summed by groups of rows, as in groups.h, but in f64; rows one per block. The sums
+ * are copied to the host, which waits for them.
  */
 #include "kernels/cuda/groups.h"
 #include "kernels/factor.h"
@@ -11,7 +11,7 @@ struct factor {
 	double scale;
 };
 
-/* (scale g)^2 + 1e-30 of element i of the matrix; 0 where it is not among those given. */
+/* (scale g)^2 + 1e-30 of element i of the matrix; 0 if it is not among those given. */
 DT_DEVICE double square(const struct factor &f, int64_t i)
 {
 	if (i < f.first || i >= f.first + f.n)
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(256) rows_kernel(double *out, struct factor f)
 		out[blockIdx.x] = s;
 }
 
-/* A block has 32 columns of `each` rows, each of its 8 warps every 8th row of them. */
+/* A block has 32 columns of `each` rows, each of its 8 warps every 8th row. */
 __global__ void __launch_bounds__(256) cols_kernel(double *part, struct factor f, int64_t each)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -67,7 +67,7 @@ static struct factor factor_of(struct dt_tensor g, const struct dt_factor *f)
 	return {(float *)g.data, dt_numel(g), f->rows, f->cols, f->first, (double)f->scale};
 }
 
-/* Sums by row, then by column, at out on the card. */
+/* Sums by row, then by column, into out on the card. */
 static int sums(const struct dt_cuda *c, double *out, const struct factor &f)
 {
 	const struct dt_row_groups g = dt_row_groups(f.rows);

@@ -1,4 +1,4 @@
-/* Memory alone is waited for: fixed_add moves 20 bytes an element, fixed_get 12, round_random 6. */
+/* Memory bound: fixed_add moves 20 bytes per element, fixed_get 12, round_random 6. */
 #include "kernels/cuda/kernel.h"
 
 __global__ void __launch_bounds__(256) fixed_add_kernel(int64_t *sum, const float *x, int64_t n, int32_t *out)
@@ -83,7 +83,7 @@ int dt_cuda_fixed_get(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor s
 			 (const int64_t *)sum.data, n);
 }
 
-/* A thread has a block of four numbers; the first and the last may be cut. */
+/* One block of four random numbers per thread; the first and the last may be partial. */
 __global__ void __launch_bounds__(256)
 	round_random_kernel(uint16_t *y, const float *x, int64_t n, struct dt_round p)
 {

@@ -1,22 +1,22 @@
 /*
- * Tensors in 8 bits: one pass finds the largest, a second writes; both are bound by memory. Products are
- * cuBLASLt's; where it is not there, or has none of a shape, our own, which widens tiles to bf16 (exactly)
- * for the tensor cores, at the rate of bf16.
+ * fp8 quantisation: one pass finds amax, a second one writes; both are memory bound. Products use cuBLASLt;
+ * without it, or if it has none for a shape, our own kernel widens tiles to bf16 (exactly) for the tensor
+ * cores, at bf16's rate.
  */
 #include "kernels/cuda/mma.h"
 #include "kernels/fp8.h"
 
-#define PARTS 1024 /* most blocks that look for the largest */
-#define SIDE  64   /* of tiles */
+#define PARTS 1024 /* maximum blocks in the amax pass */
+#define SIDE  64   /* side of a tile */
 #define PITCH 68   /* bytes between a tile's rows in shared memory */
-#define DEEP  32   /* of k at a time */
+#define DEEP  32   /* elements of k at a time */
 
 bool dt_cuda_has_fp8(const struct dt_cuda *c)
 {
 	return c->info.major * 10 + c->info.minor >= 89;
 }
 
-/* Two numbers rounded to 8 bits, lo in the lower byte. */
+/* Two numbers rounded to fp8, lo in the lower byte. */
 DT_DEVICE uint32_t two_to_8(float lo, float hi, int t)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -33,7 +33,7 @@ DT_DEVICE uint32_t two_to_8(float lo, float hi, int t)
 #endif
 }
 
-/* The largest over the block, of values whose bits are those of floats without a sign. */
+/* The maximum over the block of bits of non-negative floats. */
 DT_DEVICE uint32_t block_max(uint32_t v, uint32_t *s)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
@@ -86,7 +86,7 @@ struct narrow {
 	int64_t rows, cols;
 };
 
-/* 16 elements of x from (r, c) on, those that are there, as 8 bits in w. */
+/* 16 elements of x from (r, c) on, where they exist, as fp8 in w. */
 template <bool FAST>
 DT_DEVICE void sixteen(uint32_t (&w)[4], const struct narrow &q, int64_t r, int64_t c, float inverse)
 {
@@ -112,7 +112,7 @@ DT_DEVICE void sixteen(uint32_t (&w)[4], const struct narrow &q, int64_t r, int6
 		       two_to_8(v[4 * k + 2] * inverse, v[4 * k + 3] * inverse, q.ty) << 16;
 }
 
-/* 16 bytes to p, or the first n of them one by one. */
+/* Stores 16 bytes at p, or the first n of them one by one. */
 template <bool FAST> DT_DEVICE void put_sixteen(uint8_t *p, const uint32_t (&w)[4], int64_t n)
 {
 	if constexpr (FAST) {
@@ -127,8 +127,8 @@ template <bool FAST> DT_DEVICE void put_sixteen(uint8_t *p, const uint32_t (&w)[
 }
 
 /*
- * Tiles of 64 by 64, 256 threads: each has 16 elements of a row, then 16 of a column. FAST: rows and columns
- * divide by 16, and all addresses.
+ * 64 x 64 tiles, 256 threads: each has 16 elements of a row, then 16 of a column. FAST: rows, columns and all
+ * addresses are multiples of 16.
  */
 template <bool FAST> __global__ void __launch_bounds__(256) narrow_kernel(struct narrow q)
 {
@@ -167,7 +167,7 @@ template <bool FAST> __global__ void __launch_bounds__(256) narrow_kernel(struct
 			}
 			put_sixteen<FAST>(q.yt + (c0 + line) * q.rows + r0 + at, w, q.rows - r0 - at);
 		}
-		__syncthreads(); /* the tile is written next */
+		__syncthreads(); /* the tile is overwritten next */
 	}
 }
 
@@ -217,7 +217,7 @@ DT_DEVICE uint16_t widened(uint32_t code, int t)
 	return dt_f32_to_bf16(t == DT_E4M3 ? dt_e4m3_to_f32((uint8_t)code) : dt_e5m2_to_f32((uint8_t)code));
 }
 
-/* Rows row .. + 64, columns k .. + 32 of a matrix [rows, depth] as bf16; zeros outside of it. 128 threads. */
+/* Rows row .. row + 63, columns k .. k + 31 of a matrix [rows, depth] as bf16, zeros outside. 128 threads. */
 template <bool FAST>
 DT_DEVICE void load8(uint16_t *tile, const uint8_t *from, int t, int64_t rows, int64_t depth, int64_t row,
 		     int64_t k)
@@ -248,7 +248,7 @@ DT_DEVICE void load8(uint16_t *tile, const uint8_t *from, int t, int64_t rows, i
 		to[i] = widened(w[i / 4] >> (i % 4 * 8) & 0xff, t);
 }
 
-/* As matmul.cu's: four warps, each 32 by 32 of the block's 64 by 64. */
+/* Like matmul.cu: four warps, each 32 x 32 of the block's 64 x 64. */
 template <bool FAST> __global__ void __launch_bounds__(128) fp8_kernel(struct product8 p)
 {
 	uint16_t *a = (uint16_t *)dt_shared(), *b = a + SIDE * (DEEP + 8);
@@ -280,7 +280,7 @@ template <bool FAST> __global__ void __launch_bounds__(128) fp8_kernel(struct pr
 				dt_mma<struct dt_bf16>(d[i][j], fa[i], fb[j / 2][j % 2 * 2],
 						       fb[j / 2][j % 2 * 2 + 1]);
 		}
-		__syncthreads(); /* the tiles are written next */
+		__syncthreads(); /* the tiles are overwritten next */
 	}
 	const float sa = *p.sa, sb = *p.sb;
 
@@ -300,7 +300,7 @@ template <bool FAST> __global__ void __launch_bounds__(128) fp8_kernel(struct pr
 	}
 }
 
-/* c[rows, n] += bias, f32: what the library's products of 8 bits cannot add. */
+/* c[rows, n] += bias, f32: the library's 8-bit products cannot add it. */
 __global__ void __launch_bounds__(256) bias_kernel(float *c, const float *bias, int64_t n, int64_t total)
 {
 	for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < total; i += (int64_t)gridDim.x * 256) {

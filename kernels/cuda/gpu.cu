@@ -1,4 +1,4 @@
-/* The card through the CUDA runtime, linked statically: it looks for the driver when it is first asked. */
+/* gpu.h over the CUDA runtime, linked statically: it loads the driver at the first call. */
 #include "kernels/cuda/gpu.h"
 
 #include <cuda.h>
@@ -13,7 +13,7 @@ static int result(cudaError_t e)
 	case cudaSuccess:
 		return 0;
 	case cudaErrorMemoryAllocation:
-		(void)cudaGetLastError(); /* it is not sticky, but it is remembered */
+		(void)cudaGetLastError(); /* not a sticky error, but it would be returned later */
 		return -ENOMEM;
 	case cudaErrorNoDevice:
 	case cudaErrorInsufficientDriver:
@@ -198,13 +198,13 @@ void dt_gpu_record_close(void *record)
 	(void)cudaGraphExecDestroy((cudaGraphExec_t)record);
 }
 
-/* cuTensorMapEncodeTiled (CUDA driver API, tensor map objects); cuda.h has no type of its name. */
+/* cuTensorMapEncodeTiled (CUDA driver API, tensor map objects); cuda.h has no typedef for it. */
 typedef CUresult (*map_encode)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
 			       const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
 			       CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
 			       CUtensorMapFloatOOBfill);
 
-/* The driver's function, which no library is linked for. NULL: it has none. */
+/* Gets the driver's function at run time, without linking libcuda. NULL: not available. */
 static map_encode find_encode(void)
 {
 	cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;

@@ -1,7 +1,7 @@
 /*
- * Products by group in training, by tiles of 64 by 64 (product.h). Rows: the host does not know where groups
- * begin, so each block finds its own (sorted.h). Weights: a block has a tile of an expert's, over the rows of
- * all its groups in their order.
+ * Grouped products for training, in 64 x 64 tiles (product.h). By rows: the host does not know where groups
+ * begin, so each block finds its own tile (sorted.h). Weight gradients: a block has one tile of an expert,
+ * over the rows of all its groups in order.
  */
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/sorted.h"
@@ -9,7 +9,7 @@
 #define TILE DT_PRODUCT_TILE
 #define DEEP DT_PRODUCT_DEEP
 
-/* `depth` columns of a from `at` on, and what they are multiplied with: b, `each` elements an expert. */
+/* `depth` columns of a from `at` on, and b, which has `each` elements per expert. */
 struct term {
 	const void *b;
 	int64_t at, depth, each;
@@ -26,7 +26,7 @@ struct by_rows {
 	struct dt_sorted set;
 };
 
-/* Once a launch: first does not ascend from 0, or ends beyond the rows. */
+/* Checks once per launch whether first ascends from 0 and ends within the rows. */
 DT_DEVICE void look_at_first(const struct dt_sorted &s)
 {
 	if (blockIdx.x || blockIdx.y || blockIdx.z)
@@ -38,7 +38,7 @@ DT_DEVICE void look_at_first(const struct dt_sorted &s)
 	}
 }
 
-/* Rows [row, end) of a group, which meet this expert (-1: there are none), and columns from col on. */
+/* Rows [row, end) of a group, their expert (-1: no rows), and columns from col on. */
 struct tile {
 	int64_t row, end, col;
 	int expert;
@@ -142,7 +142,7 @@ static struct dt_sorted groups_of(const struct dt_cuda *c, const struct dt_group
 	return s;
 }
 
-/* Depth of rows of w that lie one below the other, by expert; a's columns from at on. */
+/* The term for an expert's `depth` rows of w and a's columns from `at` on. */
 static struct term term_of(struct dt_tensor w, const struct by_rows &p, int64_t at, int64_t depth)
 {
 	const int64_t each = dt_numel(w) / p.experts, along = p.tb ? depth : p.n;
@@ -215,7 +215,7 @@ struct by_weights {
 	struct dt_sorted set;
 };
 
-/* Rows of group g that are there. */
+/* Rows of group g, restricted to existing ones. */
 DT_DEVICE int64_t group_rows(const struct dt_sorted &s, int64_t g, int64_t *first)
 {
 	dt_touch(s.first + g, 4);

@@ -1,4 +1,4 @@
-/* Sums over rows in a fixed order: groups of rows are summed apart, then added one after another. */
+/* Sums over rows in a fixed order: groups of rows are summed separately, then added in order. */
 #ifndef DT_KERNELS_CUDA_GROUPS_H
 #define DT_KERNELS_CUDA_GROUPS_H
 
@@ -7,7 +7,7 @@
 #define DT_GROUPS_MAX 256
 
 struct dt_row_groups {
-	int64_t n, rows; /* groups, and rows in each but the last */
+	int64_t n, rows; /* number of groups, and rows in each but the last */
 };
 
 static inline struct dt_row_groups dt_row_groups(int64_t rows, int64_t most = DT_GROUPS_MAX)
@@ -17,7 +17,8 @@ static inline struct dt_row_groups dt_row_groups(int64_t rows, int64_t most = DT
 	return {dt_ceil_div(rows, each), each};
 }
 
-/* out[j] += sum over i < groups of part[i * stride + j], j < n: a warp has every 32nd group of 32 columns. */
+/* out[j] += sum over i < groups of part[i * stride + j], j < n: each warp has every 32nd group for 32
+ * columns. */
 static __global__ void __launch_bounds__(1024)
 	dt_groups_kernel(float *out, const float *part, int64_t stride, int64_t groups, int64_t n)
 {

@@ -1,9 +1,9 @@
 /*
- * What the kernels share: how they are started, rows of f32, bf16 or f16 seen as f32, sums over warps and
- * blocks. Compiled by nvcc, or as C++ with emulate/emulate.h in place of the card.
+ * Shared by the kernels: launches, rows of f32, bf16 or f16 read as f32, sums over warps and blocks. Compiled
+ * by nvcc, or as C++ with emulate/emulate.h instead of a card.
  *
- * Element types are values here, not template parameters: every thread of a launch takes the same branch, and
- * what these kernels wait for is memory. V is how many elements a thread moves at a time: 8 where all
+ * Element types are run-time values, not template parameters: every thread of a launch takes the same branch,
+ * and these kernels are memory bound. V is the number of elements a thread moves at a time: 8 if all
  * addresses are 16-byte aligned, else 1.
  */
 #ifndef DT_KERNELS_CUDA_KERNEL_H
@@ -25,7 +25,7 @@
 #define DT_UNROLL_BY(n) DT_PRAGMA(unroll n)
 #define DT_PRAGMA(p)	_Pragma(#p)
 
-/* More shared memory than 48 KiB has to be asked for. */
+/* Requests more than the default 48 KiB of shared memory. */
 static inline void dt_launch_room(const void *kernel, size_t smem)
 {
 	if (smem > 48 << 10)
@@ -33,9 +33,9 @@ static inline void dt_launch_room(const void *kernel, size_t smem)
 }
 
 /*
- * A launch whose blocks, where `early`, may begin while the one before it in the stream still runs, in a
- * recorded step on sm_90 and later (programmatic dependent launch). Its kernel calls dt_wait_before in front
- * of what it reads or writes that another launch of the step writes. Weights and the step's tables none does.
+ * A launch that may start, where `early` and in a recorded step on sm_90 or later, while the previous launch
+ * of the stream still runs (programmatic dependent launch). Its kernel calls dt_wait_before before it reads
+ * or writes memory that another launch of the step writes. No launch writes weights or the step's tables.
  */
 template <class... P, class... A>
 static inline int dt_launch_early(const struct dt_cuda *c, bool early, void (*kernel)(P...), dim3 grid,
@@ -75,13 +75,13 @@ static __device__ __forceinline__ char *dt_shared(void)
 #define dt_shared dt_emu_shared
 #endif
 
-/* Rows of a step whose launches begin early. Products of more are the library's, which do not. */
+/* Rows of a step whose launches start early. Products of more rows are cuBLASLt's, which do not. */
 #define DT_FEW_ROWS 4
 
 #define DT_DEVICE static __device__ __forceinline__
 #define DT_ALL	  0xffffffffu
 
-/* Of DT_LAUNCH_EARLY's kernels: all launches before this one have ended, and what they wrote is seen. */
+/* In kernels of DT_LAUNCH_EARLY: waits until all earlier launches have ended and their writes are visible. */
 DT_DEVICE void dt_wait_before(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -89,7 +89,7 @@ DT_DEVICE void dt_wait_before(void)
 #endif
 }
 
-/* The next launch may begin, if it is DT_LAUNCH_EARLY's, once every block has come here or has ended. */
+/* Lets the next launch start, if it uses DT_LAUNCH_EARLY, once every block has called this or ended. */
 DT_DEVICE void dt_let_next(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -97,7 +97,7 @@ DT_DEVICE void dt_let_next(void)
 #endif
 }
 
-/* dtype.h's conversions, which are one instruction here. */
+/* dtype.h's conversions as single instructions. */
 DT_DEVICE float dt_f16_wide(uint16_t h)
 {
 #ifdef __CUDA_ARCH__
@@ -125,7 +125,7 @@ DT_DEVICE uint16_t dt_narrow(float f, int t)
 #endif
 }
 
-/* x as it will be seen once it has been stored. */
+/* x as it will be read back after it is stored in type t. */
 DT_DEVICE float dt_rounded(float x, int t)
 {
 	if (t == DT_F32)
@@ -135,7 +135,7 @@ DT_DEVICE float dt_rounded(float x, int t)
 	return t == DT_BF16 ? dt_bf16_to_f32(h) : dt_f16_wide(h);
 }
 
-/* Element i of an array of the card. */
+/* Element i of an array in device memory. */
 template <class T> DT_DEVICE T dt_at(const T *p, int64_t i)
 {
 	dt_touch(p + i, sizeof *p);
@@ -181,7 +181,7 @@ template <int V> DT_DEVICE void dt_ld(float (&r)[V], const void *p, int t, int64
 	}
 }
 
-/* 16 bytes to global memory by one store. */
+/* Stores 16 bytes to global memory in one instruction. */
 DT_DEVICE void dt_put(void *p, const uint4 &u)
 {
 #ifdef __CUDA_ARCH__
@@ -193,9 +193,8 @@ DT_DEVICE void dt_put(void *p, const uint4 &u)
 }
 
 /*
- * PUT: in a loop that steps p itself nvcc 13.0 forgets how p is aligned and makes scalar stores of these,
- * each of which touches 32 sectors. Global memory is then written by dt_put. The machine code shows which it
- * is: STG.E.128 or STG.E.
+ * PUT: stores through dt_put. In a loop that steps p itself, nvcc 13.0 loses the alignment of p and emits
+ * scalar stores, each of which touches 32 sectors. The machine code shows which: STG.E.128 or STG.E.
  */
 template <int V, bool PUT = false> DT_DEVICE void dt_st(void *p, int t, int64_t i, const float (&r)[V])
 {
@@ -239,7 +238,7 @@ template <int V, bool PUT = false> DT_DEVICE void dt_st(void *p, int t, int64_t 
 	}
 }
 
-/* 16 bytes that are read once, past the first cache. What is behind dt_wait_before stays behind it. */
+/* Loads 16 bytes that are read once, bypassing L1. Not moved before dt_wait_before. */
 DT_DEVICE uint4 dt_once(const void *p)
 {
 	dt_touch(p, 16);
@@ -270,7 +269,7 @@ DT_DEVICE void dt_st1(void *p, int t, int64_t i, float v)
 	dt_st<1>(p, t, i, r);
 }
 
-/* a + b, never made one instruction with the product that a is. */
+/* a + b, never contracted with a product a. */
 DT_DEVICE float dt_plus(float a, float b)
 {
 #ifdef __CUDA_ARCH__
@@ -281,8 +280,8 @@ DT_DEVICE float dt_plus(float a, float b)
 }
 
 /*
- * Where a launch takes many parts, each of chunks from `first` on: the part of a chunk, the last one that
- * begins with it or before it. None is empty.
+ * In a launch over many parts, each with chunks from `first` on: the part that contains a chunk. No part is
+ * empty.
  */
 template <class P> DT_DEVICE int dt_part_of(const P *part, int n, int64_t chunk)
 {
@@ -306,7 +305,7 @@ template <class T> DT_DEVICE T dt_warp_sum(T v)
 	return v;
 }
 
-/* Over so many neighbours of a warp, of dt_magnitudes. */
+/* The maximum dt_magnitude over this many neighbouring lanes. */
 DT_DEVICE uint32_t dt_warp_largest(uint32_t v, int lanes)
 {
 	for (int by = lanes / 2; by; by >>= 1) {
@@ -327,20 +326,20 @@ DT_DEVICE float dt_warp_max(float v)
 	return v;
 }
 
-/* Every thread gets the sum over the block; s: shared, one T a warp. The order is always the same. */
+/* Returns the sum over the block to every thread, in a fixed order; s: shared, one T per warp. */
 template <class T> DT_DEVICE T dt_block_sum(T v, T *s)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, warps = (int)blockDim.x / 32;
 
 	v = dt_warp_sum(v);
-	__syncthreads(); /* what was there before has been read */
+	__syncthreads(); /* the previous contents have been read */
 	if (lane == 0)
 		s[warp] = v;
 	__syncthreads();
 	return dt_warp_sum(lane < warps ? s[lane] : T(0));
 }
 
-/* cap tanh(x / cap), to some last bits; dt_softcap_fast to 1e-7 of cap, from exp2. */
+/* cap tanh(x / cap), accurate to a few ulp; dt_softcap_fast to 1e-7 of cap, from exp2. */
 DT_DEVICE float dt_softcap(float x, float cap)
 {
 	return cap * tanhf(x / cap);
@@ -351,20 +350,21 @@ DT_DEVICE float dt_softcap_fast(float x, float cap)
 	return cap - 2.f * cap / (exp2f(x * (2.f * 1.4426950408889634f / cap)) + 1.f);
 }
 
-/* Everything below is the host's. */
+/* ---- host code ---- */
 
 static inline bool dt_aligned(const void *p)
 {
 	return (uintptr_t)p % 16 == 0;
 }
 
-/* Rows of n elements, one after another at these addresses, can be moved 8 elements at a time. */
+/* Whether contiguous rows of n elements at these addresses can be moved 8 elements at a time. */
 template <class... P> bool dt_by_8(int64_t n, P... p)
 {
 	return n % 8 == 0 && (dt_aligned(p) && ...);
 }
 
-/* Blocks for n threads' worth of work of threads each: enough to fill the card, each then goes on. */
+/* Number of blocks of `threads` threads for n threads' work: at most enough to fill the card, each then
+ * loops. */
 static inline unsigned dt_blocks(const struct dt_cuda *c, int64_t n, int64_t threads)
 {
 	const int64_t want = dt_ceil_div(n, threads), most = (int64_t)c->info.sms * 32;

@@ -1,6 +1,6 @@
 /*
- * Keys and values of a step into their places of the cache, or latents that are both: each element is read
- * and written once.
+ * Writes keys and values of a step, or latents that are both, to the cache: one read and one write per
+ * element.
  */
 #include "kernels/cuda/kernel.h"
 #include "kernels/int8.h"
@@ -9,7 +9,8 @@ struct write {
 	void *k, *v;
 	const void *x;
 	int tc, tx;
-	int64_t rows, n, q, parts; /* columns of k, and of q before them; k and v, or k alone */
+	int64_t rows, n, q, parts; /* n: columns of k, q: of the queries before them; parts: k and v, or k
+				    * alone */
 	const int64_t *slot;
 };
 
@@ -30,7 +31,8 @@ template <int V> __global__ void __launch_bounds__(256) write_kernel(struct writ
 	}
 }
 
-/* A warp for each head of a row's k and v: integers to nearest even, and max / 127 behind them. */
+/* One warp per head of a row's k and v: quantises to nearest even, and stores the scale, max / 127, after
+ * it. */
 __global__ void __launch_bounds__(256) write_int8_kernel(struct write a, int64_t d)
 {
 	const int64_t heads = a.n / d, lane = threadIdx.x % 32, step = (int64_t)gridDim.x * blockDim.x / 32;

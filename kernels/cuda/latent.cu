@@ -1,4 +1,4 @@
-/* A thread an element of y: neighbours read and write neighbours. */
+/* One element of y per thread, with coalesced accesses. */
 #include "kernels/cuda/kernel.h"
 
 struct latent_copy {

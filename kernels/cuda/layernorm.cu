@@ -1,14 +1,14 @@
 #include "kernels/cuda/norm.h"
 
-enum { ROWS = 4 }; /* a block, each a warp's */
+enum { ROWS = 4 }; /* rows per block, one per warp */
 
-/* The column at which a lane's eight p begins. */
+/* First column of a lane's p-th group of eight. */
 DT_DEVICE int column(int p)
 {
 	return (p * 32 + (int)threadIdx.x % 32) * 8;
 }
 
-/* The row at `at` with its addition, whose sum is stored: this lane's eights, 0 past its end. Their sum. */
+/* Loads the row at `at`, adds delta and stores sum; groups past its end are 0. Returns this lane's sum. */
 template <int T, int R>
 DT_DEVICE float take_row(float (&r)[R][8], const struct dt_norm_forward &a, int64_t at)
 {
@@ -58,8 +58,8 @@ DT_DEVICE void give_row(const float (&r)[R][8], const struct dt_norm_forward &a,
 }
 
 /*
- * A row a warp, of at most R eights a lane. They stay in registers, all are asked for before the first is
- * looked at, and the two sums need no barrier: what waits is memory.
+ * One row per warp, at most R groups of eight per lane. The row stays in registers, all loads are issued
+ * before the first is used, and the two sums need no barrier: the kernel is memory bound.
  */
 template <int T, int R>
 static __global__ void __launch_bounds__(ROWS * 32) layernorm_row_kernel(struct dt_norm_forward a)

@@ -1,14 +1,14 @@
 /*
- * lora.h in two launches: h of tiles of rows, four rows of a to a warp; then y, a thread some columns of all
- * rows of a tile. Each element is one chain of sums, whatever the tile: 4 rows of a part, or a part where
- * every part has one row, as in decoding.
+ * lora.h in two launches: first h for tiles of rows, four rows of a per warp; then y, where a thread has some
+ * columns of all rows of a tile. Each element is one chain of sums, whatever the tile: 4 rows of a part, or
+ * one row if every part has one, as in decoding.
  */
 #include "kernels/cuda/kernel.h"
 #include "kernels/lora.h"
 
-#define RANKS 4	 /* of a warp */
-#define WARPS 8	 /* of a block of the first launch */
-#define COLS  64 /* threads of a block of the second, V columns each */
+#define RANKS 4	 /* rows of a per warp */
+#define WARPS 8	 /* warps per block of the first launch */
+#define COLS  64 /* threads per block of the second launch, V columns each */
 
 struct lora {
 	void *y;
@@ -19,7 +19,7 @@ struct lora {
 	const struct dt_lora_part *part;
 };
 
-/* The part of tile t, and its rows; as in sorted.h tiles of part i begin at first / T + i. NULL: none. */
+/* The part and rows of tile t; tiles of part i begin at first / T + i, as in sorted.h. NULL: no tile. */
 template <int T>
 DT_DEVICE const struct dt_lora_part *tile_of(const struct lora &p, int64_t t, int64_t *row, int64_t *rows)
 {
@@ -40,7 +40,7 @@ DT_DEVICE const struct dt_lora_part *tile_of(const struct lora &p, int64_t t, in
 	return at >= 0 && *rows > 0 ? &p.part[i] : NULL;
 }
 
-/* Where the h of a lane begins in a row of the room. */
+/* Offset in a row of room of a lane's h. */
 DT_DEVICE int64_t room_at(const struct dt_lora_part *part, int lane)
 {
 	int64_t at = 0;
@@ -136,7 +136,7 @@ template <int V, int T> __global__ void __launch_bounds__(COLS) up_kernel(struct
 	}
 }
 
-/* Of T rows a tile; down and up: columns of x and of y that are moved at a time. */
+/* T rows per tile; down and up: columns of x and of y moved at a time. */
 template <int T>
 static int launch(const struct dt_cuda *c, const struct lora &p, int64_t tiles, int down, int up)
 {
@@ -150,7 +150,7 @@ static int launch(const struct dt_cuda *c, const struct lora &p, int64_t tiles, 
 			 : DT_LAUNCH(c, (up_kernel<1, T>), second, COLS, 0, p);
 }
 
-/* Whether the lanes let y be moved 8 columns at a time. -EINVAL: a lane's memory is not aligned. */
+/* Whether the lanes allow y to be moved 8 columns at a time. -EINVAL: a lane's memory is not aligned. */
 static int look_at(const struct dt_lora_batch *b)
 {
 	int by_8 = 1;
@@ -197,7 +197,7 @@ int dt_cuda_lora_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 	return one ? launch<1>(c, p, b->n, down, up) : launch<4>(c, p, dt_rows(y) / 4 + b->n, down, up);
 }
 
-/* A product and its adapters' are two there. */
+/* Not fused on a card. */
 int dt_cuda_packed_lora(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 			struct dt_tensor bias, int64_t gate, struct dt_tensor room,
 			const struct dt_lora_batch *p)

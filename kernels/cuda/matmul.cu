@@ -1,6 +1,4 @@
-/*
- * cuBLASLt where it is there and rows may depend on one another; else products of our own (product.h).
- */
+/* Matrix products by cuBLASLt if available and rows may depend on each other; else our own (product.h). */
 #include "kernels/cuda/act.h"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/sorted.h"
@@ -11,16 +9,18 @@ struct product {
 	void *c;
 	const void *a, *b, *bias;
 	int tc, tin;
-	int64_t m, n, k, ldc, lda, ldb;		 /* ld: from one row to the next */
-	bool ta, tb, accumulate, fast_a, fast_b; /* fast: rows can be copied 16 bytes at a time */
-	struct dt_sorted set;			 /* rows of a meet one of several b */
-	/* matmul_act.h, dense: forward c is u, y = f(c); backward c is du, u is read. Both NULL: neither */
+	int64_t m, n, k, ldc, lda, ldb;		 /* row strides */
+	bool ta, tb, accumulate, fast_a, fast_b; /* fast: rows can be copied in 16-byte pieces */
+	struct dt_sorted set;			 /* each row of a uses one of several b */
+	/* matmul_act.h, dense: forward c is u, y = f(c); backward c is du, u is read. Both NULL: no
+	 * activation */
 	void *y;
 	const void *u;
 	int f;
 };
 
-/* The first row of this block's tile; of a set its b too, and m is where the rows end. -1: nothing to do. */
+/* First row of this block's tile. For a set it also selects b, and sets m to the end of its rows. -1: no
+ * tile. */
 DT_DEVICE int64_t first_row(struct product &p)
 {
 	int64_t m0 = (int64_t)blockIdx.x * TILE;
@@ -30,7 +30,7 @@ DT_DEVICE int64_t first_row(struct product &p)
 	return m0;
 }
 
-/* What is left of v in memory of type t. */
+/* v as read back from memory of type t. */
 DT_DEVICE float rounded(float v, int t)
 {
 	return t == DT_F32    ? v
@@ -141,7 +141,8 @@ static int own(const struct dt_cuda *c, const struct product &p)
 	return DT_LAUNCH(c, mma_kernel<struct dt_f16>, grid, 128, DT_PRODUCT_ROOM, p);
 }
 
-/* Rows of n 16-bit elements; those of `to` (where `in`), else of `from`, begin at multiples of 16 bytes. */
+/* Copies rows of n 16-bit elements; the aligned side, `to` if `in` is set, else `from`, has 16-byte aligned
+ * rows. */
 __global__ void __launch_bounds__(256) rows_kernel(uint16_t *to, int64_t to_step, const uint16_t *from,
 						   int64_t from_step, int64_t n, int64_t rows, bool in)
 {
@@ -178,12 +179,12 @@ __global__ void __launch_bounds__(256) rows_kernel(uint16_t *to, int64_t to_step
 	}
 }
 
-/* An operand, and where and how the library gets it; ld: from one row to the next. */
+/* An operand, and its copy for the library if needed; ld: row stride. */
 struct operand {
 	char *data;
 	enum dt_dtype type;
-	int64_t rows, cols, ld, size; /* size: bytes an element */
-	int64_t room;		      /* rows there, those past `rows` are zero */
+	int64_t rows, cols, ld, size; /* size: bytes per element */
+	int64_t room;		      /* allocated rows; those past `rows` are zero */
 	bool moved;
 };
 
@@ -194,13 +195,13 @@ static struct operand operand_of(struct dt_tensor t)
 	return {(char *)t.data, t.dtype, rows, dt_cols(t), dt_stride(t), size, rows, false};
 }
 
-/* Whether its rows begin where the library wants them; 4 bytes are enough for f32, which only results are. */
+/* Whether its rows are aligned as the library needs; 4 bytes suffice for f32, which only results have. */
 static bool in_place(const struct operand &o)
 {
 	return o.ld % 8 == 0 && (o.type == DT_F32 || dt_aligned(o.data));
 }
 
-/* To `room` rows that begin at multiples of 8 elements. */
+/* The same with `room` rows whose stride is a multiple of 8 elements. */
 static struct operand widened(struct operand o, int64_t room)
 {
 	o.moved = !in_place(o) || room != o.rows;
@@ -215,7 +216,7 @@ static size_t moved_bytes(const struct operand &o)
 	return o.moved ? ((size_t)(o.ld * o.room * o.size) + 255) / 256 * 256 : 0;
 }
 
-/* Rows of one to where the other is; f32 are two 16-bit elements. */
+/* Copies the rows of one into the other; f32 counts as two 16-bit elements. */
 static int move_rows(const struct dt_cuda *c, const struct operand &to, const struct operand &from, bool in)
 {
 	const int64_t w = to.size / 2, n = to.cols * w;
@@ -248,7 +249,7 @@ struct sizes {
 	int64_t m, n, k;
 };
 
-/* Rows m0 .. m0 + s.m and columns n0 .. n0 + s.n of c. */
+/* Computes rows m0 .. m0 + s.m and columns n0 .. n0 + s.n of c. */
 static int part(struct dt_cuda *cu, const struct operand (&o)[3], bool ta, bool tb, bool accumulate,
 		int64_t m0, int64_t n0, struct sizes s)
 {
@@ -263,10 +264,10 @@ static int part(struct dt_cuda *cu, const struct operand (&o)[3], bool ta, bool 
 }
 
 /*
- * The library multiplies 16-bit matrices at a ninth of its rate where a row stride, n or k is no multiple of
- * 8, or m where a is transposed (GPT-2's 50257 logits: 3339 us in place of 491 for 4096 rows on an H200). So
- * rows are moved to multiples of 16 bytes where they do not lie there, k is filled up with zeros where it
- * runs along rows, and what is left of m and n is a product of its own.
+ * The library multiplies 16-bit matrices at a ninth of its rate if a row stride, n or k is not a multiple of
+ * 8, or m if a is transposed (GPT-2's 50257 logits: 3339 us instead of 491 for 4096 rows on an H200). So rows
+ * are copied to 16-byte aligned ones if needed, k is padded with zeros where it runs along rows, and the
+ * remainders of m and n are separate products.
  */
 static int in_parts(struct dt_dev *dev, const struct operand (&from)[3], bool ta, bool tb, bool accumulate,
 		    struct sizes s)
@@ -293,7 +294,7 @@ static int in_parts(struct dt_dev *dev, const struct operand (&from)[3], bool ta
 	if (rc == 0)
 		rc = part(cu, o, ta, tb, accumulate, m, 0, {s.m - m, s.n, k});
 	if (rc == -ENOTSUP)
-		return -EIO; /* a part has been added: another kernel would add it again */
+		return -EIO; /* a part has been accumulated already: the fallback kernel would add it again */
 	return rc < 0 || !o[0].moved ? rc : move_rows(cu, from[0], o[0], false);
 }
 
@@ -303,9 +304,9 @@ static bool even(const struct operand &o)
 }
 
 /*
- * The library rounds twice what it adds to 16-bit results, and what it adds a bias to where rows are not
- * even: those, and small products that are not even, are our own kernel's. (Seen on an H100, CUDA 13.0.) With
- * f32 results it does not.
+ * The library rounds twice when it accumulates into 16-bit results, and when it adds a bias where rows are
+ * not aligned. These cases, and small unaligned products, use our own kernel. (Seen on an H100, CUDA 13.0.)
+ * f32 results are not affected.
  */
 static int by_library(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		      bool tb, struct dt_tensor bias, bool accumulate, struct sizes s)
@@ -327,7 +328,7 @@ static int by_library(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a
 	return rc;
 }
 
-/* Shapes and types are matmul's; p has what else there is. */
+/* Arguments as in matmul; p has the rest. */
 static int multiply(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta, struct dt_tensor b,
 		    bool tb, struct dt_tensor bias, bool accumulate, struct dt_tensor y, struct dt_tensor u,
 		    enum dt_act_fn f)

@@ -1,7 +1,7 @@
 /*
- * Tensor cores and the copies that feed them, as warps use them (PTX ISA: mma.sync.m16n8k16, ldmatrix,
- * cp.async; sm_80 and up). The 16 by 8 result of a warp: lane l has rows l / 4 and l / 4 + 8, columns
- * 2 (l % 4) and the next, in d[0], d[1] and d[2], d[3].
+ * Warp-level tensor core operations and async copies (PTX ISA: mma.sync.m16n8k16, ldmatrix, cp.async; sm_80
+ * and later). The 16 x 8 result of a warp: lane l has rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the
+ * next, in d[0], d[1] and d[2], d[3].
  */
 #ifndef DT_KERNELS_CUDA_MMA_H
 #define DT_KERNELS_CUDA_MMA_H
@@ -15,7 +15,7 @@ struct dt_f16 {
 	enum { type = DT_F16 };
 };
 
-/* Sums of products begin. */
+/* Zeroes the sums. */
 template <int N> DT_DEVICE void dt_zero(float (&d)[N][4])
 {
 	DT_UNROLL
@@ -29,14 +29,14 @@ DT_DEVICE unsigned dt_shared_address(const void *p)
 	return (unsigned)__cvta_generic_to_shared(p);
 }
 
-/* 16 bytes from global to shared memory, of which only the first n are read and the others are zero. */
+/* Copies 16 bytes from global to shared memory; reads only the first n, the others become zero. */
 DT_DEVICE void dt_cp_async(void *to, const void *from, int n)
 {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dt_shared_address(to)), "l"(from),
 		     "r"(n)
 		     : "memory");
 }
-/* All of 8 bytes. */
+/* The same for 8 bytes. */
 DT_DEVICE void dt_cp_async_8(void *to, const void *from)
 {
 	asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(dt_shared_address(to)), "l"(from)
@@ -51,7 +51,7 @@ template <int LEFT> DT_DEVICE void dt_cp_wait(void)
 	asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
-/* Four 8 by 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. */
+/* Loads four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. */
 DT_DEVICE void dt_ldmatrix(uint32_t (&r)[4], const void *row)
 {
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -83,7 +83,7 @@ template <class T> DT_DEVICE void dt_mma(float (&d)[4], const uint32_t (&a)[4], 
 			: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* d = c + the 16 by 8 products of signed bytes, 32 (16) of k; c is the same everywhere. */
+/* d = c + the 16 x 8 products of signed bytes over 32 (16) of k; c is the same for all elements. */
 DT_DEVICE void dt_mma_s8(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int c)
 {
 	asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -152,10 +152,10 @@ template <class T> static inline uint32_t dt_pack(float lo, float hi)
 #endif
 
 /*
- * A and B fragments of 16-bit tiles in shared memory whose rows are stride elements apart (a multiple of 8,
- * and 8 more than one of 64, so that eight rows meet no bank twice).
- *   a:       rows row .. + 16, columns col .. + 16, as the first operand
- *   b:       the same rows as n, columns as k, of the second: n 0 .. 8 in r[0], r[1]; 8 .. 16 in r[2], r[3]
+ * A and B fragments of 16-bit tiles in shared memory with a row stride of `stride` elements (a multiple of 8,
+ * and 8 more than a multiple of 64, to avoid bank conflicts).
+ *   a:       rows row .. row + 15, columns col .. col + 15, as the first operand
+ *   b:       the same rows as n, columns as k, of the second: n 0 .. 7 in r[0], r[1]; 8 .. 15 in r[2], r[3]
  *   b_trans: rows as k, columns as n
  */
 DT_DEVICE void dt_fragment_a(uint32_t (&r)[4], const uint16_t *tile, int stride, int row, int col)
@@ -169,7 +169,7 @@ DT_DEVICE void dt_fragment_a_trans(uint32_t (&r)[4], const uint16_t *tile, int s
 {
 	const int lane = (int)threadIdx.x % 32;
 
-	/* The tile has A transposed: its rows are k. */
+	/* The tile holds A transposed: its rows are k. */
 	dt_ldmatrix_trans(r, tile + (col + lane % 8 + lane / 16 * 8) * stride + row + lane / 8 % 2 * 8);
 }
 

@@ -1,4 +1,4 @@
-/* Mixtures of experts between large products: choices by expert, their rows there and back. */
+/* Mixture of experts between large products: sorts choices by expert, gathers and sums rows. */
 #include "kernels/cuda/kernel.h"
 
 DT_DEVICE int index_at(const int32_t *p, int64_t i)
@@ -7,14 +7,14 @@ DT_DEVICE int index_at(const int32_t *p, int64_t i)
 	return p[i];
 }
 
-/* Of the block's 256 threads those before this one that are in, and all that are. s: shared, [8]. */
+/* Number of the block's threads before this one with `in` set; *ret_all: of all 256. s: shared, [8]. */
 DT_DEVICE int block_rank(bool in, int *s, int *ret_all)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
 	const uint32_t mine = __ballot_sync(DT_ALL, in);
 	int before = __popc(mine & ((1u << lane) - 1)), all = 0;
 
-	__syncthreads(); /* what was there before has been read */
+	__syncthreads(); /* the previous contents have been read */
 	if (lane == 0)
 		s[warp] = __popc(mine);
 	__syncthreads();
@@ -26,7 +26,7 @@ DT_DEVICE int block_rank(bool in, int *s, int *ret_all)
 	return before;
 }
 
-/* Block e counts what comes before its expert, then places its own in order, 256 choices at a time. */
+/* Block e counts the choices of experts before e, then places its own in order, 256 choices at a time. */
 __global__ void __launch_bounds__(256)
 	sort_kernel(int32_t *first, int32_t *at, int32_t *from, const int32_t *expert, int64_t choices,
 		    int experts, int32_t *bad)
@@ -73,14 +73,14 @@ int dt_cuda_moe_sort(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *f
 
 struct place {
 	int32_t *first, *at, *from, *bad;
-	int *number; /* [n] choices of each expert */
+	int *number; /* [n] choices per expert */
 	const int32_t *expert;
 	const float *weight;
 	int64_t choices;
 	struct dt_moe_place p;
 };
 
-/* Block e counts its expert's choices; all of them fill what no choice will be placed in. */
+/* Block e counts its expert's choices; all blocks initialise the entries that no choice may fill. */
 __global__ void __launch_bounds__(256) place_count_kernel(struct place a)
 {
 	const int e = (int)(a.p.begin + blockIdx.x);
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(256) place_count_kernel(struct place a)
 		a.number[blockIdx.x] = number;
 }
 
-/* Larger for larger weights. */
+/* A key in the order of the weights. */
 DT_DEVICE uint32_t weight_key(const float *weight, int64_t i)
 {
 	const float w = dt_ld1(weight, DT_F32, i) + 0.f; /* -0 is 0 */
@@ -110,7 +110,7 @@ DT_DEVICE uint32_t weight_key(const float *weight, int64_t i)
 	return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The expert's choices of at least this key. */
+/* Number of the expert's choices with at least this key. */
 DT_DEVICE int number_from(const struct place &a, int e, uint32_t key, int *s)
 {
 	int n = 0;
@@ -120,7 +120,8 @@ DT_DEVICE int number_from(const struct place &a, int e, uint32_t key, int *s)
 	return dt_block_sum(n, s);
 }
 
-/* The key of the capacity largest weights' last one, bit by bit, and how many of that key are among them. */
+/* The key of the capacity-th largest weight, found bit by bit, and how many choices with that key are
+ * kept. */
 DT_DEVICE uint32_t last_key(const struct place &a, int e, int *s, int *ret_equal)
 {
 	const int most = (int)a.p.capacity;
@@ -133,7 +134,7 @@ DT_DEVICE uint32_t last_key(const struct place &a, int e, int *s, int *ret_equal
 	return key;
 }
 
-/* Block e places its expert's choices behind those of the experts before it. */
+/* Block e places its expert's choices after those of the experts before it. */
 __global__ void __launch_bounds__(256) place_kernel(struct place a)
 {
 	const int block = (int)blockIdx.x, e = (int)(a.p.begin + block), number = a.number[block];
@@ -195,7 +196,7 @@ int dt_cuda_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *
 	return rc < 0 ? rc : DT_LAUNCH(c, place_kernel, (unsigned)p->n, 256, 64, a);
 }
 
-/* Block e has an expert. */
+/* One expert per block. */
 __global__ void __launch_bounds__(256) count_kernel(float *load, double *count, const int32_t *expert,
 						    int64_t each, int64_t groups, double total, int32_t *bad)
 {
@@ -244,7 +245,7 @@ struct rows {
 	int32_t *bad;
 };
 
-/* A block has 128 V columns of a row. */
+/* A block has 128 V columns of one row. */
 template <int V> __global__ void __launch_bounds__(128) sum_kernel(struct rows a)
 {
 	const int64_t i = blockIdx.x, j = ((int64_t)blockIdx.y * 128 + threadIdx.x) * V;
@@ -288,7 +289,7 @@ int dt_cuda_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, 
 	return DT_LAUNCH(c, sum_kernel<1>, dim3((unsigned)rows, (unsigned)dt_ceil_div(n, 128)), 128, 0, a);
 }
 
-/* The same columns of a row of y, from the row of x whose choice is there. */
+/* The same columns of a row of y, from the row of x of its choice. */
 template <int V> __global__ void __launch_bounds__(128) gather_kernel(struct rows a)
 {
 	const int64_t i = blockIdx.x, j = ((int64_t)blockIdx.y * 128 + threadIdx.x) * V;

@@ -1,7 +1,7 @@
-/* Mixtures of experts, the router: a warp has a row of scores. Choices by expert and their rows: moe.cu. */
+/* The router of mixtures of experts, one row of scores per warp. Sorting and gathering: moe.cu. */
 #include "kernels/cuda/kernel.h"
 
-/* A candidate of a choice; e < 0: none. */
+/* A candidate expert; e < 0: none. */
 struct best {
 	float s;
 	int e;
@@ -12,7 +12,7 @@ DT_DEVICE bool before(struct best a, struct best b)
 	return a.e >= 0 && (b.e < 0 || a.s > b.s || (a.s == b.s && a.e < b.e));
 }
 
-/* The first in order of the warp's candidates. */
+/* The best of the warp's candidates; ties go to the lower index. */
 DT_DEVICE struct best best_of_warp(struct best b)
 {
 	for (int by = 16; by; by >>= 1) {
@@ -36,7 +36,7 @@ struct route {
 	int64_t rows;
 };
 
-/* What an expert is worth to the choice; s: the row's scores. NaN is below everything. */
+/* An expert's value in the choice; s: the row's scores. NaN is below everything. */
 DT_DEVICE float worth(const struct route &a, const float *s, int64_t e)
 {
 	const float x = dt_ld1(s, DT_F32, e), v = a.p.sigmoid ? sigmoid(x) : x;
@@ -45,7 +45,7 @@ DT_DEVICE float worth(const struct route &a, const float *s, int64_t e)
 	return isnan(w) ? -INFINITY : w;
 }
 
-/* The best of an expert each lane has not taken: lane l has l, l + 32 ..., at most 64, a bit each. */
+/* The warp's best expert not in `taken`: lane l has experts l, l + 32 ..., at most 64, one bit each. */
 template <class F> DT_DEVICE int take_best(uint64_t &taken, int64_t n, F value)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -62,7 +62,7 @@ template <class F> DT_DEVICE int take_best(uint64_t &taken, int64_t n, F value)
 	return b.e;
 }
 
-/* What a group is worth: its best expert, or the sum of its two best. */
+/* A group's value: its best expert, or the sum of its two best. */
 DT_DEVICE float group_worth(const struct route &a, const float *s, int64_t g)
 {
 	const int64_t each = a.p.experts / a.p.groups, first = g * each;
@@ -80,7 +80,7 @@ DT_DEVICE float group_worth(const struct route &a, const float *s, int64_t g)
 	return a.p.sigmoid && each > 1 ? most.s + second.s : most.s;
 }
 
-/* in[g]: whether group g takes part; of, in: shared, of this warp. */
+/* in[g]: whether group g takes part; of, in: this warp's shared memory. */
 DT_DEVICE void choose_groups(const struct route &a, const float *s, float *of, int *in)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(128, 8) route_kernel(struct route a)
 	}
 	if (a.bias || groups)
 		top = dt_warp_max(top);
-	__syncwarp(); /* the experts are there */
+	__syncwarp(); /* the experts have been written */
 	for (int64_t j = i * a.p.used; j < (i + 1) * a.p.used; j++) {
 		const float v = dt_ld1(s, DT_F32, a.expert[j]);
 		const float w = a.p.sigmoid ? sigmoid(v) : expf(v - top);
@@ -176,14 +176,14 @@ struct back {
 	float *dscore;
 	const float *dweight, *score, *load;
 	const int32_t *expert;
-	double *sums; /* [rows, 2] of the losses; NULL: nobody asks */
+	double *sums; /* [rows, 2] sums of the losses; NULL: not needed */
 	double balance, z;
 	int64_t rows, load_rows;
 	struct dt_moe p;
 	int32_t *bad;
 };
 
-/* Through the softmax, over the used ones or over all, or the sigmoid of the choices' weights. */
+/* Backward of the choices' weights through the softmax, over used or all experts, or the sigmoid. */
 DT_DEVICE void through_weights(const struct back &a, int64_t i, const double *prob, double *d)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -195,7 +195,7 @@ DT_DEVICE void through_weights(const struct back &a, int64_t i, const double *pr
 		mean += (double)dt_ld1(a.dweight, DT_F32, j) * prob[a.expert[j]];
 	}
 	if (a.p.unscaled)
-		sum = 1; /* of softmax they add up to one over all experts */
+		sum = 1; /* softmax over all experts: the sum is one */
 	else if (a.p.sigmoid)
 		sum += 1e-20;
 	mean = a.p.sigmoid && a.p.unscaled ? 0 : mean / sum;
@@ -211,7 +211,7 @@ DT_DEVICE void through_weights(const struct back &a, int64_t i, const double *pr
 		d[e] -= scale * prob[e] * mean;
 }
 
-/* balance sum_i load_i p_i of the row, with p as moe.h says; returns sum_i load_i p_i. */
+/* Backward of balance sum_i load_i p_i of the row, p as in moe.h; returns sum_i load_i p_i. */
 DT_DEVICE double through_balance(const struct back &a, const float *load, const double *prob, double *d)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -259,7 +259,7 @@ DT_DEVICE double through_lse(const struct back &a, const float *s, double *prob,
 	return lse;
 }
 
-/* As many rows as the block has warps; a row that chose what is no expert is left alone. */
+/* One row per warp of the block; a row with an invalid expert is left alone. */
 __global__ void __launch_bounds__(128) route_back_kernel(struct back a)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(128) route_back_kernel(struct back a)
 	}
 }
 
-/* One block: both sums over rows, in an order of their own. */
+/* One block: both sums over rows, in a fixed order. */
 __global__ void __launch_bounds__(256) loss_kernel(double *ret, const double *sums, int64_t rows)
 {
 	for (int k = 0; k < 2; k++) {

@@ -1,4 +1,4 @@
-/* Built without cuDNN: a card has no convolutions, and a model that needs them is refused by name. */
+/* Build without cuDNN: a card has no convolutions, and models that need them are refused. */
 #include "kernels/cuda/cuda.h"
 
 int dt_dnn_open(struct dt_dnn **ret, void *stream)

@@ -1,4 +1,4 @@
-/* A thread a block of four numbers of a row: rows need not begin with one. */
+/* One block of four random numbers per thread; a row need not begin with a whole block. */
 #include "kernels/cuda/kernel.h"
 
 struct noise {

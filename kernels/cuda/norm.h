@@ -1,7 +1,7 @@
 /*
- * Layer and root mean square normalisation are one kernel each way: RMS leaves out the mean and the bias.
- * Forward moves 2 sizes of x (4 with the residual), backward 4 (and 2 from the second cache for the second
- * pass over a row). A block has one row at a time, or one head of a row.
+ * Layer norm and RMS norm share one kernel per direction: RMS omits the mean and the bias. Forward moves 2
+ * times the bytes of x (4 with the residual), backward 4 (and 2 from L2 for the second pass over a row). A
+ * block has one row at a time, or one head of a row.
  */
 #ifndef DT_KERNELS_CUDA_NORM_H
 #define DT_KERNELS_CUDA_NORM_H
@@ -9,10 +9,12 @@
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/raw.h"
 
-#define DT_NORM_SHARED	 (96 << 10)		   /* rows and sums past this stay in global memory */
-#define DT_NORM_WARPS(t) ((t) == DT_F32 ? 16 : 24) /* of whole rows, that an SM has room for at once */
+#define DT_NORM_SHARED (96 << 10) /* larger rows and sums stay in global memory */
+#define DT_NORM_WARPS(t)                                                                                     \
+	((t) == DT_F32 ? 16 : 24) /* resident warps per SM, for the kernel with whole rows
+						    * in registers */
 
-/* Where the vectors that are normalised are: vector r is head r % heads of row r / heads of a matrix. */
+/* Location of the vectors to normalise: vector r is head r % heads of row r / heads of a matrix. */
 struct dt_norm_place {
 	int64_t heads, width, first; /* width: columns of the matrix; first: the first head's column */
 };
@@ -32,13 +34,14 @@ struct dt_norm_forward {
 	int tw;			 /* of w and b */
 	struct dt_norm_place at; /* of x, delta, sum and y */
 	bool plus_one;
-	void *raw;	   /* [rows, n]: x as it was, or NULL */
+	void *raw;	   /* [rows, n]: receives x, or NULL */
 	bool keep;	   /* the row fits shared memory */
-	const float *sums; /* of squares, of the vectors that these are parts of; NULL: these are whole */
+	const float *sums; /* sums of squares over whole vectors of which these are shards; NULL: these are
+			    * whole */
 	float over;	   /* with sums: elements of a whole vector */
 };
 
-/* Elements i of what is normalised, after its first pass. */
+/* Reads V normalisation inputs from element i on, after the first pass over them. */
 template <int V>
 DT_DEVICE void dt_norm_again(float (&r)[V], const struct dt_norm_forward &a, const float *row, int64_t i,
 			     int64_t j)
@@ -108,7 +111,7 @@ static __global__ void __launch_bounds__(256) dt_norm_forward_kernel(struct dt_n
 	}
 }
 
-/* Threads that a row is added up by where rows can be moved by eights: the order of the sum. */
+/* Threads that sum a row if rows can be moved by eights: determines the order of the sum. */
 static inline DT_HOST_DEVICE int dt_norm_threads(int64_t n)
 {
 	return n > 1024 ? 256 : 128;
@@ -137,11 +140,11 @@ struct dt_norm_backward {
 	struct dt_norm_place at, x_at; /* of dx, dy and dresid; of x */
 	bool plus_one;
 	bool keep;	   /* the sums of a group fit shared memory */
-	const float *sums; /* of g xh, as forward has them */
+	const float *sums; /* of g xh, as in forward */
 	float over;
 };
 
-/* V elements of what backward reads: x, dy and the weight. */
+/* The V elements that backward reads: x, dy and the weight. */
 template <int V>
 DT_DEVICE void dt_norm_read(float (&x)[V], float (&dy)[V], float (&w)[V], const struct dt_norm_backward &a,
 			    int64_t i, int64_t j)
@@ -153,7 +156,7 @@ DT_DEVICE void dt_norm_read(float (&x)[V], float (&dy)[V], float (&w)[V], const 
 		w[k] += 1.f;
 }
 
-/* A block has a group of rows; each thread adds up its own columns of dw and db. */
+/* One group of rows per block; each thread sums its own columns of dw and db. */
 template <int V, bool RMS>
 static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_norm_backward a)
 {
@@ -203,7 +206,7 @@ static __global__ void __launch_bounds__(256) dt_norm_backward_kernel(struct dt_
 		}
 }
 
-/* Over a warp, of two numbers with the shuffles of one: lane 0 gets a's sum and lane 16 b's. */
+/* Sums two numbers over a warp with the shuffles of one: lane 0 gets a's sum and lane 16 b's. */
 DT_DEVICE float dt_norm_two_sums(float a, float b)
 {
 	const bool low = threadIdx.x % 32 < 16;
@@ -214,7 +217,7 @@ DT_DEVICE float dt_norm_two_sums(float a, float b)
 	return v;
 }
 
-/* dt_norm_element of fewer vectors than 2^31: a division of 64 bits takes the registers of a row. */
+/* dt_norm_element for fewer than 2^31 vectors: a 64-bit division would take the registers of a row. */
 DT_DEVICE int64_t dt_norm_near(const struct dt_norm_place &p, uint32_t r, int64_t n)
 {
 	const uint32_t heads = (uint32_t)p.heads, row = heads == 1 ? r : r / heads;
@@ -222,7 +225,7 @@ DT_DEVICE int64_t dt_norm_near(const struct dt_norm_place &p, uint32_t r, int64_
 	return row * p.width + p.first + (r - row * heads) * n;
 }
 
-/* What a thread reads of a row. */
+/* The data a thread reads of a row. */
 template <int T> struct dt_norm_row {
 	dt_raw<T> x, dy;
 	float mean, rstd;
@@ -238,9 +241,10 @@ DT_DEVICE void dt_norm_ask_row(dt_norm_row<T> &to, const struct dt_norm_backward
 }
 
 /*
- * The same where a thread has eight columns and no more: they stay in registers, and all of the next row is
- * asked for before this one is added up. What waits is memory, so a row comes as it lies there (a conversion
- * would wait for it) and a block has no more warps than a row needs. scratch: two turns of two sums a warp.
+ * The same if each thread has at most eight columns: they stay in registers, and the next row is loaded
+ * before this one is summed. The kernel is memory bound, so a row is kept unconverted (a conversion would
+ * wait for the load) and a block has only the warps that a row needs. scratch: two buffers of two sums per
+ * warp.
  */
 template <int T, bool RMS>
 static __global__ void __launch_bounds__(256, T == DT_F32 ? 2 : 3)
@@ -327,7 +331,8 @@ static int dt_norm_backward_start(struct dt_dev *dev, const struct dt_cuda *c, s
 				  a.dresid, a.x, a.w);
 	const bool whole = by_8 && a.n <= 2048 && a.rows <= INT32_MAX && !a.sums; /* rows in registers */
 	const int64_t warps = dt_ceil_div(a.n, 256);
-	/* A block each: several an SM; of the whole ones, all that an SM has room for at once. */
+	/* One group per block: several blocks per SM; for rows in registers as many as are resident at
+	 * once. */
 	const struct dt_row_groups g =
 		dt_row_groups(a.rows, whole ? c->info.sms * (DT_NORM_WARPS(a.t) / warps) : 1024);
 	size_t smem = (size_t)a.n * 8;

@@ -1,6 +1,6 @@
 /*
- * A norm of rows in front of the product that reads them, made by each of its blocks for itself (packed.h):
- * while their weights come from memory, and without a launch or a barrier of all blocks.
+ * A norm fused in front of the product that reads its rows (packed.h). Every block of the product computes it
+ * redundantly while its weights are loaded, which saves a launch and a grid-wide barrier.
  */
 #ifndef DT_KERNELS_CUDA_NORM_FRONT_H
 #define DT_KERNELS_CUDA_NORM_FRONT_H
@@ -8,8 +8,8 @@
 #include "kernels/cuda/norm.h"
 
 /*
- * Row i, of up to 2048 columns, to element `at` of to: at most two eights a thread, which stay in registers.
- * All is asked for at once.
+ * Row i, of up to 2048 columns, to element `at` of to: at most two groups of eight per thread, in registers.
+ * Issues all loads at once.
  */
 template <int T>
 DT_DEVICE void dt_norm_front_row(const struct dt_late_norm &a, float *scratch, void *to, int64_t at,
@@ -66,7 +66,7 @@ DT_DEVICE void dt_norm_front_row(const struct dt_late_norm &a, float *scratch, v
 	}
 }
 
-/* The same of any row. */
+/* The same for any row. */
 DT_DEVICE void dt_norm_front_any(const struct dt_late_norm &a, float *scratch, void *to, int64_t at,
 				 int64_t i, bool keep)
 {
@@ -98,16 +98,16 @@ DT_DEVICE void dt_norm_front_any(const struct dt_late_norm &a, float *scratch, v
 	}
 }
 
-/* Of shared memory: 32 floats, and behind them so many rows as they are after the norm. */
+/* Bytes of shared memory: 32 floats, followed by this many normalised rows. */
 static inline size_t dt_norm_front_bytes(const struct dt_late_norm &a, int64_t rows)
 {
 	return a.y ? 128 + (size_t)(rows * a.n * dt_dtype_size((enum dt_dtype)a.t)) : 0;
 }
 
 /*
- * Rows [first, end) by all threads of a block of 128 or 256; room: dt_norm_front_bytes, aligned to 16. Where
- * they lie, for all threads. keep: they are written to y too, by one block. The bits of
- * dt_norm_forward_kernel<8, true>, whose threads may be twice as many or half.
+ * Normalises rows [first, end) by all threads of a block of 128 or 256; room: dt_norm_front_bytes, aligned to
+ * 16. Returns their address to all threads. keep: also stores them in y, in one block. The bits are those of
+ * dt_norm_forward_kernel<8, true>, which may have twice or half the threads.
  */
 DT_DEVICE const char *dt_norm_front(const struct dt_late_norm &a, char *room, int64_t first, int64_t end,
 				    bool keep)
@@ -124,7 +124,7 @@ DT_DEVICE const char *dt_norm_front(const struct dt_late_norm &a, char *room, in
 			dt_norm_front_row<DT_F16>(a, scratch, to, at, i, keep);
 		else
 			dt_norm_front_any(a, scratch, to, at, i, keep);
-		__syncthreads(); /* scratch has been read, the row is there */
+		__syncthreads(); /* scratch has been read, the row is complete */
 	}
 	return to;
 }

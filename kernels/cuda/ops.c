@@ -1,4 +1,4 @@
-/* CUDA's table. */
+/* The table of CUDA ops. */
 #include "kernels/check.h"
 #include "kernels/cuda/cuda.h"
 

@@ -1,22 +1,22 @@
-/* AdamW moves 28 bytes a parameter: p, m and v read and written, g read; 2 more for a 16-bit copy, 2 less for
- * g. */
+/* AdamW moves 28 bytes per parameter: p, m and v read and written, g read; 2 more for a 16-bit copy, 2 less
+ * for a 16-bit g. */
 #include "kernels/cuda/optim.h"
 
-#define CHUNK 2048 /* elements that a block moves at once, 8 a thread */
+#define CHUNK 2048 /* elements per block and iteration, 8 per thread */
 #define PARTS 48
 
 struct step {
-	int kind, n; /* parts */
+	int kind, n; /* n: number of parts */
 	float beta1, beta2, eps, scale;
 	struct dt_optim_factors f;
-	bool apart;	/* weight decay shrinks p apart from the gradient */
-	bool direction; /* which is written into g; p stays */
-	int64_t chunks; /* of all parts */
+	bool apart;	/* decoupled weight decay */
+	bool direction; /* written into g; p is not changed */
+	int64_t chunks; /* over all parts */
 	struct dt_step_part part[PARTS];
 };
 static_assert(sizeof(struct step) <= DT_LAUNCH_BYTES, "");
 
-/* KIND: what o.kind is, known to the compiler, or DT_OPTIM_N: any. */
+/* KIND: o.kind as a constant, or DT_OPTIM_N for any kind. */
 template <int KIND>
 DT_DEVICE void update(const struct step &o, const struct dt_step_part &q, float &g, float &p, float &s1,
 		      float &s2)
@@ -113,7 +113,7 @@ DT_DEVICE void range(const struct step &o, const struct dt_step_part &q, int64_t
 		some<KIND, 1>(o, q, i);
 }
 
-/* A block has chunks that follow one another, so that it looks for their part once. */
+/* A block has consecutive chunks, so that it rarely searches for their part. */
 template <int KIND> __global__ void __launch_bounds__(256, 4) optim_kernel(struct step o)
 {
 	int64_t c = o.chunks * blockIdx.x / gridDim.x;

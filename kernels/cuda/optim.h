@@ -1,26 +1,26 @@
 /*
- * What optim.cu and optim_blocks.cu share: a launch takes many parts of a list. Its blocks are shared out
- * among the chunks of all of them, so that a large part has as many as it would have alone, and a small one
- * costs a chunk.
+ * Shared by optim.cu and optim_blocks.cu: one launch processes many parts of a list. Its blocks are
+ * distributed over the chunks of all parts, so that a large part gets as many as it would alone, and a small
+ * one costs one chunk.
  */
 #ifndef DT_KERNELS_CUDA_OPTIM_H
 #define DT_KERNELS_CUDA_OPTIM_H
 
 #include "kernels/cuda/kernel.h"
 
-enum { DT_LAUNCH_BYTES = 4096 }; /* of a launch's arguments, at most */
+enum { DT_LAUNCH_BYTES = 4096 }; /* maximum bytes of a launch's arguments */
 
 struct dt_step_part {
 	void *copy, *p, *g, *s1, *s2; /* s1, s2 NULL: the rule has no such state */
-	int64_t n, first;	      /* elements; the launch's first chunk that is its */
+	int64_t n, first;	      /* elements; index of its first chunk in the launch */
 	float lr, decay, trust;
 	uint8_t tcopy, tg;
 	bool by_8; /* elements can be moved 8 at a time */
 };
 
 /*
- * Parts of l from *at on, as many as `most` and none of them empty, to ret; *at: those behind them.
- * *ret_chunks: all their chunks of so many elements. Returns how many parts they are.
+ * Takes parts of l from *at on, at most `most` and skipping empty ones, into ret; advances *at past them.
+ * *ret_chunks: their number of chunks. Returns the number of parts.
  */
 static inline int dt_take_parts(const struct dt_optim_parts *l, int *at, int most, int64_t chunk, int states,
 				struct dt_step_part *ret, int64_t *ret_chunks)

@@ -1,6 +1,6 @@
 /*
- * AdamW with moments in blocks of 8 bits (blocks8.h): a block of threads has a block of values, one each. The
- * map of codes comes with the launch; a code is looked for by halving, among the middles of neighbours.
+ * AdamW with moments in 8-bit blocks (blocks8.h): one thread block per block of values, one value per thread.
+ * The map of codes is a launch argument; a code is found by binary search among the midpoints.
  */
 #include "kernels/cuda/optim.h"
 
@@ -13,14 +13,14 @@ extern "C" {
 
 struct blocks8 {
 	float beta1, beta2, eps, grad_scale, m_unbias, v_unbias;
-	int n;		/* parts, */
-	int64_t blocks; /* and all their blocks of values */
+	int n;		/* parts */
+	int64_t blocks; /* blocks of values of all parts */
 	float map[2][256];
-	struct dt_step_part part[PARTS]; /* s1: scales of m and codes behind them, s2 likewise of v */
+	struct dt_step_part part[PARTS]; /* s1: scales of m followed by its codes, s2 likewise of v */
 };
 static_assert(sizeof(struct blocks8) <= DT_LAUNCH_BYTES, "");
 
-/* Scales of m (k 0) or v, and their codes. */
+/* Scales of m (k 0) or v (k 1), and their codes. */
 DT_DEVICE float *scales(const struct dt_step_part &q, int k)
 {
 	return (float *)(k == 0 ? q.s1 : q.s2);
@@ -37,13 +37,13 @@ DT_DEVICE float decoded(const struct dt_step_part &q, const float *map, int k, i
 	return map[k * 256 + codes(q, k)[i]] * dt_ld1(scales(q, k), DT_F32, i / B);
 }
 
-/* Of the block: the first value of the largest magnitude; NaN is none. s: 24 floats. */
+/* The block's first value of largest magnitude; ignores NaN. s: 24 floats. */
 DT_DEVICE float largest(float x, float *s)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
 	float high = dt_warp_max(x > 0 ? x : 0), low = -dt_warp_max(x < 0 ? -x : 0), first = B * 2;
 
-	__syncthreads(); /* what was there before has been read */
+	__syncthreads(); /* the previous contents have been read */
 	if (lane == 0) {
 		s[warp] = high;
 		s[8 + warp] = low;
@@ -55,7 +55,7 @@ DT_DEVICE float largest(float x, float *s)
 	}
 	if (high != -low || high == 0)
 		return high > -low ? high : low;
-	if (x == high || x == low) /* both are there: whose number is the smallest */
+	if (x == high || x == low) /* both signs occur: the one with the smallest index wins */
 		first = (float)(2 * (int)threadIdx.x + (x < 0));
 	first = -dt_warp_max(-first);
 	if (lane == 0)

@@ -1,12 +1,12 @@
 /*
- * quant.h on a card: which kernel multiplies how many rows of x. Blocks of integers lie in the CPU's panels
- * of 16 rows (kernels/cpu/quant.h); x is rounded to integers once, then packed_rows.cu has few rows and
- * packed_tiles.cu many. Numbers lie row by row: packed_numbers.cu has few rows, matmul.cu many.
+ * quant.h on a card: selects the kernel by the number of rows of x. Quantised weights are in the CPU's panels
+ * of 16 rows (kernels/cpu/quant.h); x is quantised once, then packed_rows.cu handles few rows and
+ * packed_tiles.cu many. Float weights are row-major: packed_numbers.cu handles few rows, matmul.cu many.
  */
 #include "kernels/cuda/packed.h"
 #include "kernels/step.h"
 
-#define FEW	    16 /* rows of x that are too few for tiles */
+#define FEW	    16 /* fewer rows of x do not fill tiles */
 #define FEW_NUMBERS 4
 
 struct round_job {
@@ -14,13 +14,14 @@ struct round_job {
 	struct xblock *b;
 	const void *x;
 	int t;
-	int64_t all, blocks; /* of all rows of x, of one */
-	const int32_t *at;   /* NULL: rows stay in their order; else row i goes to at[i used] and the next */
+	int64_t all, blocks; /* blocks in all rows of x, and per row */
+	const int32_t *at;   /* NULL: rows keep their order; else row i is written to at[i used] and the
+			      * following entries */
 	int64_t used, rows;
 	int32_t *bad;
 };
 
-/* A warp has a block of 32 elements, for wherever its row goes. */
+/* One block of 32 elements per warp, stored wherever its row goes. */
 __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(256) round_kernel(struct round_job a)
 	}
 }
 
-/* Up to FEW_NUMBERS rows in one reading of w; cuBLASLt for more, and our own tiles from FEW on. */
+/* Up to FEW_NUMBERS rows, w is read once for all; above that cuBLASLt, or our own tiles from FEW rows on. */
 static bool numbers_by_rows(const struct dt_dev *dev, const struct numbers &a)
 {
 	const struct dt_cuda *c = (const struct dt_cuda *)dev->impl;
@@ -69,7 +70,7 @@ static bool quants_by_rows(int64_t m, const struct dt_sorted &set)
 	return set.n ? set.rows <= FEW * set.n : m < FEW;
 }
 
-/* Parts behind part i that the same launch multiplies. */
+/* Adds parts after part i that the same launch can multiply; returns their number. */
 template <class J> static int take_beside(J &a, const struct dt_packed *w, int i)
 {
 	while (a.nmore < DT_BESIDE && i + 1 + a.nmore < w->nparts &&
@@ -81,7 +82,7 @@ template <class J> static int take_beside(J &a, const struct dt_packed *w, int i
 	return a.nmore;
 }
 
-/* Gate and up, which numbers have in one part. */
+/* Splits a float part into gate and up. */
 static void halve(struct numbers &a)
 {
 	a.rows /= 2;
@@ -89,7 +90,7 @@ static void halve(struct numbers &a)
 		beside{(const char *)a.w + a.rows * a.k * dt_dtype_size((enum dt_dtype)a.tw), a.rows, a.rows};
 }
 
-/* x in integers, its rows where the product wants them. */
+/* Quantises x, placing its rows where the product needs them. */
 static int round_rows(struct dt_dev *dev, const struct dt_cuda *c, struct round_job *a)
 {
 	const int64_t room = a->rows * a->blocks;
@@ -101,7 +102,7 @@ static int round_rows(struct dt_dev *dev, const struct dt_cuda *c, struct round_
 	return DT_LAUNCH(c, round_kernel, (unsigned)dt_ceil_div(a->all, 8), 256, 0, *a);
 }
 
-/* One call: all parts of w, or of the set whose weights have parts like those of w. */
+/* One call: all parts of w, or of a set whose weights have the same parts as w. */
 struct job {
 	struct dt_dev *dev;
 	struct dt_cuda *c;
@@ -114,15 +115,15 @@ struct job {
 	struct round_job round;
 };
 
-/* Whether what follows on results is part of the launch, which only products by rows have. */
+/* Whether the epilogue (gate, residual) is fused, which only products by rows support. */
 static bool goes_on(const struct job &j)
 {
 	return j.gate || j.add.sum;
 }
 
-#define FRONT (32 << 10) /* bytes of shared memory that rows of a norm in front may take */
+#define FRONT (32 << 10) /* limit of shared memory for the rows of a fused norm */
 
-/* The norm that is owed, if it is x's and the next launch can make it (`can`); else it is made now. */
+/* Takes the pending norm if it produces x and the next launch can fuse it (`can`); otherwise launches it. */
 static int take_late(const struct job &j, bool can, struct dt_late_norm *ret)
 {
 	struct dt_late_norm *a = &j.c->late;
@@ -146,7 +147,7 @@ static struct dt_sorted set_of(const struct job &j, int i)
 		j.c->bad};
 }
 
-/* Part i, and *taken parts behind it. */
+/* Multiplies float part i and *taken parts after it. */
 static int multiply_numbers(struct job &j, int i, int *taken)
 {
 	const struct dt_packed_part *p = &j.w->part[i];
@@ -177,7 +178,7 @@ static int multiply_numbers(struct job &j, int i, int *taken)
 			      j.bias, false);
 }
 
-/* The same of a part in blocks. */
+/* The same for a quantised part. */
 static int multiply_quants(struct job &j, int i, int *taken)
 {
 	const struct dt_packed_part *p = &j.w->part[i];
@@ -232,8 +233,8 @@ static int multiply_quants(struct job &j, int i, int *taken)
 }
 
 /*
- * Each row of y with w, or with the weight of the set that it meets. gate: 0, or 1 + f of packed_gated; add:
- * what results are added to. -ENOTSUP, and nothing is written: rows or formats do not suit one of these.
+ * Multiplies each row by w, or by its weight of the set. gate: 0, or 1 + f of packed_gated; add: residual
+ * added to the results. -ENOTSUP, and nothing is written: rows or formats do not allow the fusion.
  */
 static int multiply(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const struct dt_packed *w,
 		    struct dt_tensor bias, const struct dt_packed_set *of, const struct dt_meet *meet,
@@ -286,7 +287,7 @@ int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor s
 
 	if (w->nparts != 1 || !dt_by_8(n, y.data, sum.data, x.data, delta.data, g.data))
 		return -ENOTSUP;
-	if (dt_overlap(sum, in)) { /* other blocks of the product still read in */
+	if (dt_overlap(sum, in)) { /* other blocks of the product may still read in */
 		rc = multiply(dev, delta, in, w, bias, NULL, NULL, 0, {});
 		return rc < 0 ? rc
 			      : dt_cuda_rmsnorm_forward(dev, y, DT_NONE, sum, x, delta, g, plus_one, eps);
@@ -298,7 +299,7 @@ int dt_cuda_step_norm(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor s
 	return c->recording ? 0 : dt_cuda_settle(c);
 }
 
-/* All weights of the set in one launch a part. */
+/* All weights of the set, one launch per part. */
 int dt_cuda_packed_set_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x,
 			      const struct dt_packed_set *s, const struct dt_meet *meet)
 {
@@ -309,9 +310,9 @@ struct embed {
 	const uint8_t *w;
 	void *y;
 	const int32_t *ids;
-	struct quant a; /* of the panels: format and planes */
+	struct quant a; /* describes the panels: format and planes */
 	int64_t n, k, rows;
-	int64_t first, of; /* of its rows, in the table that ids are of */
+	int64_t first, of; /* first row of the shard, and rows of the whole table */
 	float scale;
 	int32_t *bad;
 };
@@ -334,7 +335,7 @@ DT_DEVICE int integer_at(const struct quant &a, const uint8_t *q, int r, int j)
 	return v - a.offset;
 }
 
-/* The part of the table that has rows [first, first + rows). */
+/* Rows [first, first + rows) of the table. */
 __global__ void __launch_bounds__(256) embed_kernel(struct embed e)
 {
 	const int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -346,7 +347,7 @@ __global__ void __launch_bounds__(256) embed_kernel(struct embed e)
 
 		if (e.ids[t] < 0 || e.ids[t] >= e.of)
 			*e.bad = 1;
-		else if ((row < 0 || row >= e.rows) && e.a.first == 0) /* another rank's */
+		else if ((row < 0 || row >= e.rows) && e.a.first == 0) /* the id belongs to another rank */
 			dt_st1(e.y, e.a.ty, i, 0.f);
 		if (id < 0 || id >= e.a.rows)
 			continue;

@@ -1,6 +1,6 @@
 /*
- * What the products with weights in blocks share (quant.h, kernels/cpu/quant.h): the job, and what the bytes
- * of a panel mean.
+ * Shared by the products with quantised weights (quant.h, kernels/cpu/quant.h): the job, and the decoding of
+ * panels.
  */
 #ifndef DT_KERNELS_CUDA_PACKED_H
 #define DT_KERNELS_CUDA_PACKED_H
@@ -9,23 +9,23 @@
 #include "kernels/cuda/norm_front.h"
 #include "kernels/cuda/sorted.h"
 
-/* A block of a row of x. */
+/* Metadata of a block of a row of x. */
 struct xblock {
 	float scale, sum;
 };
 
-#define DT_BESIDE 2 /* at most */
+#define DT_BESIDE 2 /* maximum number of further parts */
 
-/* A part of the weights that is multiplied in the same launch as the one before it. */
+/* A further part of the weights that the same launch multiplies. */
 struct beside {
 	const void *w;
 	int64_t rows, first;
 };
 
-/* Results are added to x too: sum, which may be x. */
+/* Residual: sum = x + results; sum may alias x. */
 struct residual {
 	const void *x;
-	void *sum; /* NULL: they are not */
+	void *sum; /* NULL: no residual */
 	int t;
 };
 
@@ -36,18 +36,18 @@ struct quant {
 	int64_t rows, blocks, m, ld, first;
 	const void *raw; /* x [m, 32 blocks] of type tx */
 	int tx;
-	bool fast;		/* raw in 16 bytes at a time */
-	const int8_t *q;	/* and rounded, where dt_quant_wants_x; the same */
+	bool fast;		/* raw can be read 16 bytes at a time */
+	const int8_t *q;	/* quantised x, where dt_quant_wants_x */
 	const struct xblock *x; /* [m, blocks] */
 	void *y;
 	const void *bias;
 	int ty, tb;
-	struct dt_sorted set; /* then w is not looked at */
+	struct dt_sorted set; /* if it is a set, w is not used */
 	struct beside more[DT_BESIDE];
 	int nmore;
-	int gate; /* 0: none; 1 + f: of the two parts, y = f(first) second */
+	int gate; /* 0: none; 1 + f: y = f(first part) second part */
 	struct residual add;
-	struct dt_late_norm front; /* raw is what it makes */
+	struct dt_late_norm front; /* the norm that produces raw */
 };
 
 DT_DEVICE uint32_t word_at(const void *p)
@@ -56,7 +56,7 @@ DT_DEVICE uint32_t word_at(const void *p)
 	return *(const uint32_t *)p;
 }
 
-/* Sum of the products of four signed bytes, added to s. */
+/* s plus the dot product of four signed bytes. */
 DT_DEVICE int dot4(uint32_t a, uint32_t b, int s)
 {
 #ifdef __CUDA_ARCH__
@@ -96,7 +96,7 @@ DT_DEVICE struct xblock xblock_at(const struct xblock *p)
 	return b;
 }
 
-/* Four bytes 0 .. 255 less an offset of up to 128, as signed bytes. */
+/* Four bytes 0 .. 255 minus an offset of up to 128, as signed bytes. */
 DT_DEVICE uint32_t less(uint32_t a, int offset)
 {
 	return ((a | 0x80808080u) - (uint32_t)offset * 0x01010101u) ^ 0x80808080u;
@@ -120,13 +120,13 @@ static inline DT_HOST_DEVICE constexpr bool is_k_min(int format)
 	return format == DT_FMT_Q4_K || format == DT_FMT_Q5_K;
 }
 
-/* Blocks whose integers are kept as unsigned ones, with an offset. */
+/* Whether integers are stored unsigned, with an offset. */
 static inline DT_HOST_DEVICE constexpr bool has_offset(int format)
 {
 	return format == DT_FMT_Q6_K || format == DT_FMT_Q4_0 || format == DT_FMT_MXFP4;
 }
 
-/* Bytes 0 .. 7 of two words, as the four low nibbles of sel name them. */
+/* Selects bytes 0 .. 7 of two words by the four low nibbles of sel (PRMT). */
 DT_DEVICE uint32_t bytes_of(uint32_t low, uint32_t high, uint32_t sel)
 {
 #ifdef __CUDA_ARCH__
@@ -141,7 +141,7 @@ DT_DEVICE uint32_t bytes_of(uint32_t low, uint32_t high, uint32_t sel)
 #endif
 }
 
-/* Four e2m1 codes, a byte each: 12 more than twice their numbers (dt_e2m1_twice). */
+/* Four e2m1 codes, one per byte, as twice their values + 12 (dt_e2m1_twice). */
 DT_DEVICE uint32_t e2m1_bytes(uint32_t codes)
 {
 	const uint32_t negative = (codes >> 3 & 0x01010101u) * 255u;
@@ -154,8 +154,8 @@ DT_DEVICE uint32_t e2m1_bytes(uint32_t codes)
 }
 
 /*
- * What the integer sums of a block are multiplied by, in row r of its panel; f[1]: the minimum, or of the
- * second half. s: the block's scales, u: the supers of the eight blocks around it (kernels/cpu/quant.h).
+ * Factors of a block's integer sums in row r of its panel; f[1]: the minimum, or the factor of the second
+ * half. s: the block's scales, u: the supers of its eight blocks (kernels/cpu/quant.h).
  */
 DT_DEVICE void factors(int format, const uint8_t *s, const uint8_t *u, int r, float f[2])
 {
@@ -174,7 +174,7 @@ DT_DEVICE void factors(int format, const uint8_t *s, const uint8_t *u, int r, fl
 	}
 }
 
-/* The same of rows 4 quad .. + 3, as it lies in memory: four halves of one kind and the other, four bytes. */
+/* The same for rows 4 quad .. + 3, as stored: two groups of four f16, four bytes. */
 struct scales {
 	uint2 d, m;
 	uint32_t a, b;
@@ -202,7 +202,7 @@ DT_DEVICE struct scales scales_at(int format, const uint8_t *s, const uint8_t *u
 	return r;
 }
 
-/* Half i of four. */
+/* The i-th of four f16. */
 DT_DEVICE float half_of(const uint2 &h, int i)
 {
 	return dt_f16_wide((uint16_t)((i < 2 ? h.x : h.y) >> 16 * (i % 2)));
@@ -213,7 +213,7 @@ DT_DEVICE float bf16_of(const uint2 &h, int i)
 	return dt_bf16_to_f32((uint16_t)((i < 2 ? h.x : h.y) >> 16 * (i % 2)));
 }
 
-/* As factors() has them, of all four rows. */
+/* The results of factors() for all four rows. */
 DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2])
 {
 	DT_UNROLL
@@ -227,13 +227,13 @@ DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2]
 	}
 }
 
-/* A block is added in two steps: halves, or integers and minimum. */
+/* Whether a block is added in two steps: two halves, or integers and minimum. */
 static inline DT_HOST_DEVICE constexpr bool two_terms(int format)
 {
 	return format != DT_FMT_Q8_0 && format != DT_FMT_Q4_0 && format != DT_FMT_MXFP4;
 }
 
-/* Where a panel keeps the scales of block b, and its supers. */
+/* Addresses in a panel of the scales and supers of block b. */
 DT_DEVICE const uint8_t *scales_of(const struct quant &a, const uint8_t *panel, int64_t b)
 {
 	return panel + a.blocks * a.quants + b * a.scales;
@@ -248,7 +248,7 @@ template <int FORMAT> struct in {
 	static constexpr int format = FORMAT;
 };
 
-/* go() of the format, which it has as a constant. */
+/* Calls go with the format as a constant. */
 template <class G> static int in_format(int format, G go)
 {
 	switch (format) {
@@ -271,20 +271,20 @@ template <class G> static int in_format(int format, G go)
 	}
 }
 
-/* Weights that are numbers, a row after another. */
+/* A product with float weights, row-major. */
 struct numbers {
 	const void *w, *x, *bias;
 	void *y;
 	int tw, tx, ty, tb;
 	int64_t rows, m, k, ld, first;
-	struct dt_sorted set; /* then w is not looked at */
+	struct dt_sorted set; /* if it is a set, w is not used */
 	struct beside more[DT_BESIDE];
 	int nmore, gate; /* as in quant */
 	struct residual add;
-	struct dt_late_norm front; /* x is what it makes */
+	struct dt_late_norm front; /* the norm that produces x */
 };
 
-/* Blocks of threads for all parts, `each` rows a block. */
+/* Thread blocks for all parts, `each` rows per block. */
 template <class J> static int64_t blocks_of(const J &a, int each)
 {
 	int64_t n = dt_ceil_div(a.rows, each);
@@ -294,7 +294,7 @@ template <class J> static int64_t blocks_of(const J &a, int each)
 	return n;
 }
 
-/* The part that a block of threads has rows of; *block becomes its number there. */
+/* The part that a thread block works on; *block becomes its index in that part. */
 template <class J> DT_DEVICE struct beside part_of(const J &a, const void *w, int each, int64_t *block)
 {
 	struct beside p = {w, a.rows, a.first};
@@ -311,13 +311,13 @@ template <class J> DT_DEVICE struct beside part_of(const J &a, const void *w, in
 	return p;
 }
 
-/* What the result in this place is to be added to. */
+/* The residual for a result. */
 template <class J> DT_DEVICE float residual_at(const J &a, const struct beside &p, int64_t row, int64_t col)
 {
 	return a.add.sum ? dt_ld1(a.add.x, a.add.t, row * a.ld + p.first + col) : 0;
 }
 
-/* A sum of part p with its bias; with a gate the sum of the part before it as well. to: residual_at. */
+/* Stores a sum of part p with bias; with a gate also uses the sum of the part before. to: residual_at. */
 template <class J>
 DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t col, float s, float gate,
 		      float to)
@@ -338,7 +338,7 @@ DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t c
 	       dt_act(dt_rounded(gate, a.ty), a.gate - 1, &slope) * dt_rounded(s, a.ty));
 }
 
-/* Few rows a weight: every row by itself. More: 4 at a time, where they end fewer. */
+/* Few rows per weight: rows one by one. More: 4 at a time. */
 static inline bool alone(const struct dt_sorted &s)
 {
 	return s.rows <= 2 * s.n;
@@ -350,7 +350,7 @@ template <int M, class J> static int64_t tiles_of(const J &a)
 	return a.set.n ? dt_sorted_tiles<M>(a.set) : dt_ceil_div(a.m, M);
 }
 
-/* Tile t of them: rows [*row, *end) at most, and the weight. false: there is none. */
+/* Rows [*row, *end), at most M, and weight of tile t. false: no such tile. */
 template <int M, class J>
 DT_DEVICE bool tile_of(const J &a, int64_t t, int64_t *row, int64_t *end, const void **w)
 {
@@ -363,8 +363,8 @@ DT_DEVICE bool tile_of(const J &a, int64_t t, int64_t *row, int64_t *end, const 
 }
 
 /*
- * packed_numbers.cu: all rows of x, with bits that do not depend on how many there are. Parts beside the
- * first, gates, residuals and norms in front only where dt_numbers_fast.
+ * packed_numbers.cu: multiplies all rows of x, with bits that do not depend on their number. Further parts,
+ * gates, residuals and fused norms only if dt_numbers_fast.
  */
 static inline bool dt_numbers_fast(const struct numbers &a)
 {
@@ -373,10 +373,10 @@ static inline bool dt_numbers_fast(const struct numbers &a)
 }
 int dt_number_rows(const struct dt_cuda *c, const struct numbers &a);
 
-/* All rows of x, with the same bits: few of them (packed_rows.cu), and many on tensor cores
- * (packed_tiles.cu). */
+/* Multiply all rows of x, with the same bits: packed_rows.cu for few rows, packed_tiles.cu for many on tensor
+ * cores. */
 int dt_quant_rows(const struct dt_cuda *c, const struct quant &a);
-/* Whether x has to be rounded before; one or two rows are by every block of threads for itself. */
+/* Whether x must be quantised beforehand; for one or two rows every thread block does it itself. */
 static inline bool dt_quant_wants_x(int64_t m, const struct dt_sorted &set)
 {
 	return set.n ? !alone(set) : m > 2;

@@ -1,20 +1,20 @@
 /*
- * quant.h's products with weights kept as bf16 or f32, row by row, for few rows of x: they wait for memory.
- * A warp has a row of w and up to 4 of x; a lane asks for 128 bytes of w, eight loads of 16, before it uses
- * the first, so 2048 rows are 62 KiB in flight on each of 132 SMs (Little's law: 4.8 TB/s * 0.8 us / 132 = 29
- * KiB), and 2048 columns of bf16 are one such piece. x comes from the first cache, which w passes by: 16
- * bytes a row for 16 of w, with 4 rows 100 of the 128 bytes a clock that it has at full speed of the memory.
+ * quant.h's products with bf16 or f32 weights, row-major, for few rows of x: memory bound. A warp has a row
+ * of w and up to 4 of x; a lane loads 128 bytes of w, eight loads of 16, before it uses the first, so 2048
+ * rows are 62 KiB in flight on each of 132 SMs (Little's law: 4.8 TB/s * 0.8 us / 132 = 29 KiB), and 2048
+ * columns of bf16 are one such piece. x comes from L1, which w bypasses: 16 bytes per row for 16 of w, with 4
+ * rows 100 of the 128 bytes per clock that L1 delivers at full memory speed.
  *
- * How a row is added up does not depend on M: lanes in the order of k, then over the lanes.
+ * The order of a row's sum does not depend on M: lanes in order of k, then over the lanes.
  *
- * A recorded step's launches begin early: the first piece of w is asked for while the one before still runs.
- * (A second piece asked for before the first is used costs more registers than it gives: 1.08 ms a token of a
- * Llama of 1.1B on an H200, 1.05 without.)
+ * Launches of a recorded step start early: the first piece of w is loaded while the previous launch still
+ * runs. (Loading a second piece before the first is used costs more in registers than it gains: 1.08 ms per
+ * token of a Llama of 1.1B on an H200, 1.05 without.)
  */
 #include "kernels/cuda/packed.h"
 
 #define WARPS 4
-#define DEPTH 128 /* bytes of w that a lane asks for at a time */
+#define DEPTH 128 /* bytes of w per lane loaded at a time */
 
 template <int T> DT_DEVICE float element(const uint4 &u, int i)
 {
@@ -31,7 +31,7 @@ struct w_piece {
 	uint4 u[DEPTH / 16];
 };
 
-/* What a lane needs of a row of w from byte `at` on. */
+/* Loads a lane's part of a row of w from byte `at` on. */
 DT_DEVICE void ask(struct w_piece &p, const char *w, int64_t at, int64_t bytes)
 {
 	DT_UNROLL
@@ -40,7 +40,7 @@ DT_DEVICE void ask(struct w_piece &p, const char *w, int64_t at, int64_t bytes)
 			p.u[d] = dt_once(w + at + d * 512);
 }
 
-/* sum[i] = w . x[i], this lane's share; p: the first piece of w has been asked for. */
+/* sum[i] = this lane's share of w . x[i]; p: the first piece of w, already loading. */
 template <int T, int M>
 DT_DEVICE void products(float (&sum)[M], struct w_piece &p, const char *w, const char *(&x)[M], int64_t bytes)
 {
@@ -71,7 +71,7 @@ DT_DEVICE void products(float (&sum)[M], struct w_piece &p, const char *w, const
 	}
 }
 
-/* Where the M rows of x from row0 on lie; with a norm in front, when it has made them. */
+/* Address of the M rows of x from row0 on; with a fused norm, after computing them. */
 template <int M>
 DT_DEVICE void rows_of_x(const char *(&x)[M], const struct numbers &a, int64_t row0, int64_t end,
 			 int64_t bytes)
@@ -89,7 +89,7 @@ DT_DEVICE void rows_of_x(const char *(&x)[M], const struct numbers &a, int64_t r
 	}
 }
 
-/* w and x are of type T, and both aligned to 16 bytes in every row. */
+/* w and x are of type T, and every row of both is 16-byte aligned. */
 template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_kernel(struct numbers a)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -102,13 +102,13 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 
 	dt_let_next();
 	if (a.set.n)
-		dt_wait_before(); /* the set's tables are of the step */
+		dt_wait_before(); /* the set's tables are written in this step */
 	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &all))
 		return;
 	struct beside p = part_of(a, all, WARPS, &block);
 	const int64_t col = block * WARPS + threadIdx.x / 32;
 
-	/* Past the last column a warp has no part but in the norm. */
+	/* A warp past the last column only takes part in the norm. */
 	w = (const char *)p.w + col * bytes;
 	if (col < p.rows)
 		ask(first, w, lane * 16, bytes);
@@ -137,7 +137,7 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 	}
 }
 
-/* Any types and any k, an element at a time; x is rounded to bf16 for weights of bf16. */
+/* Any types and any k, one element at a time; x is rounded to bf16 for bf16 weights. */
 __global__ void __launch_bounds__(WARPS * 32) any_kernel(struct numbers a)
 {
 	const int lane = (int)threadIdx.x % 32;

@@ -1,15 +1,15 @@
 /*
- * quant.h's products with blocks of integers for few rows of x, which wait for memory: what counts is how
- * many bytes are on their way. A block of threads has a panel of 16 rows and 64 blocks of k at a time, a
- * thread one of these blocks for four of the rows: 8 loads of 16 bytes of Q8_0 (4 of the nibbles, 5 of Q5_K,
- * 6 of Q6_K) and its scales, all asked for before the first is used, and those of the next 64 blocks before
- * this one's sums are added up. So 256 threads keep 34 KiB of Q8_0 in flight, 17 of Q4_0, and an SM has room
- * for two to three such blocks: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB an SM of an H200.
- * Rows of 2048 are one such piece: the whole product waits for memory once.
+ * quant.h's products with quantised weights for few rows of x. They are memory bound: what counts is the
+ * bytes in flight. A thread block has a panel of 16 rows and 64 blocks of k at a time; a thread has one of
+ * these blocks for four of the rows: 8 loads of 16 bytes for Q8_0 (4 for nibbles, 5 for Q5_K, 6 for Q6_K) and
+ * its scales, all issued before the first is used, and those of the next 64 blocks before this one's sums are
+ * added up. So 256 threads keep 34 KiB of Q8_0 in flight, 17 of Q4_0, and two to three such thread blocks fit
+ * an SM: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB per SM of an H200. Rows of 2048 are one such
+ * piece: the whole product waits for memory once.
  *
- * One row of x is rounded here too, 8 elements a thread: a launch less for each product of a step.
+ * One row of x is quantised here too, 8 elements per thread, which saves a launch per product of a step.
  *
- * The integer sums are exact in any order; 16 threads a row of x then add them up in the order of k.
+ * The integer sums are exact in any order; 16 threads per row of x then add them up in order of k.
  */
 #include "kernels/cuda/packed.h"
 
@@ -17,8 +17,8 @@
 #define THREADS (SLAB * 4)
 
 /*
- * What a thread needs of a block of k: vectors of four rows, their scales, and the same block of M rows of x.
- * Of one or two rows x comes as it is: the four threads that have the block have a quarter of it each.
+ * A thread's data for a block of k: vectors of four rows, their scales, and the same block of M rows of x.
+ * One or two rows of x are unquantised: each of the four threads that share the block has a quarter of it.
  */
 template <int F, int M> struct piece {
 	static constexpr int vectors = F == DT_FMT_Q8_0 ? 8 : F == DT_FMT_Q6_K ? 6 : F == DT_FMT_Q5_K ? 5 : 4;
@@ -28,7 +28,7 @@ template <int F, int M> struct piece {
 	struct xblock b[M];
 };
 
-/* Eight elements of a row of x, not yet looked at; zeros where there are none. */
+/* Loads eight elements of a row of x without using them yet; zeros where there are none. */
 DT_DEVICE void bring_raw(struct four (&x)[2], const struct quant &a, const char *row, int64_t b, int quad)
 {
 	const int size = a.tx == DT_F32 ? 4 : 2;
@@ -53,7 +53,7 @@ DT_DEVICE void bring_raw(struct four (&x)[2], const struct quant &a, const char 
 	}
 }
 
-/* x as round_kernel makes it, of the whole block, from the quarters of four lanes. */
+/* Quantises x as round_kernel does, the whole block from the quarters of four lanes. */
 DT_DEVICE void round_raw(struct four (&x)[2], struct xblock &b, int tx)
 {
 	float v[8], inverse;
@@ -86,7 +86,7 @@ DT_DEVICE void round_raw(struct four (&x)[2], struct xblock &b, int tx)
 		x[i / 4].w[i % 4] = __shfl_sync(DT_ALL, own[i % 2], (int)threadIdx.x % 32 / 4 * 4 + i / 2);
 }
 
-/* Block b of k of a panel. */
+/* Loads block b of k of a panel. */
 template <int F, int M>
 DT_DEVICE void bring_w(struct piece<F, M> &p, const struct quant &a, const uint8_t *panel, int64_t b,
 		       int quad)
@@ -101,13 +101,13 @@ DT_DEVICE void bring_w(struct piece<F, M> &p, const struct quant &a, const uint8
 		p.s = scales_at(F, scales_of(a, panel, b), supers_of(a, panel, b), quad);
 }
 
-/* Rows of x that a block of threads meets: [row0, end), of which the first lies at raw where M is small. */
+/* Rows of x of a thread block: [row0, end), the first of which is at raw if M is small. */
 struct few {
 	int64_t row0, end;
 	const char *raw;
 };
 
-/* Block b of k of M of them. */
+/* Loads block b of k of M of them. */
 template <int F, int M>
 DT_DEVICE void bring_x(struct piece<F, M> &p, const struct quant &a, const struct few &x, int64_t b, int quad)
 {
@@ -130,7 +130,7 @@ DT_DEVICE void bring_x(struct piece<F, M> &p, const struct quant &a, const struc
 	}
 }
 
-/* Vector v of four rows as signed bytes: two chunks of k of which Q8_0 has one. */
+/* Vector v of four rows as signed bytes: two chunks of k, or one for Q8_0. */
 template <int F, int M>
 DT_DEVICE void chunks(const struct piece<F, M> &p, int offset, int v, int r, uint32_t (&c)[2])
 {
@@ -160,7 +160,7 @@ DT_DEVICE void chunks(const struct piece<F, M> &p, int offset, int v, int r, uin
 	}
 }
 
-/* Integer sums of the four rows with row i of x; [1]: of Q6_K's second half. */
+/* Integer sums of the four rows with row i of x; [1]: second half in Q6_K. */
 template <int F, int M>
 DT_DEVICE void integers(const struct piece<F, M> &p, int offset, int i, int (&sum)[4][2])
 {
@@ -182,7 +182,7 @@ DT_DEVICE void integers(const struct piece<F, M> &p, int offset, int i, int (&su
 	}
 }
 
-/* Factors of an fma each, in the order of the contract. */
+/* Factors of one fma each, in the contract's order. */
 struct alignas(8) pair {
 	float a, b;
 };
@@ -211,14 +211,14 @@ DT_DEVICE void terms_of(const struct piece<F, M> &p, int offset, struct pair *to
 	}
 }
 
-/* Two slabs of terms for one row, so that a slab is added up beside the next one's products. */
+/* Two buffers of terms per row, so that a slab is summed while the next one is multiplied. */
 template <int F, int M> constexpr int slab_pairs = SLAB *(two_terms(F) ? 2 : 1) * M *DT_PANEL;
 template <int M> constexpr int slabs = M == 1 ? 2 : 1;
 template <int F, int M> constexpr size_t terms_bytes = slabs<M> *slab_pairs<F, M> * sizeof(struct pair);
 
 /*
- * Of thread i < DT_PANEL M the sum of row i % DT_PANEL of a panel with row i / DT_PANEL of x. x() says where
- * these are, when weights have been asked for.
+ * Thread i < DT_PANEL M returns the sum of row i % DT_PANEL of a panel with row i / DT_PANEL of x. x()
+ * returns the address of these rows; it is called after the weights have begun to load.
  */
 template <int F, int M, class X> DT_DEVICE float panel_sum(const struct quant &a, const uint8_t *panel, X x)
 {
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 
 	dt_let_next();
 	if (a.set.n)
-		dt_wait_before(); /* the set's tables are of the step */
+		dt_wait_before(); /* the set's tables are written in this step */
 	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &w))
 		return;
 	struct beside p = part_of(a, w, DT_PANEL, &block);
@@ -280,11 +280,11 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 	struct few few = {row0, end, NULL};
 	const auto x = [&]() {
 		if (few.raw)
-			return few; /* a gate's second part */
+			return few; /* the second part of a gate */
 		dt_wait_before();
 		if (mine)
 			to = residual_at(a, p, row, col);
-		/* Of a set, M is 1 where x is raw. */
+		/* In a set, M is 1 if x is raw. */
 		few.raw = a.front.y ? dt_norm_front(a.front, dt_shared() + terms_bytes<F, M>, row0,
 						    dt_min64(row0 + M, end), blockIdx.x == 0)
 				    : (const char *)a.raw + dt_sorted_row(a.set, row0) * a.blocks * DT_QK *
@@ -292,11 +292,11 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 		return few;
 	};
 
-	/* One body for both parts of a gate: it holds most of the registers. */
+	/* One body for both parts of a gate, to limit registers. */
 	DT_UNROLL_BY(1)
 	for (int turn = 0; turn < (a.gate ? 2 : 1); turn++) {
 		if (turn) {
-			__syncthreads(); /* the terms before have been added up */
+			__syncthreads(); /* the previous terms have been added up */
 			p = a.more[0];
 			gate = s;
 		}

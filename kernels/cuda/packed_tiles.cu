@@ -1,38 +1,38 @@
 /*
- * quant.h's products with blocks of integers for many rows of x, on tensor cores and with the same bits as
- * for one row: mma.sync on signed bytes gives a block's integer sums exactly, and each is added in f32 in the
- * order of k that the contract asks for.
+ * quant.h's products with quantised weights for many rows of x, on tensor cores and with the same bits as for
+ * one row: mma.sync on signed bytes gives a block's integer sums exactly, and each is added in f32 in the
+ * order of k that the contract requires.
  *
- * Why not widen the weights to bf16: x is rounded to bytes by the contract, and a product in bf16 would add
- * up in another order than decoding does, so that a prompt's bits depended on how it was cut. The price is
- * the scales: one 16 by 8 by 32 product of a warp leaves 4 sums a lane and takes 3 single precision
- * instructions for each (from integer to float, scale by scale, add), 12 for 4096 multiplications; with the
- * product itself and what brings its operands about 17. An SM issues 4 a clock: 940 multiplications a clock.
- * On sm_90 mma.sync in bf16 does at most some 1300 (two thirds of wgmma's 2048) before any weight is widened.
+ * Why not widen the weights to bf16: the contract quantises x to bytes, and a bf16 product would add up in
+ * another order than decoding, so that a prompt's bits depended on how it was cut. The price is the scales: a
+ * warp's 16 x 8 x 32 product leaves 4 sums per lane, each of which takes 3 f32 instructions (convert from
+ * integer, scale by scale, add), 12 for 4096 multiplications; with the product itself and its operands about
+ * 17. An SM issues 4 per clock: 940 multiplications per clock. On sm_90 mma.sync in bf16 does at most some
+ * 1300 (two thirds of wgmma's 2048) before any weight is widened.
  *
- * A group of warps has 32 rows of w, two panels, whose words are the first operand just as they lie: lane
- * 4 g + t takes four rows of one chunk of four elements in 16 bytes, rows 4 (g % 4) .. + 3 of panel g / 4;
- * within a block of k any order of the elements gives the same integers, so slot t of the operand is chunk
- * 2 t, slot t + 4 chunk 2 t + 1 (chunks t and t + 4 of Q6_K, whose halves are two products).
+ * A group of warps has 32 rows of w, two panels, whose words are the first operand in place: lane 4 g + t
+ * loads four rows of one chunk of four elements in 16 bytes, rows 4 (g % 4) .. + 3 of panel g / 4. Within a
+ * block of k any order of the elements gives the same integers, so slot t of the operand is chunk 2 t, slot t
+ * + 4 chunk 2 t + 1 (chunks t and t + 4 for Q6_K, whose halves are two products).
  */
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/packed.h"
 
 /*
- * What a block of threads has: 32 GROUPS rows of w by 8 CUTS N rows of x, a warp for each group and cut; DEEP
- * blocks of k at a time, STAGES of them here or on their way. RESIDENT: blocks an SM should have room for.
+ * A thread block has 32 GROUPS rows of w by 8 CUTS N rows of x, one warp per group and cut; DEEP blocks of k
+ * at a time, in a pipeline of STAGES stages. RESIDENT: blocks that should fit an SM.
  */
 template <int FORMAT, int GROUPS, int CUTS, int N, int DEEP, int STAGES, int RESIDENT> struct tile {
 	static constexpr int format = FORMAT, groups = GROUPS, cuts = CUTS, n = N, deep = DEEP,
 			     stages = STAGES, resident = RESIDENT;
 	static constexpr int panels = 2 * GROUPS, rows = 32 * GROUPS, tokens = 8 * CUTS * N,
 			     threads = 32 * GROUPS * CUTS;
-	static constexpr int stride = 32 * DEEP + 32; /* of x: four rows meet no bank twice */
+	static constexpr int stride = 32 * DEEP + 32; /* of x: avoids bank conflicts between four rows */
 	static constexpr bool halves = FORMAT == DT_FMT_Q6_K,
 			      minimum = FORMAT == DT_FMT_Q4_1 || is_k_min(FORMAT);
 };
 
-/* Bytes of a panel's share of a stage, and of a stage. */
+/* Bytes of a panel in a stage, and of a whole stage. */
 template <class T> DT_HOST_DEVICE static inline int share_bytes(const struct quant &a)
 {
 	return T::deep * (a.quants + a.scales) + a.supers;
@@ -44,21 +44,20 @@ template <class T> DT_HOST_DEVICE static inline int stage_bytes(const struct qua
 }
 
 /*
- * Unit i of 16 bytes of a panel, moved so that the lanes of an eighth of a warp's reads meet no bank
- * twice.
+ * Index of the i-th 16 bytes of a panel, swizzled so that an eighth of a warp reads without bank conflicts.
  */
 DT_DEVICE int swizzled(int i)
 {
 	return i ^ (i >> 3 & 3) << 1;
 }
 
-/* The rows of x that a block of threads has, of one weight. */
+/* The rows of x of a thread block, all of one weight. */
 struct strip {
 	int64_t row, end;
 	const void *w;
 };
 
-/* Blocks [b0, b0 + deep) of k are on their way to a stage: what there is of them, of w and of x. */
+/* Starts copying blocks [b0, b0 + deep) of k, of w and x, to a stage, as far as they exist. */
 template <class T>
 DT_DEVICE void fetch(const struct quant &a, const struct strip &is, uint8_t *to, int64_t b0)
 {
@@ -107,8 +106,8 @@ DT_DEVICE struct four unit_at(const uint8_t *room, int i)
 }
 
 /*
- * Rows 4 quad .. + 3 of block b of a panel's share, as first operands of two products of 16 rows: a[h] has
- * rows 2 h and 2 h + 1 of the four, slots t and t + 4. Q6_K: slot t of the first half, then of the second.
+ * Rows 4 quad .. + 3 of block b of a panel, as first operands of two products of 16 rows: a[h] has rows 2 h
+ * and 2 h + 1 of the four, slots t and t + 4. Q6_K: slot t of the first half, then of the second.
  */
 template <class T>
 DT_DEVICE void operands(const struct quant &a, const uint8_t *room, int b, int quad, int t,
@@ -172,7 +171,8 @@ DT_DEVICE void operands(const struct quant &a, const uint8_t *room, int b, int q
 	}
 }
 
-/* An integer sum, found beside 1.5 2^23 as bits: below 2^22 either way, so nothing is rounded. */
+/* Bits of 1.5 2^23, added to an integer sum to convert it to float: exact, as sums are below 2^22 in
+ * magnitude. */
 #define BESIDE 0x4b400000
 
 DT_DEVICE float float_of(int d)
@@ -183,7 +183,8 @@ DT_DEVICE float float_of(int d)
 	return f - 12582912.f;
 }
 
-/* A block of k: sums[n][h][e] of row 2 h + e / 2 of the lane's four, and column e % 2 of its two of cut n. */
+/* One block of k: sums[n][h][e] of row 2 h + e / 2 of the lane's four, and column e % 2 of its two of cut
+ * n. */
 template <class T>
 DT_DEVICE void add_block(const struct quant &a, float (&sums)[T::n][2][4], const uint8_t *room,
 			 const uint8_t *x, const uint8_t *xs, int b, int quad, int t)
@@ -288,7 +289,7 @@ template <class T> __global__ void __launch_bounds__(T::threads, T::resident) ti
 		dt_cp_commit();
 	}
 	const int blocks = (int)a.blocks;
-	int now = 0, free = T::stages - 1; /* stages */
+	int now = 0, free = T::stages - 1; /* stage indices */
 	DT_UNROLL_BY(1)
 	for (int b0 = 0; b0 < blocks; b0 += T::deep) {
 		const int ahead = b0 + (T::stages - 1) * T::deep;
@@ -296,11 +297,11 @@ template <class T> __global__ void __launch_bounds__(T::threads, T::resident) ti
 		const uint8_t *stage = room + now * bytes;
 
 		dt_cp_wait<T::stages - 2>();
-		__syncthreads(); /* this stage is there; the one before has been used */
+		__syncthreads(); /* this stage has arrived; the previous one is no longer used */
 		if (ahead < blocks)
 			fetch<T>(a, is, room + free * bytes, ahead);
 		dt_cp_commit();
-		if (T::n == 1 && n == T::deep) { /* little to do for one block: several side by side */
+		if (T::n == 1 && n == T::deep) { /* little work per block: several in parallel */
 			DT_UNROLL
 			for (int b = 0; b < T::deep; b++)
 				add_block<T>(a, sums, stage + own, stage + x, stage + xs, b, quad, t);
@@ -330,9 +331,8 @@ template <class T> static int tiles(const struct dt_cuda *c, const struct quant 
 }
 
 /*
- * The largest tile of which every SM gets one: what is read of w and x for a multiplication falls with both
- * sides. The smallest is for what decoding 16 to 64 streams needs, and waits for memory: 26 KiB of Q8_0 on
- * their way to each SM.
+ * The largest tile that still gives every SM one: memory traffic per multiplication falls with both sides.
+ * The smallest is for decoding 16 to 64 streams, which is memory bound: 26 KiB of Q8_0 in flight per SM.
  */
 template <int FORMAT> static int any_tiles(const struct dt_cuda *c, const struct quant &a)
 {

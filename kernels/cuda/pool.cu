@@ -1,12 +1,12 @@
-/* A thread an element, channels next to one another. Backward gathers: no element is written twice. */
+/* One element per thread, channels contiguous. Backward gathers: no element is written twice. */
 #include "kernels/cuda/kernel.h"
 
 struct pool {
 	void *y;
 	const void *x;
-	uint8_t *at; /* NULL: the mean */
+	uint8_t *at; /* NULL: average pooling */
 	int t;
-	int64_t n; /* elements of y, which is written */
+	int64_t n; /* elements of y, the output */
 	int64_t c, h, w, oh, ow, kernel, stride, pad;
 };
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(256) forward_kernel(struct pool p)
 	}
 }
 
-/* The first window of a side that reaches place i, and one past the last. */
+/* The first window along one dimension that covers position i, and one past the last. */
 DT_DEVICE int64_t first_window(const struct pool &p, int64_t i)
 {
 	const int64_t n = i + p.pad - p.kernel + 1;

@@ -1,7 +1,7 @@
 /*
- * What products of our own share: 64 by 64 of the result a block, so that operands are read 32 times less
- * than they are used. Each result's sum runs over k in order. Who calls says how a piece of both operands
- * comes to shared memory, so rows may lie as they like.
+ * Shared by our own products: a block has a 64 x 64 tile of the result, so that operands are read 32 times
+ * less often than they are used. Each sum runs over k in order. The caller provides the copy of a piece of
+ * both operands to shared memory, so the layout of rows is free.
  */
 #ifndef DT_KERNELS_CUDA_PRODUCT_H
 #define DT_KERNELS_CUDA_PRODUCT_H
@@ -9,14 +9,14 @@
 #include "kernels/cuda/mma.h"
 
 #define DT_PRODUCT_TILE 64
-#define DT_PRODUCT_DEEP 32 /* of k at a time; of f32 half as much */
-/* Shared memory of a block: two pieces of both operands; of f32 one. */
+#define DT_PRODUCT_DEEP 32 /* elements of k at a time; half for f32 */
+/* Shared memory per block: two pieces of both operands; one for f32. */
 #define DT_PRODUCT_ROOM	    (4 * DT_PRODUCT_TILE * (DT_PRODUCT_DEEP + 8) * 2)
 #define DT_PRODUCT_ROOM_F32 (DT_PRODUCT_DEEP * (DT_PRODUCT_TILE + 4) * 4)
 
 /*
- * ROWS by COLS of a matrix of 16-bit elements into shared memory; zeros outside of it. 128 threads. row_of
- * says where row i begins; fast: rows can be copied 16 bytes at a time.
+ * Copies ROWS x COLS of a matrix of 16-bit elements to shared memory, zeros outside. 128 threads. row_of
+ * returns the address of row i; fast: rows can be copied in 16-byte pieces.
  */
 template <int ROWS, int COLS, class F>
 DT_DEVICE void dt_product_load(uint16_t *tile, const void *from, int64_t rows, int64_t cols, int64_t row,
@@ -47,9 +47,9 @@ DT_DEVICE void dt_product_load(uint16_t *tile, const void *from, int64_t rows, i
 }
 
 /*
- * d += a tile of op(a) op(b) over depth. Four warps, each 32 by 32 of the block's 64 by 64; the next piece of
- * k is on its way meanwhile. bring(a, b, k) begins to copy DEEP of k from k on: a as 64 rows of DEEP columns,
- * or (ta) as DEEP rows of 64; b as 64 rows of DEEP (tb), or as DEEP rows of 64.
+ * d += a tile of op(a) op(b) over depth. Four warps, each 32 x 32 of the block's 64 x 64; the next piece of k
+ * is copied meanwhile. bring(a, b, k) starts copying DEEP of k from k on: a as 64 rows of DEEP columns, or
+ * (ta) as DEEP rows of 64; b as 64 rows of DEEP (tb), or as DEEP rows of 64.
  */
 template <class T, class F>
 DT_DEVICE void dt_product_add(float (&d)[2][4][4], bool ta, bool tb, int64_t depth, F bring)
@@ -95,11 +95,11 @@ DT_DEVICE void dt_product_add(float (&d)[2][4][4], bool ta, bool tb, int64_t dep
 			for (int j = 0; j < 4; j++)
 				dt_mma<T>(d[i][j], fa[i], fb[j / 2][j % 2 * 2], fb[j / 2][j % 2 * 2 + 1]);
 		}
-		__syncthreads(); /* this piece's room is written next */
+		__syncthreads(); /* this piece's memory is overwritten next */
 	}
 }
 
-/* put(row, column, value) of each of the tile's results that this thread has. */
+/* Calls put(row, column, value) for each result of this thread. */
 template <class F> DT_DEVICE void dt_product_each(const float (&d)[2][4][4], F put)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -115,8 +115,8 @@ template <class F> DT_DEVICE void dt_product_each(const float (&d)[2][4][4], F p
 }
 
 /*
- * The same of f32: 256 threads, 4 by 4 each. a_at(i, k) and b_at(j, k) give elements of op(a) and of op(b)
- * transposed, zeros outside; a_along, b_along: k is what lies side by side in memory.
+ * The same for f32: 256 threads, 4 x 4 results each. a_at(i, k) and b_at(j, k) return elements of op(a) and
+ * of op(b) transposed, zeros outside; a_along, b_along: k is contiguous in memory.
  */
 template <class A, class B>
 DT_DEVICE void dt_product_add(float (&d)[4][4], bool a_along, bool b_along, int64_t depth, A a_at, B b_at)
@@ -128,7 +128,7 @@ DT_DEVICE void dt_product_add(float (&d)[4][4], bool a_along, bool b_along, int6
 
 	for (int64_t k0 = 0; k0 < depth; k0 += deep) {
 		for (int u = (int)threadIdx.x; u < tile * deep; u += 256) {
-			/* Neighbouring threads read neighbouring elements, whichever way the matrix lies. */
+			/* Coalesced reads, whichever dimension is contiguous. */
 			const int ai = a_along ? u / deep : u % tile, ak = a_along ? u % deep : u / tile;
 			const int bj = b_along ? u / deep : u % tile, bk = b_along ? u % deep : u / tile;
 

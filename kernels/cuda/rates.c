@@ -1,4 +1,4 @@
-/* The measured ceilings of a card, and those of its data sheet. */
+/* Measured peak rates of a card, and those of its data sheet. */
 #include "kernels/rates.h"
 
 #include "kernels/cuda/cuda.h"
@@ -15,8 +15,8 @@ static double now(void)
 }
 
 /*
- * The best rate of work(arg), which is amount of something, over about seconds: each round is enough calls
- * for the launches to hide behind one another.
+ * The best rate of work(arg), which is `amount` of something, over about `seconds`: each round has enough
+ * calls to hide the launches.
  */
 static double best_rate(struct dt_dev *dev, int (*work)(struct dt_dev *, void *), void *arg, double amount,
 			int calls, double seconds)
@@ -56,7 +56,7 @@ static int one_fp8_product(struct dt_dev *dev, void *arg)
 	return dev->ops->fp8_matmul(dev, p->c, p->a, p->one, p->b, p->one, DT_NONE, false);
 }
 
-/* Of 8-bit operands, with a result of 16. */
+/* 8-bit operands, 16-bit result. */
 static double fp8_rate(struct dt_dev *dev, int64_t n, double seconds)
 {
 	const size_t bytes = (size_t)(n * n);
@@ -93,7 +93,7 @@ double dt_cuda_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double secon
 	struct product p = {dt_t2(m, dtype, n, n), dt_t2(m + bytes, dtype, n, n),
 			    dt_t2(m + 2 * bytes, dtype, n, n), NULL};
 
-	/* A power-limited card is faster on zeros: ordinary numbers. */
+	/* Ordinary numbers: a power-limited card is faster on zeros. */
 	if (dev->ops->fill(dev, p.a, 0.75f) == 0 && dev->ops->fill(dev, p.b, -0.3f) == 0)
 		best = best_rate(dev, one_product, &p, 2. * (double)(n * n * n), dt_gpu_emulated() ? 1 : 10,
 				 seconds);

@@ -1,13 +1,13 @@
 /*
- * Loads that nothing waits for. dt_ld converts where it loads, in a branch that the type decides: of several,
- * each waits for the one before.
+ * Loads without immediate use. dt_ld converts right after loading, in a branch on the type, so consecutive
+ * loads wait for each other.
  */
 #ifndef DT_KERNELS_CUDA_RAW_H
 #define DT_KERNELS_CUDA_RAW_H
 
 #include "kernels/cuda/kernel.h"
 
-/* Eight elements as they lie in memory: a thread that asks for them does not wait until it looks at them. */
+/* Eight elements in their stored type: a thread waits for the load only when it uses them. */
 template <int T> struct dt_raw {
 	uint4 u[T == DT_F32 ? 2 : 1];
 };

@@ -1,6 +1,6 @@
 #include "kernels/cuda/norm.h"
 
-/* Vectors of n, one a row. */
+/* Contiguous vectors of n elements, one per row. */
 static struct dt_norm_place rows_of(int64_t n)
 {
 	return {1, n, 0};
@@ -115,11 +115,11 @@ struct sums {
 	const float *rstd;
 	int t, tw;
 	int64_t rows, n;
-	struct dt_norm_place at, x_at; /* of dy, and of x without dy; of x beside dy */
+	struct dt_norm_place at, x_at; /* of dy, or of x without dy; of x with dy */
 	bool plus_one;
 };
 
-/* A block has one vector. */
+/* One vector per block. */
 static __global__ void __launch_bounds__(128) sums_kernel(struct sums a)
 {
 	float *scratch = (float *)dt_shared();

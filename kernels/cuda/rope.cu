@@ -5,14 +5,14 @@ struct args {
 	void *x;
 	int t;
 	int64_t rows, width, heads, dim, half, positions;
-	bool apart; /* the pairs' halves lie half apart, else side by side */
+	bool apart; /* the halves of a pair are `half` apart, else adjacent */
 	const float *cos, *sin;
 	const int32_t *pos;
 	float sign;
 	int32_t *bad;
 };
 
-/* V pairs a thread. */
+/* V pairs per thread. */
 template <int V> __global__ void __launch_bounds__(256) rope_kernel(struct args a)
 {
 	const int64_t each = a.half / V, step = (int64_t)gridDim.x * blockDim.x;

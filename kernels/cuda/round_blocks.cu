@@ -1,7 +1,6 @@
 /*
- * Weights as a format of blocks holds them, rounded to it or read from it: a thread a block, by the
- * processor's own text of each format, which is compiled here without contraction too, so that the bits are
- * the same.
+ * Encodes weights to a block format, or decodes them, one block per thread, with the CPU's source of each
+ * format, compiled here without contraction too, so that the bits are the same.
  */
 #include "kernels/cuda/kernel.h"
 
@@ -42,7 +41,7 @@ namespace k_min
 {
 #include "kernels/format/k_min.c"
 }
-/* q4_k and q5_k differ by the bytes of fifth bits. */
+/* q4_k and q5_k differ in the bytes of fifth bits. */
 #define K_MIN(name, high)                                                                                    \
 	namespace name                                                                                       \
 	{                                                                                                    \
@@ -58,16 +57,16 @@ namespace k_min
 K_MIN(q4_k, 0)
 K_MIN(q5_k, 32)
 
-#define LARGEST 256 /* elements of a block; no format takes as many bytes */
+#define LARGEST 256 /* elements per block; no format takes as many bytes */
 
 struct rounding {
 	void *w;
 	int type, block, bytes; /* elements and bytes of a block */
 	int64_t blocks;
-	const uint8_t *from; /* what is read */
+	const uint8_t *from; /* the encoded input */
 };
 
-/* w's blocks become what `make` puts into x. */
+/* Replaces w's blocks by what `make` stores in x. */
 template <class F> DT_DEVICE void each_block(const struct rounding &r, F make)
 {
 	const int64_t step = (int64_t)gridDim.x * blockDim.x;

@@ -1,12 +1,13 @@
 /*
- * The logits are read twice, for the largest and for the weights, cut over blocks of CHUNK; where ranks
- * matter a third time, for the few tokens in the bins of weights that can stay. Then one block a row finds
- * the token: among those few, or in the chunk of ids that the draw falls into. Nothing is sorted. Rows whose
- * token is an argmax are read once; log-probabilities take two more readings. All sums are of integers, so
- * their order does not matter.
+ * The logits are read twice, for the maximum and for the weights, split over blocks in chunks of CHUNK; with
+ * top_k or top_p a third time, for the few tokens in the bins of weights that may stay. Then one block per
+ * row finds the token: among those few, or in the chunk of ids where the draw falls. Nothing is sorted. Rows
+ * with argmax are read once; log-probabilities take two more passes. All sums are of integers, so their order
+ * does not matter.
  *
- * A bin is 1/16 of the exponent. In the bin that a border falls into, tokens are told apart by rank keys: the
- * logit's bits, larger ones first, then the id; 256 parts of the range of keys at a time, until few are left.
+ * A bin is 1/16 of an exponent. In the bin that contains the threshold, tokens are ordered by rank keys: the
+ * logit's bits, larger first, then the id. The range of keys is narrowed in 256 parts at a time until few are
+ * left.
  */
 #include "kernels/cuda/sample_rank.h"
 
@@ -66,7 +67,7 @@ template <int V> __global__ void __launch_bounds__(THREADS) peak_kernel(struct s
 		a.peak_id[part] = id;
 }
 
-/* The row's largest, not finite where there is no token to be had; each warp by itself. */
+/* The row's maximum, not finite if there is no valid token; computed by each warp. */
 DT_DEVICE float row_peak(const float *peak, const int32_t *ids, int64_t row, int chunks, int32_t *ret_id)
 {
 	float m = -INFINITY;
@@ -168,7 +169,7 @@ template <int V> __global__ void __launch_bounds__(THREADS) gather_kernel(struct
 		for (int k = 0; k < V; k++) {
 			const double x = dt_sample_x(r[k], max, d.cold);
 
-			/* Nearly all are told by x, without their weight. */
+			/* Nearly all are decided by x, without computing the weight. */
 			if (x >= DT_SAMPLE_LEAST && bin_of(x) <= end && dt_sample_weight(x) >= least)
 				a.list[row * LIST + atomicAdd(count, 1u)] = (uint32_t)(j + k);
 		}
@@ -197,12 +198,13 @@ DT_DEVICE uint32_t pick_by_rank(const struct sample &a, int64_t row, const struc
 		by_rank(a, row, s, (uint64_t)d.top_k, true, shared, &all.sum);
 	if (d.top_p < 1)
 		by_rank(a, row, s, dt_sample_share(d.top_p, all.sum), false, shared, &all.sum);
-	/* The draw goes from the last rank to the first. */
+	/* The draw counts from the last rank to the first. */
 	n = all.sum - dt_sample_below(&d, all.sum);
 	return by_rank(a, row, s, n, false, shared, &all.sum);
 }
 
-/* All may come, in the order of ids: the chunk that the draw falls into, a thread's ids in it, the id. */
+/* All ids stay, in order: finds the chunk that the draw falls into, then a thread's ids in it, then the
+ * id. */
 DT_DEVICE uint32_t pick_by_id(const struct sample &a, int64_t row, const struct dt_draw &d, float max,
 			      struct pick_shared *shared)
 {
@@ -239,7 +241,7 @@ DT_DEVICE uint32_t pick_by_id(const struct sample &a, int64_t row, const struct 
 	return shared->id;
 }
 
-/* How likely the token is, by thread 0. */
+/* Data for the token's log-probability, by thread 0. */
 DT_DEVICE void score(const struct sample &a, int64_t row, const struct dt_draw &d, struct dt_drawn *r)
 {
 	if (is_finite(r->max))
@@ -275,7 +277,7 @@ __global__ void __launch_bounds__(THREADS) pick_kernel(struct sample a)
 	a.out[row] = r;
 }
 
-/* Everything below is the host's. */
+/* ---- host code ---- */
 
 struct cutter {
 	char *at;
@@ -288,7 +290,7 @@ template <class T> static void take(struct cutter *c, T **ret, int64_t n)
 	c->n += ((size_t)n * sizeof(T) + 15) / 16 * 16;
 }
 
-/* Scratch from at on; NULL: only how much. */
+/* Lays out scratch from `at` on; NULL: returns the size only. */
 static size_t lay_out(struct sample *a, char *at, int64_t rows, int64_t nedits)
 {
 	struct cutter c = {at, 0};

@@ -1,7 +1,4 @@
-/*
- * What the kernels of sample.cu share: sums and searches over the threads of a block, and how a token is
- * found by its rank among the few that can stay.
- */
+/* Shared by the kernels of sample.cu: sums and searches over a block, and finding a token by rank. */
 #ifndef DT_CUDA_SAMPLE_RANK_H
 #define DT_CUDA_SAMPLE_RANK_H
 
@@ -9,9 +6,9 @@
 
 #define THREADS 256
 #define WARPS	(THREADS / 32)
-#define CHUNK	8192 /* of ids; DT_SAMPLE_VOCAB / CHUNK is at most THREADS */
+#define CHUNK	8192 /* ids per chunk; DT_SAMPLE_VOCAB / CHUNK is at most THREADS */
 #define BINS	512
-#define LIST	4096 /* tokens kept apart, a row */
+#define LIST	4096 /* maximum number of listed tokens per row */
 #define FEW	256
 
 struct sample {
@@ -22,11 +19,11 @@ struct sample {
 	const struct dt_draw *draw;
 	const struct dt_edit *edit;
 	/* scratch */
-	float *peak, *raw_peak;	 /* [rows, chunks] the largest; NaN: there is one */
-	int32_t *peak_id;	 /* [rows, chunks] the lowest id with it */
+	float *peak, *raw_peak;	 /* [rows, chunks] maxima; NaN if there is one */
+	int32_t *peak_id;	 /* [rows, chunks] the lowest id with the maximum */
 	uint64_t *sum, *raw_sum; /* [rows, chunks] */
 	uint64_t *bin_sum;	 /* [rows, BINS] */
-	uint32_t *bin_n;	 /* [rows, BINS] tokens, then [rows]: how many the list has */
+	uint32_t *bin_n;	 /* [rows, BINS] tokens per bin, then [rows] length of the list */
 	uint32_t *list;		 /* [rows, LIST] ids */
 	float *was;		 /* [nedits] logits before the edits */
 };
@@ -36,7 +33,7 @@ DT_DEVICE bool is_finite(float x)
 	return x - x == 0;
 }
 
-/* The better of (m, id) and another: larger, then lower. */
+/* The better of (m, id) and another: larger, then lower id. */
 DT_DEVICE void better(float &m, int32_t &id, float m2, int32_t id2)
 {
 	if (m2 > m || (m2 == m && id2 < id)) {
@@ -47,10 +44,10 @@ DT_DEVICE void better(float &m, int32_t &id, float m2, int32_t id2)
 
 DT_DEVICE int bin_of(double x)
 {
-	return (int)(x * -16); /* a power of two: the same bits whether made one instruction or not */
+	return (int)(x * -16); /* a power of two: exact, so contraction does not matter */
 }
 
-/* Sums of 64 bits in two words of shared memory, whose additions are the hardware's. */
+/* Adds to a 64-bit sum in two words of shared memory, with 32-bit atomics. */
 DT_DEVICE void add_wide(uint32_t *low, uint32_t *high, uint64_t v)
 {
 	const uint32_t l = (uint32_t)v, old = atomicAdd(low, l), h = (uint32_t)(v >> 32) + (old + l < old);
@@ -64,13 +61,13 @@ DT_DEVICE uint64_t of_wide(const uint32_t *low, const uint32_t *high, int i)
 	return (uint64_t)high[i] << 32 | low[i];
 }
 
-/* Shared memory of scans over the threads of a block, and of what one thread has found for all. */
+/* Shared memory for scans over the threads of a block, and for broadcasting one thread's result. */
 struct scan_shared {
 	uint64_t warp[WARPS], n, sum;
 	int at;
 };
 
-/* The sum over the threads before this one; *ret_all: over all. */
+/* Exclusive prefix sum over the threads; *ret_all: the total. */
 DT_DEVICE uint64_t before_me(uint64_t v, struct scan_shared *b, uint64_t *ret_all)
 {
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -93,14 +90,14 @@ DT_DEVICE uint64_t before_me(uint64_t v, struct scan_shared *b, uint64_t *ret_al
 	return before + s - v;
 }
 
-/* A prefix of the tokens in the order of their ranks: how many, and the sum of their weights. */
+/* A prefix of the tokens in order of rank: their number, and the sum of their weights. */
 struct cumulative {
 	uint64_t n, sum;
 };
 
 /*
- * Of [parts] sums, parts a multiple of THREADS, the part in which n tokens (by_n), or a sum of n, is
- * reached, n > 0 being no more than there is; *t: what lies before it is added.
+ * Finds, among `parts` sums (a multiple of THREADS), the one in which n tokens (by_n), or a sum of n, is
+ * reached; 0 < n <= total. Adds those before it to *t.
  */
 template <class F>
 DT_DEVICE int find_part(F part, int parts, uint64_t n, bool by_n, struct cumulative *t, struct scan_shared *b)
@@ -139,7 +136,7 @@ DT_DEVICE struct cumulative bin(const struct sample &a, int64_t row, int i)
 	return {a.bin_n[row * BINS + i], a.bin_sum[row * BINS + i]};
 }
 
-/* The last bin that holds tokens which may stay, and how many there are up to its end. */
+/* The last bin with tokens that may stay, and the number of tokens up to its end. */
 DT_DEVICE int last_bin(const struct sample &a, int64_t row, const struct dt_draw &d, struct scan_shared *b,
 		       uint64_t *ret_n)
 {
@@ -163,7 +160,7 @@ DT_DEVICE int last_bin(const struct sample &a, int64_t row, const struct dt_draw
 	return i;
 }
 
-/* A row's tokens that can stay: those of the list, or all. */
+/* The tokens of a row that may stay: those of the list, or all. */
 struct source {
 	const float *logits;
 	const uint32_t *list; /* NULL: all ids */
@@ -175,7 +172,7 @@ struct source {
 
 struct token {
 	uint64_t key, w;
-	int bin; /* -1: its weight is 0 */
+	int bin; /* -1: weight 0 */
 };
 
 DT_DEVICE struct token token_of(const struct source &s, int64_t i)
@@ -187,7 +184,7 @@ DT_DEVICE struct token token_of(const struct source &s, int64_t i)
 	uint32_t u;
 
 	memcpy(&u, &l, 4);
-	u = u >> 31 ? u : ~u & 0x7fffffff; /* a larger logit is a smaller number */
+	u = u >> 31 ? u : ~u & 0x7fffffff; /* larger logits give smaller keys */
 	return {(uint64_t)u << 32 | id, w, w < s.least ? -1 : bin_of(x)};
 }
 
@@ -201,7 +198,7 @@ struct pick_shared {
 	uint32_t id;
 };
 
-/* The smallest and largest key of the bin's tokens, to d->from and d->to. */
+/* The smallest and largest key of the bin's tokens, in d->from and d->to. */
 DT_DEVICE void key_range(const struct source &s, int b, struct pick_shared *d)
 {
 	uint64_t *from = d->key, *to = d->w, lo = ~(uint64_t)0, hi = 0;
@@ -233,7 +230,7 @@ DT_DEVICE void key_range(const struct source &s, int b, struct pick_shared *d)
 	__syncthreads();
 }
 
-/* The keys from .. to of one bin, and how many tokens have them. */
+/* A range of keys in one bin, and the number of tokens in it. */
 struct keys {
 	int bin;
 	uint64_t from, to, members;
@@ -245,8 +242,8 @@ DT_DEVICE bool has(const struct keys &k, const struct token &t)
 }
 
 /*
- * The keys are cut into 256 parts; *k becomes the part in which n is reached (find_part), *t counts what is
- * in front of it.
+ * Splits the keys into 256 parts; *k becomes the part in which n is reached (find_part), and *t adds what
+ * precedes it.
  */
 DT_DEVICE void narrow(const struct source &s, struct keys *k, uint64_t n, bool by_n, struct cumulative *t,
 		      struct pick_shared *d)
@@ -281,7 +278,7 @@ DT_DEVICE void narrow(const struct source &s, struct keys *k, uint64_t n, bool b
 	__syncthreads();
 }
 
-/* The tokens with these keys, FEW at most, to d->key and d->w. */
+/* Collects the tokens with these keys, at most FEW, in d->key and d->w. */
 DT_DEVICE void collect(const struct source &s, const struct keys &k, struct pick_shared *d)
 {
 	if (threadIdx.x == 0)
@@ -300,7 +297,7 @@ DT_DEVICE void collect(const struct source &s, const struct keys &k, struct pick
 	__syncthreads();
 }
 
-/* Of those collected, the one at which n is reached, t being in front of them all: to d->id and d->sum. */
+/* Of the collected tokens, the one at which n is reached, after the prefix t: in d->id and d->sum. */
 DT_DEVICE void pick_of_few(uint64_t n, bool by_n, struct cumulative t, struct pick_shared *d)
 {
 	if (threadIdx.x < d->few) {
@@ -321,8 +318,8 @@ DT_DEVICE void pick_of_few(uint64_t n, bool by_n, struct cumulative t, struct pi
 }
 
 /*
- * The token at which n tokens, or a sum of n, is reached in the order of ranks: its id, *ret_sum: the sum up
- * to it and with it.
+ * Returns the id of the token at which n tokens, or a sum of n, is reached in order of rank; *ret_sum: the
+ * sum up to and including it.
  */
 DT_DEVICE uint32_t by_rank(const struct sample &a, int64_t row, const struct source &s, uint64_t n, bool by_n,
 			   struct pick_shared *d, uint64_t *ret_sum)

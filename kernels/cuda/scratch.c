@@ -1,4 +1,4 @@
-/* Resources of an open card for ops: its state, scratch memory, and copies of host tables. */
+/* Resources of an open card: its state, scratch memory, and copies of host tables. */
 #include "kernels/cuda/cuda.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static void *at_least(const struct dt_cuda *c, char **room, size_t *have, size_t
 		return NULL;
 	if (n > *have) {
 		n = (n + 65535) / 65536 * 65536;
-		dt_gpu_free(*room); /* waits for what uses it */
+		dt_gpu_free(*room); /* waits for work that uses it */
 		*have = dt_gpu_alloc((void **)room, n) < 0 ? 0 : n;
 		if (!*have)
 			*room = NULL;
@@ -45,7 +45,7 @@ void *dt_cuda_padded(struct dt_dev *dev, size_t n)
 	return at_least(c, &c->padded, &c->padded_n, n);
 }
 
-/* Room for n bytes of tables, and the host's side of it free to be written. */
+/* Ensures memory for n bytes of tables, and waits until the host buffer may be overwritten. */
 static int tables_room(struct dt_cuda *c, size_t n)
 {
 	int rc;
@@ -67,7 +67,7 @@ static int tables_room(struct dt_cuda *c, size_t n)
 	return 0;
 }
 
-/* Where the table lies on the card already; NULL: nowhere. */
+/* The table's address on the card if dt_dev_tables mirrored it; NULL: not mirrored. */
 static const void *given(const struct dt_cuda *c, const struct dt_table *t)
 {
 	const char *p = t->from;

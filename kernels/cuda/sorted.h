@@ -1,8 +1,7 @@
 /*
- * Rows of which each meets one of several weights: those of weight e are first[e] .. first[e + 1]. The host
- * does not know how many a weight has, so blocks of threads are started for as many tiles of M rows as there
- * may be, and each finds its own: tiles of e begin at first[e] / M + e, which leaves room for every one
- * before.
+ * Rows that each use one of several weights: those of weight e are first[e] .. first[e + 1]. The host does
+ * not know these numbers, so it launches as many thread blocks as there may be tiles of M rows, and each
+ * finds its own: tiles of e begin at first[e] / M + e, which leaves enough indices for all before it.
  */
 #ifndef DT_KERNELS_CUDA_SORTED_H
 #define DT_KERNELS_CUDA_SORTED_H
@@ -12,11 +11,11 @@
 struct dt_sorted {
 	const int32_t *first; /* [n + 1] */
 	const void *const *of;
-	int n; /* 0: all rows meet one weight */
+	int n; /* 0: all rows use one weight */
 	int64_t rows;
 	const int32_t *from; /* NULL: row i is row i of x; else row from[i] / used */
 	int64_t used;
-	int32_t *bad; /* set where from is out of range */
+	int32_t *bad; /* set if from is out of range */
 };
 
 DT_DEVICE int64_t dt_sorted_row(const struct dt_sorted &s, int64_t i)
@@ -32,13 +31,13 @@ DT_DEVICE int64_t dt_sorted_row(const struct dt_sorted &s, int64_t i)
 	return 0;
 }
 
-/* Tiles to start. */
+/* Number of tiles to launch. */
 template <int M> int64_t dt_sorted_tiles(const struct dt_sorted &s)
 {
 	return M == 1 ? s.rows : s.rows / M + s.n;
 }
 
-/* The weight of tile t and its rows [*row, *end), M or fewer up to the end of the weight's. -1: none. */
+/* The weight of tile t and its rows [*row, *end), at most M of that weight. -1: no such tile. */
 template <int M>
 DT_DEVICE int dt_sorted_find(const struct dt_sorted &s, int64_t t, int64_t *row, int64_t *end)
 {
@@ -60,7 +59,7 @@ DT_DEVICE int dt_sorted_find(const struct dt_sorted &s, int64_t t, int64_t *row,
 	return *row >= first && first >= 0 && *row < *end ? e : -1;
 }
 
-/* The same with what of has of the weight. false: there is no tile t. */
+/* The same for a product `of`, which it points to the weight. false: no tile t. */
 template <int M>
 DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row, int64_t *end,
 			      const void **w)
@@ -73,8 +72,7 @@ DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row
 }
 
 /*
- * matmul.cu: c [rows, n] = each row of a times its weight [n, columns of a], which has a's type and is
- * 16-byte aligned.
+ * matmul.cu: c [rows, n] = each row of a times its weight [n, columns of a], of a's type and 16-byte aligned.
  */
 int dt_cuda_matmul_sorted(const struct dt_cuda *cu, struct dt_tensor c, struct dt_tensor a, int64_t n,
 			  const struct dt_sorted &set);

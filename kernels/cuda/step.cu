@@ -1,12 +1,12 @@
 /*
- * step.h's heads: a warp has a head of a row, eight columns a lane. Norm, rotation and cache read and write
- * each column once.
+ * The heads of step.h: one head of a row per warp, eight columns per lane. Norm, rotation and cache write
+ * read and write each column once.
  */
 #include "kernels/cuda/kernel.h"
 #include "kernels/int8.h"
 #include "kernels/step.h"
 
-#define MOST 256 /* columns of a head */
+#define MOST 256 /* maximum columns of a head */
 
 struct heads {
 	void *x, *k, *v;
@@ -18,13 +18,13 @@ struct heads {
 	bool plus_one;
 	float eps;
 	int64_t half, positions; /* half 0: no rotation */
-	bool apart;		 /* pairs lie half apart, else side by side */
+	bool apart;		 /* the elements of a pair are `half` apart, else adjacent */
 	const float *cos, *sin;
 	const int32_t *pos;
 	int32_t *bad;
 };
 
-/* As norm.h's kernel, whose sum over a row of up to 256 columns is one warp's. */
+/* Like norm.h's kernel, which sums a row of up to 256 columns in one warp. */
 DT_DEVICE void norm(float (&r)[8], const struct heads &a, const void *w, int64_t at)
 {
 	float s = 0, u[8] = {}, rstd;
@@ -39,7 +39,7 @@ DT_DEVICE void norm(float (&r)[8], const struct heads &a, const void *w, int64_t
 		r[k] = dt_rounded(r[k] * rstd * (a.plus_one ? u[k] + 1.f : u[k]), a.t);
 }
 
-/* As rope.cu's. */
+/* Like rope.cu. */
 DT_DEVICE void rotate(float (&r)[8], const struct heads &a, int64_t pos, int64_t at)
 {
 	const int lane = (int)threadIdx.x % 32, away = a.apart ? (int)(a.half / 8) : 0;
@@ -71,7 +71,7 @@ DT_DEVICE void rotate(float (&r)[8], const struct heads &a, int64_t pos, int64_t
 	}
 }
 
-/* As kv_write.cu's. */
+/* Like kv_write.cu. */
 DT_DEVICE void keep(const float (&r)[8], const struct heads &a, bool value, int64_t head, int64_t to,
 		    int64_t at)
 {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(256) heads_kernel(struct heads a)
 	for (uint32_t i = blockIdx.x * 8 + threadIdx.x / 32; i < n; i += gridDim.x * 8) {
 		const int64_t row = i / all, h = i % all, from = row * a.width + h * a.d + at;
 		const bool value = h >= a.heads + a.kv_heads, key = h >= a.heads && !value;
-		/* A step waits for this: all three are asked for before the first is looked at. */
+		/* On the critical path of a step: issues all three loads before the first is used. */
 		const int64_t pos = a.half ? a.pos[row] : 0, slot = key || value ? a.slot[row] : 0;
 		float r[8] = {};
 

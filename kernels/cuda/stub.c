@@ -1,4 +1,4 @@
-/* The CUDA device of a build without CUDA: it cannot be opened, and every op answers -ENOTSUP. */
+/* The CUDA backend of a build without CUDA: it cannot be opened, and every op returns -ENOTSUP. */
 #include "kernels/backend.h"
 #include "kernels/ops.h"
 

@@ -1,11 +1,11 @@
 /*
- * Tiles that the card's own unit copies (PTX ISA: cp.async.bulk.tensor, mbarrier; sm_90): one thread asks for
- * a tile, no thread moves it, and who needs it waits at an mbarrier until its bytes are there. Products of
- * warpgroups read what was so copied without a fence, as both are of the asynchronous proxy.
+ * Tile copies by TMA (PTX ISA: cp.async.bulk.tensor, mbarrier; sm_90): one thread issues the copy of a tile,
+ * and its readers wait at an mbarrier until the bytes have arrived. wgmma reads such tiles without a fence,
+ * as both belong to the async proxy.
  *
- * Tiles that follow one another have SLOTS places and as many mbarriers. There is no thread that brings them
- * and waits for places: the last of the warps that have used a tile asks for the one that follows in its
- * place, so that warpgroups may be up to SLOTS tiles apart.
+ * A sequence of tiles shares SLOTS slots with one mbarrier each. There is no producer thread that waits for
+ * free slots: the last of the warps that have used a tile issues the copy of the next tile for its slot, so
+ * that warpgroups may be up to SLOTS tiles apart.
  */
 #ifndef DT_KERNELS_CUDA_TMA_H
 #define DT_KERNELS_CUDA_TMA_H
@@ -14,14 +14,14 @@
 #include "kernels/cuda/wgmma.h"
 
 #ifdef __CUDACC__
-/* bar: the `arrivals`th arrival, and the last byte that is expected, end its phase. Then dt_wg_written. */
+/* A phase of bar ends with the `arrivals`th arrival and the last expected byte. Then call dt_wg_written. */
 DT_DEVICE void dt_mbar_init(uint64_t *bar, unsigned arrivals)
 {
 	DT_WG_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(dt_shared_address(bar)), "r"(arrivals)
 		  : "memory");
 }
 
-/* One arrival, and so many bytes that are to come. */
+/* One arrival that expects this many bytes. */
 DT_DEVICE void dt_mbar_expect(uint64_t *bar, unsigned bytes)
 {
 	DT_WG_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(dt_shared_address(bar)),
@@ -29,7 +29,7 @@ DT_DEVICE void dt_mbar_expect(uint64_t *bar, unsigned bytes)
 		  : "memory");
 }
 
-/* Phase 0, 1, 0 ... is over. */
+/* Waits for the end of phase 0, 1, 0 ... */
 DT_DEVICE void dt_mbar_wait(uint64_t *bar, unsigned parity)
 {
 	unsigned over = 0;
@@ -42,7 +42,7 @@ DT_DEVICE void dt_mbar_wait(uint64_t *bar, unsigned parity)
 			  : "memory");
 }
 
-/* 64 rows from `row` on, columns col .. col + 63; 8192 bytes at bar. */
+/* Copies 64 rows from `row` on, columns col .. col + 63; signals 8192 bytes at bar. */
 DT_DEVICE void dt_tile_copy(void *to, const struct dt_gpu_map &map, int col, int row, int head, int batch,
 			    uint64_t *bar)
 {
@@ -52,7 +52,8 @@ DT_DEVICE void dt_tile_copy(void *to, const struct dt_gpu_map &map, int col, int
 		  : "memory");
 }
 
-/* *p + 1, or 0 where it was `most`; what it was. What this warp read before is read before who sees it. */
+/* Atomic: *p becomes *p + 1, or 0 if it was `most`; returns the old value. Orders this warp's reads before
+ * it. */
 DT_DEVICE unsigned dt_inc(unsigned *p, unsigned most)
 {
 	unsigned old = 0;
@@ -65,8 +66,8 @@ DT_DEVICE unsigned dt_inc(unsigned *p, unsigned most)
 }
 
 /*
- * Barrier ID, not 0, of N threads: whoever waits goes on when N have come, those that do not wait too. A
- * kernel whose numbers are not constants is given all 16 barriers.
+ * Barrier ID, not 0, of N threads: waiters continue when N threads have arrived, waiting or not. A kernel
+ * whose barrier numbers are not constants is given all 16 barriers.
  */
 template <int ID, int N> DT_DEVICE void dt_named_wait(void)
 {
@@ -93,13 +94,13 @@ template <int ID, int N> static inline void dt_named_come(void)
 }
 #endif
 
-/* The mbarriers and counts of tiles that follow one another: shared memory. */
+/* The mbarriers and counts of a sequence of tiles, in shared memory. */
 template <int SLOTS> struct dt_ring {
 	uint64_t there[SLOTS];
 	unsigned used[SLOTS];
 };
 
-/* One thread; the others of the block do not look at it before a barrier. */
+/* Called by one thread; a barrier must follow before others use it. */
 template <int SLOTS> DT_DEVICE void dt_ring_init(struct dt_ring<SLOTS> &r)
 {
 	DT_UNROLL
@@ -109,16 +110,16 @@ template <int SLOTS> DT_DEVICE void dt_ring_init(struct dt_ring<SLOTS> &r)
 	}
 }
 
-/* Behind this, tile j is in place j % SLOTS. */
+/* Waits for tile j, which is in slot j % SLOTS. */
 template <int SLOTS> DT_DEVICE void dt_ring_wait(struct dt_ring<SLOTS> &r, int j)
 {
 	dt_mbar_wait(&r.there[j % SLOTS], (unsigned)(j / SLOTS % 2));
 }
 
 /*
- * The warp has used tile j: how many did before, to one of its threads, ~0 to the others. The last of so many
- * brings tile j + SLOTS; whether it is the last is asked a while later, so that nobody waits for the count.
- * Not called for tiles that nothing follows in their place.
+ * Called when the warp has used tile j: returns to one of its threads how many warps did before, ~0 to the
+ * others. The last of `warps` must copy tile j + SLOTS; this is tested later, so that nobody waits for the
+ * count. Not called for tiles whose slot is not reused.
  */
 template <int SLOTS> DT_DEVICE unsigned dt_ring_used(struct dt_ring<SLOTS> &r, int j, int warps)
 {
@@ -130,7 +131,7 @@ DT_DEVICE bool dt_ring_last(unsigned before, int warps)
 	return before == (unsigned)warps - 1;
 }
 
-/* Rows [row, row + ROWS) and D columns, which are ROWS * D * 2 bytes at bar. One thread. */
+/* Copies rows [row, row + ROWS) and D columns, ROWS * D * 2 bytes at bar. One thread. */
 template <int D, int ROWS>
 DT_DEVICE void dt_bring(struct dt_wg_tile<ROWS> t, const struct dt_gpu_map &map, int row, int head, int batch,
 			uint64_t *bar)

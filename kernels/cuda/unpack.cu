@@ -1,6 +1,6 @@
 /*
- * A thread an element of the formats that bases are mostly in: a block's scale is read by neighbours, from
- * the cache. The others have a thread a block (round_blocks.cu).
+ * One element per thread for the most common formats of frozen weights: neighbours read a block's scale from
+ * the cache. The other formats use one block per thread (round_blocks.cu).
  */
 #include "kernels/cuda/kernel.h"
 #include "kernels/nf4.h"

@@ -1,11 +1,11 @@
 /*
- * Products of a warpgroup, four warps, on tensor cores that read their second operand from shared memory
- * while the warps go on (PTX ISA: wgmma.mma_async m64nNk16, of sm_90a alone). A warp has 16 of the 64 rows,
- * in the registers of mma.h's products.
+ * Warpgroup products (four warps) on tensor cores, asynchronous, with the second operand in shared memory
+ * (PTX ISA: wgmma.mma_async m64nNk16, sm_90a only). A warp has 16 of the 64 rows, in the register layout of
+ * mma.h.
  *
- * Tiles: rows of 64 16-bit elements, 128 bytes, whose eight pieces of 16 bytes are exchanged so that eight
- * rows meet no bank twice: piece p of row r lies at place p ^ r % 8 (the ISA's 128-byte swizzle). What is
- * wider is several such panels, one behind the other. A tile begins at a multiple of 1024 bytes.
+ * Tiles: rows of 64 16-bit elements, 128 bytes, whose eight 16-byte pieces are swizzled to avoid bank
+ * conflicts between eight rows: piece p of row r is stored at p ^ r % 8 (the ISA's 128-byte swizzle). Wider
+ * tiles are several such panels, one after another. A tile is aligned to 1024 bytes.
  */
 #ifndef DT_KERNELS_CUDA_WGMMA_H
 #define DT_KERNELS_CUDA_WGMMA_H
@@ -20,7 +20,7 @@ template <int ROWS> struct dt_wg_tile {
 	uint16_t *p;
 };
 
-/* Where elements col .. col + 7 of a row lie; col is a multiple of 8. */
+/* Address of elements col .. col + 7 of a row; col is a multiple of 8. */
 template <int ROWS> DT_DEVICE uint16_t *dt_wg_at(struct dt_wg_tile<ROWS> t, int row, int col)
 {
 	return t.p + col / 64 * ROWS * 64 + row * 64 + (col % 64 / 8 ^ row % 8) * 8;
@@ -42,7 +42,7 @@ DT_DEVICE void dt_wg_fragment(uint32_t (&r)[4], struct dt_wg_tile<ROWS> t, int r
 #define DT_WG_ASM(...) __trap()
 #endif
 
-/* Shared memory, moved up to where a tile may begin: 1024 bytes more are asked for. */
+/* Shared memory, aligned up for tiles: launches request 1024 bytes more. */
 DT_DEVICE char *dt_wg_shared(void)
 {
 	char *p = dt_shared();
@@ -50,13 +50,13 @@ DT_DEVICE char *dt_wg_shared(void)
 	return p + (1024 - dt_shared_address(p) % 1024) % 1024;
 }
 
-/* What this thread wrote to shared memory, its copies too, is seen by products behind the next barrier. */
+/* Makes this thread's writes and copies to shared memory visible to products after the next barrier. */
 DT_DEVICE void dt_wg_written(void)
 {
 	DT_WG_ASM("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* Registers are as they shall be when the products behind this begin. */
+/* Fences registers before the products that follow. */
 DT_DEVICE void dt_wg_begin(void)
 {
 	DT_WG_ASM("wgmma.fence.sync.aligned;" ::: "memory");
@@ -67,16 +67,16 @@ DT_DEVICE void dt_wg_commit(void)
 	DT_WG_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* All but the last LEFT groups of products are done. */
+/* Waits until all but the last LEFT groups of products are done. */
 template <int LEFT> DT_DEVICE void dt_wg_wait(void)
 {
 	DT_WG_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
 /*
- * The ISA's matrix descriptor of what begins `at` elements, a multiple of 8, behind p; lead: bytes from panel
- * to panel where rows are k. Eight rows: 1024 bytes. Those of a tile differ by constants, which are added to
- * the lower word: shared memory ends before the address's 14 bits do.
+ * The ISA's matrix descriptor for data that begins `at` elements, a multiple of 8, after p; lead: bytes
+ * between panels if rows are k. Eight rows: 1024 bytes. Descriptors in a tile differ by constants, which are
+ * added to the lower word: shared memory is smaller than the range of the 14-bit address.
  */
 DT_DEVICE uint64_t dt_wg_desc(const uint16_t *p, int at, unsigned lead)
 {
@@ -99,7 +99,7 @@ DT_DEVICE uint64_t dt_wg_desc(const uint16_t *p, int at, unsigned lead)
 #define DT_WG_OP(n, type) "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " "
 /* clang-format on */
 
-/* d[64, 64 or 128] (+)= a from registers times b: what desc says, whose rows are n, or k where TRANS. */
+/* d[64, 64 or 128] (+)= a in registers times b, given by desc, whose rows are n, or k if TRANS. */
 template <class T, bool TRANS, int N>
 DT_DEVICE void dt_wg_issue(float (&d)[N][4], const uint32_t (&a)[4], uint64_t desc, bool add)
 {
@@ -141,7 +141,7 @@ DT_DEVICE void dt_wg_issue(float (&d)[N][4], const uint32_t (&a)[4], uint64_t de
 	}
 }
 
-/* The same with a from shared memory too, whose rows are its own. */
+/* The same with a in shared memory too, row-major. */
 template <class T, int N> DT_DEVICE void dt_wg_issue(float (&d)[N][4], uint64_t a, uint64_t desc, bool add)
 {
 #define DT_WG_SS(n, type, regs, ins, in)                                                                     \
@@ -164,7 +164,7 @@ template <class T, int N> DT_DEVICE void dt_wg_issue(float (&d)[N][4], uint64_t 
 	}
 }
 
-/* d (+)= a times the transpose of b's rows: b's columns k .. k + 15. */
+/* d (+)= a times the transpose of b's rows, for b's columns k .. k + 15. */
 template <class T, int N, int ROWS>
 DT_DEVICE void dt_wg_rows(float (&d)[N][4], const uint32_t (&a)[4], struct dt_wg_tile<ROWS> b, int k,
 			  bool add)
@@ -172,7 +172,7 @@ DT_DEVICE void dt_wg_rows(float (&d)[N][4], const uint32_t (&a)[4], struct dt_wg
 	dt_wg_issue<T, false>(d, a, dt_wg_desc(b.p, k / 64 * ROWS * 64 + k % 64, 0), add);
 }
 
-/* The same with a's 64 rows from `row` on, whose columns k .. k + 15 they are too. */
+/* The same with a's 64 rows from `row` on in shared memory, columns k .. k + 15. */
 template <class T, int N, int ROWS, int AROWS>
 DT_DEVICE void dt_wg_rows(float (&d)[N][4], struct dt_wg_tile<AROWS> a, int row, struct dt_wg_tile<ROWS> b,
 			  int k, bool add)
@@ -190,13 +190,13 @@ DT_DEVICE void dt_wg_cols(float (&d)[N][4], const uint32_t (&a)[4], struct dt_wg
 }
 #else
 /*
- * Emulated, a product is computed when its group is waited for, not before: from the registers and the shared
- * memory of then, into registers that hold what they held until then.
+ * In the emulation a product is computed only when its group is waited for: from the registers and shared
+ * memory at that time, into registers that keep their old values until then.
  */
 struct dt_wg_job {
 	void (*run)(const struct dt_wg_job &);
 	float (*d)[4];
-	const uint32_t *a; /* registers; NULL: rows `row` .. of tile */
+	const uint32_t *a; /* registers; NULL: rows from `row` on of tile */
 	uint16_t *tile, *b;
 	int row, k, group;
 	bool add;
@@ -257,7 +257,7 @@ template <int LEFT> static inline void dt_wg_wait(void)
 	all.n = left;
 }
 
-/* A warp's rows of a product, eight columns after eight. */
+/* One warp's rows of a product, eight columns at a time. */
 template <class T, int N, int ROWS, int AROWS, bool COLS> static void dt_wg_run(const struct dt_wg_job &j)
 {
 	const int lane = (int)threadIdx.x % 32;

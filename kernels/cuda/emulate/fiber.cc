@@ -166,7 +166,7 @@ static APART void yield(void)
 #endif
 }
 
-/* Ends the thread and returns to the scheduler, whichever fiber it last resumed. */
+/* Called when a thread has ended: returns control to the scheduler. */
 static APART void end(void)
 {
 	if (__builtin_setjmp(self->at) == 0) {

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define PAGE ((size_t)4096)
-#define HUGE ((size_t)2 << 20) /* mprotect, called twice per launch, also handles huge pages as one */
+#define HUGE ((size_t)2 << 20) /* mprotect, called twice per launch, handles a huge page as one page */
 
 struct region {
 	char *all, *map, *base; /* all: the whole mapping; map: its first huge page */

@@ -42,7 +42,7 @@ struct stream {
 struct event {
 	struct stream *in;	     /* NULL: never recorded */
 	uint64_t begun, given, sent; /* counters of the stream when it was recorded */
-	int asked;		     /* whether it is a query, which does not wait */
+	int asked;		     /* queries so far; the first two may answer "not yet" */
 };
 
 static pthread_mutex_t queues; /* protects lists and the running of steps; a waiter releases it */
