@@ -133,8 +133,7 @@ static inline DT_HOST_DEVICE float dt_e4m3_to_f32(uint8_t h)
 	uint32_t mag = (uint32_t)(h & 0x7f) << 20, u;
 	float f;
 
-	/* f16-like trick: the bits read as f32 are the value times 2^-120; the product also normalises
-	 * denormals. */
+	/* The bits read as f32 are the value times 2^-120; the multiplication also normalises denormals. */
 	memcpy(&f, &mag, 4);
 	f *= 0x1p120f;
 	memcpy(&u, &f, 4);

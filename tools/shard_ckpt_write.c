@@ -184,7 +184,7 @@ static int judge(const struct dt_ppl_files *f)
 	return 0;
 }
 
-/* Options for the evaluation text, common to all commands that use one. */
+/* Options for the calibration text, common to rounding and pruning. */
 static void ask_text(const char *dst)
 {
 	shard_options.rounding.method = (enum dt_rounding_method)shard_options.method;
@@ -240,7 +240,7 @@ static int ask_pruning(const char *dst)
 	return 0;
 }
 
-/* Writes the changed model, and prints the number of matrices changed and the loss in perplexity. */
+/* Writes the changed model, and prints the number of matrices changed and the effect on perplexity. */
 static int write_changed(char **argv, struct dt_convert c, const char *doing, const char *done)
 {
 	struct dt_convert_job job;

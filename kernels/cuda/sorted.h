@@ -59,7 +59,7 @@ DT_DEVICE int dt_sorted_find(const struct dt_sorted &s, int64_t t, int64_t *row,
 	return *row >= first && first >= 0 && *row < *end ? e : -1;
 }
 
-/* The same for a product `of`, which it points to the weight. false: no tile t. */
+/* The same; also sets *w to the address of the weight. false: no tile t. */
 template <int M>
 DT_DEVICE bool dt_sorted_tile(const struct dt_sorted &s, int64_t t, int64_t *row, int64_t *end,
 			      const void **w)
