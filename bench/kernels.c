@@ -592,8 +592,7 @@ static void weights(void)
 		struct dt_packed *w;
 
 		for (size_t i = 0; i < bytes; i++)
-			blocks[i] = (uint8_t)(i * 2654435761u >> 12 & 0x3b); /* small numbers both as f16 and
-									  * as bf16 */
+			blocks[i] = (uint8_t)(i * 2654435761u >> 12 & 0x3b); /* small as f16 and as bf16 */
 		if (dt_packed_open(&w, dev, k) < 0 ||
 		    dt_packed_append(w, dev, formats[f], formats[f], blocks, n) < 0)
 			exit(1);

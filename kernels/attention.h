@@ -110,10 +110,8 @@ static inline int64_t dt_kv_row(const struct dt_attn *p, enum dt_dtype t)
 
 struct dt_paged {
 	int nseq;
-	const int32_t *q_start;	    /* [nseq + 1]: rows q_start[i] .. q_start[i + 1] - 1 of qkv belong to
-			        * sequence i */
-	const int32_t *kv_len;	    /* [nseq]: number of keys of sequence i, new ones included; its last row
-			        * sees all of them */
+	const int32_t *q_start; /* [nseq + 1]: sequence i has rows q_start[i] .. q_start[i + 1] - 1 of qkv */
+	const int32_t *kv_len;	/* [nseq]: keys of sequence i, new ones included; its last row sees all */
 	const int32_t *block_table; /* [nseq, max_blocks] */
 	int max_blocks, block_size;
 	int64_t longest; /* upper bound on kv_len in a recorded call (dt_graph_begin); 0: kv_len is final */

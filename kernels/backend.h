@@ -45,8 +45,8 @@ struct dt_backend {
 	int (*event_sync)(void *event);
 	int (*event_done)(void *event);
 	int (*use)(struct dt_dev *dev);				      /* NULL: no-op */
-	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: not a card; the queue_
-								       * functions are then NULL too */
+	int (*card)(const struct dt_dev *dev, unsigned char ret[16]); /* NULL: not a card, no queue_
+								       * functions */
 	int (*queue_open)(struct dt_dev *dev, void **ret);
 	void (*queue_close)(struct dt_dev *dev, void *queue);
 	int (*queue_copy)(struct dt_dev *dev, void *queue, void *to, const void *from, size_t n);

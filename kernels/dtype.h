@@ -21,8 +21,7 @@ enum dt_dtype {
 	DT_U8,
 	DT_U16,
 	DT_I8,
-	DT_DTYPE_N, /* number of types that tensors are stored and sent in; those below occur in products
-		     * only (fp8.h) */
+	DT_DTYPE_N, /* number of types that are stored and sent; those below are for products only (fp8.h) */
 	DT_E4M3 = DT_DTYPE_N,
 	DT_E5M2,
 	DT_DTYPES,

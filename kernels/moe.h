@@ -52,9 +52,7 @@
 
 #define DT_MOE_MOST 2048 /* maximum number of experts */
 
-#define DT_MOE_AWAY                                                                                          \
-	INT32_MIN /* at: the choice belongs to another rank's expert, or exceeds an expert's
-			       * capacity */
+#define DT_MOE_AWAY INT32_MIN /* at: the choice is another rank's, or exceeds an expert's capacity */
 
 struct dt_moe {
 	int64_t experts, used;

@@ -65,8 +65,7 @@ void dt_packed_rewind(struct dt_packed *w);
 
 int64_t dt_packed_rows(const struct dt_packed *w); /* rows appended so far: n */
 int64_t dt_packed_k(const struct dt_packed *w);
-size_t dt_packed_bytes(const struct dt_packed *w); /* owned memory: the sum of dt_panels_bytes over the
-						    * appends */
+size_t dt_packed_bytes(const struct dt_packed *w); /* owned memory: dt_panels_bytes of each append */
 
 /*
  * For weights that are not always in memory: dt_packed_lend copies the parts contiguously to `to`, device
@@ -87,8 +86,7 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out);
 struct dt_packed_set;
 int dt_packed_set_open(struct dt_packed_set **ret, struct dt_dev *dev, struct dt_packed *const *w, int n);
 void dt_packed_set_close(struct dt_packed_set *s);
-size_t dt_packed_set_bytes(const struct dt_packed_set *s); /* device memory of the set itself, without the
-							    * weights */
+size_t dt_packed_set_bytes(const struct dt_packed_set *s); /* device memory without the weights */
 /* Call after dt_packed_at moved weights of the set. On a card, earlier work on it must have finished. */
 int dt_packed_set_moved(struct dt_packed_set *s);
 int dt_packed_set_n(const struct dt_packed_set *s); /* number of weights */

@@ -35,8 +35,7 @@
 
 struct dt_heads {
 	int64_t first, heads, head_dim;
-	struct dt_tensor sums; /* [rows, heads] f32, sums over whole vectors; absent: the heads themselves
-			        * are whole */
+	struct dt_tensor sums; /* [rows, heads] f32, over whole vectors; absent: these heads are whole */
 	int64_t over;	       /* with sums: columns of a whole vector */
 };
 

@@ -128,7 +128,7 @@ static int usage_of_build(const char *command, int n, char **args)
 	if (dataset_args.eval_path && dt_out_is(dataset_args.out_path, dataset_args.eval_path))
 		return dt_opt_usage_error(&program, stderr, "--out and --out-eval are the same file");
 	for (int i = strcmp(dataset_args.tokenizer, "byte") ? -1 : 0; i < n; i++) { /* -1: the tokenizer's
-										     * file, first */
+										     * file */
 		const char *in = i < 0 ? dataset_args.tokenizer : args[i];
 
 		if (dataset_args.text.removed && dt_out_is(dataset_args.text.removed, in))

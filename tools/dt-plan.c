@@ -122,8 +122,7 @@ static int plan_training(const char *model, struct dt_err *err)
 	if (a->compare && dt_plan_judge_layout(&a->q, a->compare, &other, err) < 0)
 		return dt_program_fail(&program, err);
 	rc = dt_plan_search(&a->q, (int)a->top, &p, err);
-	if (rc < 0 && !(a->compare && rc == -EINVAL)) /* --compare also judges a layout that dt_run_check
-						       * refuses */
+	if (rc < 0 && !(a->compare && rc == -EINVAL)) /* --compare takes refused layouts too */
 		return dt_program_fail(&program, err);
 	if (emits_plan() && p.n == 0 && !a->compare) {
 		dt_err_set(err, -ENOSPC, "nothing fits");
@@ -200,8 +199,7 @@ static void complete_query(void)
 	bool dt = dt_config_computable(c, NULL) == 0;
 
 	a->q.fit.run.seq = a->q.fit.run.seq ? a->q.fit.run.seq : c->max_seq < 4096 ? c->max_seq : 4096;
-	a->q.fit.precision = (enum dt_weight_format)a->q.fit.run.compute; /* both enums begin with f32,
-									   * bf16, f16 */
+	a->q.fit.precision = (enum dt_weight_format)a->q.fit.run.compute; /* same first three values */
 	a->q.recompute = a->recompute - 1;
 	a->q.fit.account = a->account ? (enum dt_account)(a->account - 1)
 			   : dt	      ? DT_ACCOUNT_DT

@@ -86,8 +86,7 @@ static int run(const struct dt_route_args *args, char **argv)
 int main(int argc, char **argv)
 {
 	struct dt_route_args args = {0};
-	char **kept = calloc((size_t)argc + 1, sizeof(*kept)); /* the original arguments, for a successor
-							        * process */
+	char **kept = calloc((size_t)argc + 1, sizeof(*kept)); /* for a successor process */
 	struct dt_err err;
 	int status, n;
 

@@ -19,8 +19,7 @@ struct memest_args {
 	int base, attention;
 	bool base_given;
 	const char *device;
-	uint64_t params, constant; /* constant: bytes of the framework, subtracted from the value --check
-				    * reads */
+	uint64_t params, constant; /* constant: the framework's bytes, subtracted by --check */
 	struct dt_room room;
 	double tolerance;
 };

@@ -105,8 +105,8 @@ int dt_cpu_bn_stats(struct dt_dev *dev, struct dt_tensor mean, struct dt_tensor 
 struct work {
 	const struct dt_bn *p;
 	struct dt_tensor dx, dresidual, dy, residual;
-	const float *m, *k, *b, *d; /* [c] coefficients for the rows' group: y = k (x - m) + b; dx = k dz +
-				     * d (x - m) + b */
+	const float *m, *k, *b, *d; /* [c] coefficients of a group: y = k (x - m) + b; dx = k dz + d (x -
+				     * m) + b */
 };
 
 /* Forward of rows [first, last); buf: two vectors. */

@@ -15,9 +15,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 #include <unistd.h>
 
 #define REQUEST_PERMISSION 0x1023 /* ARCH_REQ_XCOMP_PERM of asm/prctl.h */
-#define TILE_DATA                                                                                            \
-	18 /* the XCR0 state component that needs permission; 17 is the tile
-				   * configuration */
+#define TILE_DATA	   18	  /* the XCR0 component that needs permission; 17: tile configuration */
 
 /* Intel SDM, volume 1, 13.3 and 18.2; Documentation/arch/x86/xstate.rst of Linux. */
 static bool may_use_tiles(void)

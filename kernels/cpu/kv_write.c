@@ -101,8 +101,8 @@ static DT_SIMD void turn_words(uint32_t *out, const char *from, int64_t step, in
 		const int64_t n = dt_min64(64, words - first);
 
 		for (int64_t i = 0; i < DT_KV_GROUP; i++)
-			for (int64_t w = 0; w < n; w += 8) /* gcc turns a copy of n words into rep movs,
-							    * which starts slowly */
+			for (int64_t w = 0; w < n; w += 8) /* gcc makes a copy of n words rep movs, which
+							    * starts slowly */
 				memcpy(part[i] + w, from + i * step + 4 * (first + w), 32);
 		dt_tile(DT_F32)->turn(across, part[0], n);
 		for (int64_t w = 0; w < n; w++)
@@ -157,10 +157,7 @@ static DT_SIMD void four_values(uint32_t *to, const uint8_t *a, int64_t step, in
 static void fill_group_int8(const struct dt_attn *p, struct dt_tensor k, struct dt_tensor v, int64_t slot,
 			    struct rows from, enum dt_dtype type)
 {
-	enum {
-		STEP = DT_KV_INT8_DIM + 64
-	}; /* with a stride that is a multiple of 64, lines of all rows
-					      * would share a cache set */
+	enum { STEP = DT_KV_INT8_DIM + 64 }; /* with a multiple of 64, rows would share a cache set */
 	_Alignas(64) int8_t row[DT_KV_GROUP][STEP];
 	const int64_t d = p->head_dim, head = d * dt_dtype_size(type);
 

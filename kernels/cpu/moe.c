@@ -161,8 +161,8 @@ int dt_cpu_moe_place(struct dt_dev *dev, int32_t *first, int32_t *at, int32_t *f
 			next[expert[i] - p->begin + 1]++;
 	for (int64_t e = 0; e < p->n; e++)
 		next[e + 1] += next[e];
-	for (int64_t i = 0; i < choices; i++) { /* choices sorted by expert, in the memory of from, which
-						 * is as long */
+	for (int64_t i = 0; i < choices; i++) { /* choices by expert, in the memory of from, which is as
+						 * long */
 		const int64_t e = expert[i] - p->begin;
 
 		at[i] = DT_MOE_AWAY;

@@ -32,8 +32,8 @@ struct dt_paged_run {
 	bool grouped;		/* kv.h */
 	bool halves;		/* int8 rows are multiplied as 16-bit integers (tile.h) */
 	int64_t tokens, chunks; /* tokens per task, and tasks for the longest sequence */
-	int64_t shares, heads;	/* shares of the q heads of a key head, and q heads per share: the last may
-				 * have fewer */
+	int64_t shares, heads;	/* shares of a key head's q heads, and q heads per share: the last may have
+				 * fewer */
 	int64_t together;	/* key heads per task of few rows */
 	int64_t spans;		/* of the longest sequence, if each span is a task; else 1 */
 	struct dt_paged_parts parts;

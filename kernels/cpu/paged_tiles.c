@@ -225,8 +225,7 @@ static void find_groups(const struct dt_paged_run *a, struct dt_paged_groups *g,
 		g->k[i] = dt_at(a->k, at);
 		g->v[i] = dt_at(a->v, at);
 	}
-	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++) /* unused groups may point anywhere: softmax
-							     * masks them */
+	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++) /* any others: softmax masks them */
 		if (i < g->skip || i >= g->n) {
 			g->k[i] = g->k[g->skip];
 			g->v[i] = g->v[g->skip];
@@ -249,8 +248,7 @@ static DT_SIMD void join(uint32_t *to, const struct dt_paged_groups *g, const st
 		}
 		memcpy(to, g->v[i], (size_t)(pairs * d) * 4);
 		memset(to + pairs * d, 0, (size_t)(words - pairs * d) * 4);
-		for (int64_t c = 0; there % 2 && c < d; c++) /* the second key of the pair is not written
-							      * yet */
+		for (int64_t c = 0; there % 2 && c < d; c++) /* the pair's second key is not written yet */
 			to[(pairs - 1) * d + c] &= 0xffff;
 	}
 }

@@ -29,8 +29,8 @@ struct job {
 	uint16_t *h;		     /* [m, 32 blocks], absent without bf16 parts */
 	float *f;		     /* likewise for f32 */
 	struct turn *turn;	     /* [weights with rows, parts, threads] */
-	bool gated;		     /* packed_gated: panels of the second part are paired with those of
-				      * the first */
+	bool gated;		     /* packed_gated: pairs panels of the second part with those of the
+				      * first */
 	enum dt_act_fn act;
 	const struct dt_lora_down *lora; /* adapters to add; NULL: none */
 };

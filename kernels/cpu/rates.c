@@ -52,8 +52,7 @@ double dt_cpu_matmul_rate(struct dt_dev *dev, enum dt_dtype dtype, double second
 
 double dt_cpu_copy_rate(struct dt_dev *dev, double seconds)
 {
-	const size_t n = (size_t)192 << 20; /* bytes per buffer; more than the last-level cache of most
-					     * machines */
+	const size_t n = (size_t)192 << 20; /* bytes per buffer; exceeds most last-level caches */
 	char *m = aligned_alloc(64, 2 * n);
 	double best = 0, start;
 

@@ -33,8 +33,8 @@ struct forward {
 	bool plus_one;
 	int64_t n;
 	float eps;
-	const float *sums; /* sums of squares over whole vectors of which these are shards; NULL: these are
-			    * whole */
+	const float *sums; /* sums of squares over the whole vectors, if these are shards; NULL: they are
+			    * not */
 	float over;	   /* elements of a whole vector */
 };
 

@@ -17,8 +17,7 @@ struct cand {
 struct room {
 	uint64_t *weight;  /* [vocab] */
 	struct cand *cand; /* [vocab] */
-	uint64_t *block;   /* sums of BLOCK weights; in the memory of cand, which is not needed at the same
-			    * time */
+	uint64_t *block;   /* sums of BLOCK weights; shares memory with cand, which is not used meanwhile */
 	float *raw;	   /* [vocab] original logits, before the edits */
 };
 

@@ -3,8 +3,8 @@
 #include "kernels/cpu/isa.h"
 
 enum {
-	TILES = 48,	  /* tiles per block of a thread: a multiple of the rows held in registers, for
-			   * every ISA */
+	TILES = 48,	  /* tiles per block of a thread: a multiple of the rows in registers, for every
+			   * ISA */
 	TILES_LEAST = 24, /* with fewer tiles, threads share tiles and split the output channels */
 	GROUPS = 4,	  /* groups of output channels per block */
 	CHUNKS = 16,	  /* groups summed at a time: as much of the weights as fits L1 */
@@ -293,8 +293,8 @@ void dt_wino_weights(struct dt_dev *dev, float *room, const struct dt_conv_opera
 size_t dt_wino_bytes(const struct dt_dev *dev, const struct dt_conv *p)
 {
 	const int64_t c = groups(p->channels), k = groups(p->out), most = (c > k ? c : k) * DT_WINO,
-		      both = most + 16 * part(c, k * DT_WINO), /* pixels outside the image; weights or the
-							        * sums of their gradients */
+		      both = most + 16 * part(c, k * DT_WINO), /* pixels outside; weights or sums of their
+							        * gradients */
 		threads = dev->nthreads * share_floats(most), each = tiles_sum(dev),
 		      sums = 16 * (part(c, each) + part(k, each));
 

@@ -18,8 +18,7 @@ struct dt_attn_args {
 	void *out;	  /* o forward, dqkv backward */
 	float *lse, *dot; /* [batch, heads, seq]; dot: do . o */
 	int t;
-	int64_t seq, heads, kv_heads, d, v, window, width; /* v: head size of values and of o; width:
-							    * columns of qkv */
+	int64_t seq, heads, kv_heads, d, v, window, width; /* v: size of a head of v and o; width: of qkv */
 	float scale, cap;				   /* cap: softcap, or 0 */
 	bool fast;					   /* rows can be copied in 16-byte pieces */
 };

@@ -18,8 +18,7 @@ struct paged {
 	void *o;
 	int tq, tk;
 	int64_t heads, kv_heads, d, width, parts;
-	int64_t dv, v_at; /* columns of values, and their offset in a head of v: a latent's values are the
-			   * last elements of its key */
+	int64_t dv, v_at; /* columns of values, and their offset in a head of v: a latent's last elements */
 	int64_t each;	  /* q heads per block that share a key/value head */
 	const int32_t *q_start, *kv_len, *table;
 	int64_t rows;		     /* rows of q */

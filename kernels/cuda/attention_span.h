@@ -113,8 +113,7 @@ struct dt_span_walk {
 	int64_t key;		      /* position of the tile's first key */
 	int n, run;		      /* number of keys in the tile, 0: no tile; the run they are in */
 	int64_t q0, b, last;	      /* first query of the block, its sequence, last query */
-	int64_t all_from, all_to, to; /* range that all queries of the block see; last position that any
-				       * sees */
+	int64_t all_from, all_to, to; /* range that all the block's queries see; last that any sees */
 };
 
 /* Number of queries of the block that see nothing from position p on. */

@@ -14,8 +14,7 @@
 /* Shared memory: 128 rows of two fixed matrices, and tiles of two streamed ones. Results reuse x. */
 template <int D> struct room {
 	uint16_t own[2][DT_WG_ROWS * D], x[SLOTS][TILE * D], y[SLOTS][TILE * D];
-	float lse[DT_WG_THREADS / 32][TILE], dot[DT_WG_THREADS / 32][TILE]; /* statistics of queries, per
-									     * warp */
+	float lse[DT_WG_THREADS / 32][TILE], dot[DT_WG_THREADS / 32][TILE]; /* of queries, per warp */
 	struct dt_ring<SLOTS> tiles;
 	uint64_t stays;
 };

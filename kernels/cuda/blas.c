@@ -30,8 +30,7 @@
 struct key {
 	int64_t m, n, k, lda, ldb, ldc; /* ld: row strides */
 	uint8_t in, in_b, out, ta, tb, bias, accumulate;
-	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[4]; /* log2 of the alignment in bytes, at
-								      * most 4 */
+	uint8_t align_a, align_b, align_c, align_bias, gelu, pad[4]; /* log2 of bytes, at most 4 */
 };
 
 enum { NO_GELU, GELU, DGELU }; /* values of gelu in a key */
@@ -233,8 +232,7 @@ static int choose(struct dt_blas *b, struct entry *e)
 	const struct key *k = &e->key;
 	const uint32_t align_a = 1u << k->align_b, align_b = 1u << k->align_a, align_c = 1u << k->align_c;
 	const size_t workspace = room();
-	const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* split-k partial sums are added in
-								       * f32 */
+	const uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* split-k partial sums are f32 */
 	cublasLtMatmulHeuristicResult_t found;
 	cublasLtMatmulPreference_t p = NULL;
 	cublasStatus_t s = b->cublasLtMatmulPreferenceCreate(&p);

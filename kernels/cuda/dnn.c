@@ -89,8 +89,7 @@ static bool find(struct dt_dnn *d)
 	/* The version compiled against: structures of others may differ. */
 	snprintf(name, sizeof name, "libcudnn.so.%d", CUDNN_MAJOR);
 	d->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-	if (!d->lib || (dt_gpu_emulated() && !dlsym(d->lib, "dt_emu_cudnn"))) /* the real library needs a
-									       * card */
+	if (!d->lib || (dt_gpu_emulated() && !dlsym(d->lib, "dt_emu_cudnn"))) /* the real one needs a card */
 		return false;
 	return dt_symbols_find(d->lib, symbols, sizeof symbols / sizeof *symbols, d);
 }

@@ -77,8 +77,8 @@ struct backward {
 	bool strict;		       /* a key outside the table is an error, not another shard's */
 	int32_t *bad;
 	int32_t *count, *begin, *room; /* [limit]: rows per key, offset in the list, offset in part */
-	int32_t *place, *mixed, *list; /* [rows]: rank of a row within its key; rows by key, unordered; the
-				        * same in order */
+	int32_t *place, *mixed, *list; /* [rows]: rank of a row in its key; rows by key, unordered; in
+				        * order */
 	int32_t *used;		       /* [4]: used entries of list, part, pieces and many */
 	struct piece *pieces;	       /* [rows] */
 	struct many *many;	       /* [rows / PIECE] */

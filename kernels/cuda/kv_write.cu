@@ -9,8 +9,7 @@ struct write {
 	void *k, *v;
 	const void *x;
 	int tc, tx;
-	int64_t rows, n, q, parts; /* n: columns of k, q: of the queries before them; parts: k and v, or k
-				    * alone */
+	int64_t rows, n, q, parts; /* n: columns of k; q: of q, before them; parts: k and v, or k alone */
 	const int64_t *slot;
 };
 

@@ -9,10 +9,8 @@
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/raw.h"
 
-#define DT_NORM_SHARED (96 << 10) /* larger rows and sums stay in global memory */
-#define DT_NORM_WARPS(t)                                                                                     \
-	((t) == DT_F32 ? 16 : 24) /* resident warps per SM, for the kernel with whole rows
-						    * in registers */
+#define DT_NORM_SHARED	 (96 << 10)		   /* larger rows and sums stay in global memory */
+#define DT_NORM_WARPS(t) ((t) == DT_F32 ? 16 : 24) /* resident warps per SM, with rows in registers */
 
 /* Location of the vectors to normalise: vector r is head r % heads of row r / heads of a matrix. */
 struct dt_norm_place {
@@ -36,8 +34,8 @@ struct dt_norm_forward {
 	bool plus_one;
 	void *raw;	   /* [rows, n]: receives x, or NULL */
 	bool keep;	   /* the row fits shared memory */
-	const float *sums; /* sums of squares over whole vectors of which these are shards; NULL: these are
-			    * whole */
+	const float *sums; /* sums of squares over the whole vectors, if these are shards; NULL: they are
+			    * not */
 	float over;	   /* with sums: elements of a whole vector */
 };
 

@@ -15,8 +15,8 @@ struct round_job {
 	const void *x;
 	int t;
 	int64_t all, blocks; /* blocks in all rows of x, and per row */
-	const int32_t *at;   /* NULL: rows keep their order; else row i is written to at[i used] and the
-			      * following entries */
+	const int32_t *at;   /* NULL: rows keep their order; else row i is copied to at[i used] and
+			      * following */
 	int64_t used, rows;
 	int32_t *bad;
 };

@@ -20,9 +20,7 @@ static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_
 static DT_FORMAT_CODE int8_t round_i8(float x)
 {
 	float a = fabsf(x), whole = floorf(a);
-	float r = whole +
-		  floorf(2 * (a - whole)); /* both exact: a + 0.5 would round up the last float below one
-					    * half */
+	float r = whole + floorf(2 * (a - whole)); /* both exact; a + 0.5 would round 0.5 - 2^-25 up */
 
 	if (!(r <= 127))
 		r = r > 127 ? 127 : 0;

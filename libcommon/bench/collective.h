@@ -48,10 +48,8 @@ struct dt_bench_result {
 	double algbw_gbs, busbw_gbs;
 	double bound_fraction; /* share of the machine's copy bandwidth; 0: fits in the caches, or unknown */
 	int64_t wrong;	       /* wrong elements over all ranks; -1: not checked */
-	double mpi_s;	       /* with compare: plain MPI's median, measured alternately with p50_s;
-			        * otherwise 0 */
-	double copy_s;	       /* time to copy the bytes a call reads and writes, all ranks at once; 0:
-			        * unknown */
+	double mpi_s;	       /* with compare: plain MPI's median, alternating with p50_s; otherwise 0 */
+	double copy_s;	       /* to copy the bytes a call reads and writes, all ranks at once; 0: unknown */
 };
 
 /* When each rank arrives at the calls of a run. */

@@ -68,8 +68,7 @@ struct warp {
 
 static struct fiber fiber[MAX_THREADS];
 static enum state states[MAX_THREADS]; /* states of the fibers; contiguous, as a warp's change together */
-static struct copy copies[MAX_THREADS][PENDING]; /* outside the fibers' structs, which are all touched at
-						  * every turn */
+static struct copy copies[MAX_THREADS][PENDING]; /* outside the fibers, which are all touched at every turn */
 static struct warp warp[MAX_THREADS / 32];
 static char *stacks;
 static place scheduler;
@@ -328,8 +327,7 @@ static void run_block(void)
 		fiber[i].id = dim3(u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y);
 		fiber[i].ncopy = fiber[i].group = 0;
 	}
-	for (int i = 0; i < nthreads / 32; i++) /* not cleared: slots are large, and written before they
-						 * are read */
+	for (int i = 0; i < nthreads / 32; i++) /* not cleared: slots are written before they are read */
 		warp[i].arrived = warp[i].turn = 0;
 	nblocked = ndone = 0;
 	while (ndone < nthreads) {

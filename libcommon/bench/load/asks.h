@@ -14,14 +14,12 @@ struct dt_asks_opts {
 	const char *model, *key; /* NULL: the server's first model; no key */
 	int parallel;		 /* maximum questions in flight, at least 1 */
 	size_t most_reply;	 /* maximum bytes of an answer */
-	double patience;	 /* seconds during which failures are retried (no connection, 429, 5xx); 0: no
-			  * retries */
+	double patience; /* seconds in which failures are retried (no connection, 429, 5xx); 0: none */
 };
 
 /* Callbacks: the body and the answer of questions 0 .. n - 1. */
 struct dt_asks_list {
-	json_t *(*body)(void *arg, int64_t i, const char *model); /* returns a new object; NULL: out of
-								   * memory */
+	json_t *(*body)(void *arg, int64_t i, const char *model); /* a new object; NULL: out of memory */
 	int (*take)(void *arg, int64_t i, const json_t *reply, struct dt_err *err);
 	void *arg;
 };

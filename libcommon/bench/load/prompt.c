@@ -35,8 +35,7 @@ static uint64_t pick(const struct dt_load_target *t, const struct dt_load *l, in
 {
 	const struct dt_load_item *it = &l->item[i];
 	int block = it->nblock ? at / it->block_len : 0;
-	uint32_t stream = 4 * (uint32_t)i; /* a stream per request, so that neighbouring seeds give
-					    * unrelated prompts */
+	uint32_t stream = 4 * (uint32_t)i; /* of the seed: neighbouring seeds are unrelated */
 	uint64_t seed = t->seed;
 	struct dt_rng r;
 

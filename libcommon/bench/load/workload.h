@@ -10,13 +10,12 @@
 #include <stdint.h>
 
 struct dt_load_item {
-	double at_s;	   /* due time in seconds; < 0: due when the turn before it has been answered */
-	int input, output; /* tokens */
-	int turn;	   /* index in its conversation, from 0; a conversation is a run of items with rising
-		     * turns */
-	int prefix;	   /* which shared prefix; -1: none */
-	int prefix_len;	   /* its length in tokens */
-	double cut_s;	   /* the client hangs up this long after sending; < 0: never */
+	double at_s;	      /* due time in seconds; < 0: due when the turn before it has been answered */
+	int input, output;    /* tokens */
+	int turn;	      /* index in its conversation, from 0; a conversation is consecutive items */
+	int prefix;	      /* which shared prefix; -1: none */
+	int prefix_len;	      /* its length in tokens */
+	double cut_s;	      /* the client hangs up this long after sending; < 0: never */
 	const int64_t *block; /* [nblock] names of the prompt's blocks; equal names have equal tokens */
 	int nblock, block_len;
 };

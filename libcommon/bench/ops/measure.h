@@ -17,8 +17,7 @@ enum { DT_BENCH_MAX_CORES = 1024 };
 struct dt_bench_ops_ask {
 	double seconds;			/* approximate duration */
 	int cores;			/* 0: all that this process may run on */
-	double window_mib, weights_mib; /* sizes of the memory windows for operands, and for weights and
-					 * gradients */
+	double window_mib, weights_mib; /* windows for operands, and for weights and gradients */
 	FILE *progress;			/* where to draw a progress bar; NULL: nowhere */
 };
 
