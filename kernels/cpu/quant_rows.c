@@ -42,7 +42,7 @@ DT_QUANT_ROW(dt_quant_row_plain)
 	quantize_row(q, xb, x, type, blocks);
 }
 
-DT_SIMD void dt_quant_round_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
+static DT_SIMD void round_quant_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
 {
 	float buf[DT_CHUNK];
 
@@ -58,12 +58,22 @@ DT_SIMD void dt_quant_round_row(uint16_t *h, const void *x, enum dt_dtype type, 
 	}
 }
 
-DT_SIMD void dt_quant_widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
+void dt_quant_round_row(uint16_t *h, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
+{
+	round_quant_row(h, x, type, k, blocks);
+}
+
+static DT_SIMD void widen_quant_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
 {
 	memset(f + k, 0, (size_t)(blocks * DT_QK - k) * 4);
 	if (type == DT_F32)
 		memcpy(f, x, (size_t)k * 4);
 	else
 		dt_load(f, x, type, k);
+}
+
+void dt_quant_widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, int64_t blocks)
+{
+	widen_quant_row(f, x, type, k, blocks);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

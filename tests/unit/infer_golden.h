@@ -25,7 +25,7 @@ enum { BLOCK = 4, BLOCKS = 40, ROWS = 64 };
 static inline struct dt_source *tests_checkpoint(const struct dt_config *c, const struct dt_params *table,
 						 struct dt_piece *piece, const char *dir, const char *name)
 {
-	struct dt_source *src;
+	struct dt_source *src = NULL;
 	struct dt_err err = {0};
 	json_t *list = NULL, *meta;
 	char path[128], *tmp;
