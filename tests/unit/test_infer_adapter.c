@@ -14,7 +14,7 @@
 
 static struct dt_source *source(const char *adapter)
 {
-	struct dt_source *src, *merged;
+	struct dt_source *src, *merged = NULL;
 	struct dt_adapter *a;
 	struct dt_err err;
 

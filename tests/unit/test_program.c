@@ -297,11 +297,11 @@ static void test_place(void **state)
 
 		for (int i = 0; i < n; i++) {
 			int first = (int)(dt_rng_u32(&rng, at++) % 100);
+			int last = first + (int)(dt_rng_u32(&rng, at++) % 30);
 
-			item[i] = (struct dt_item){
-				.bytes = 64 * (1 + dt_rng_u32(&rng, at++) % 50),
-				.span = {{first, first + (int)(dt_rng_u32(&rng, at++) % 30)}},
-				.nspan = 1};
+			item[i] = (struct dt_item){.bytes = 64 * (1 + dt_rng_u32(&rng, at++) % 50),
+						   .span = {{first, last}},
+						   .nspan = 1};
 		}
 		assert_int_equal(dt_place_items(item, n, &bytes, &bound), 0);
 		assert_true(bytes >= bound);
