@@ -15,7 +15,12 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) /* ThreadSanitizer crashes in resolvers */
+#ifdef __has_feature
+#define DT_CLANG_TSAN __has_feature(thread_sanitizer)
+#else
+#define DT_CLANG_TSAN 0
+#endif
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !DT_CLANG_TSAN /* TSan crashes in resolvers */
 #define DT_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define DT_SIMD

@@ -100,6 +100,7 @@ TEXTS = {
         "chunks": HEAD + "Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
         "two": HEAD + "Content-Length: %d\r\n\r\n%sHEAD /v1/models/tiny HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n" % (len(BODY), BODY),
         "stream": HEAD + 'Expect: 100-continue\r\nContent-Length: 42\r\n\r\n{"prompt":"x","max_tokens":3,"stream":true}',
+        "nothing": HEAD + 'Content-Length: 43\r\n\r\n{"prompt":"x","max_tokens":0,"stream":true}',
         "preflight": "OPTIONS /tokenize HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n\r\n",
         "key": "GET /metrics HTTP/1.0\r\nAuthorization: Bearer secret\r\n\r\n",
         "page": "GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /slots HTTP/1.1\r\nHost: localhost\r\n\r\nDELETE /v1/files/file-1 HTTP/1.1\r\nHost: localhost\r\n\r\n",

@@ -187,7 +187,7 @@ static void test_choices_share_their_prompt(void **state)
 		assert_as_expected(&c->req[i]);
 	assert_int_equal(f.tokens, PROMPT + (0 + 9 + 18 + 27 + 36 + 45));
 	assert_int_equal(f.copies, N - 2); /* the first ends at once, the last needs none */
-	assert_int_equal(c->req[3].seq.cached, PROMPT);
+	assert_int_equal(c->req[3].cached, PROMPT);
 	dt_call_drop(c);
 
 	/* In a pool and a batch too small for all of them. */
@@ -224,7 +224,7 @@ static void test_prefixes_are_found(void **state)
 		submit(e, c);
 		dt_call_wait_done(c);
 		assert_as_expected(&c->req[0]);
-		assert_int_equal(c->req[0].seq.cached, cached[i]);
+		assert_int_equal(c->req[0].cached, cached[i]);
 		dt_call_drop(c);
 	}
 	finish(e, &f);

@@ -279,7 +279,10 @@ static void take_line(struct batch *b, struct line *l, const char *s, size_t n)
 		json_decref(v);
 		return;
 	}
-	*l = (struct line){.index = b->next, .number = b->lines, .openai = custom != NULL};
+	/* The rest is 0; busy is the writer's too. */
+	l->index = b->next;
+	l->number = b->lines;
+	l->openai = custom != NULL;
 	l->id = json_incref(custom ? custom : json_object_get(v, "id"));
 	if (v)
 		start_line(b, l, v);

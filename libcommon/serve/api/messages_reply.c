@@ -29,8 +29,8 @@ static json_t *usage(const struct dt_completion *c)
 {
 	const struct dt_serve_req *r = &c->call->req[0];
 
-	return json_pack("{s:i, s:i, s:i, s:i}", "input_tokens", r->nprompt - r->seq.cached,
-			 "cache_creation_input_tokens", 0, "cache_read_input_tokens", r->seq.cached,
+	return json_pack("{s:i, s:i, s:i, s:i}", "input_tokens", r->nprompt - r->cached,
+			 "cache_creation_input_tokens", 0, "cache_read_input_tokens", r->cached,
 			 "output_tokens", r->nout);
 }
 
@@ -95,7 +95,7 @@ json_t *dt_messages_json(const struct dt_completion *c, struct dt_api_error *e)
 						dt_api_text(calls.thought, calls.nthought), "signature", ""));
 	if (calls.content > calls.from || calls.n == 0)
 		json_array_append_new(content, json_pack("{s:s, s:o}", "type", "text", "text",
-							 dt_api_text(r->detok.text + calls.from,
+							 dt_api_text(dt_detok_from(&r->detok, calls.from),
 								     calls.content - calls.from)));
 	for (int k = 0; k < calls.n; k++)
 		json_array_append_new(content, tool_use(c, k, &calls.call[k], true));

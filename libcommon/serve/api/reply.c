@@ -57,7 +57,7 @@ json_t *dt_completion_usage(const struct dt_completion *c, bool cache)
 
 	for (int i = 0; i < c->nprompts; i++) {
 		prompt += c->call->req[i * c->n].nprompt;
-		cached += c->call->req[i * c->n].seq.cached;
+		cached += c->call->req[i * c->n].cached;
 	}
 	for (int i = 0; i < c->call->n; i++)
 		out += c->call->req[i].nout;
@@ -109,7 +109,7 @@ json_t *dt_completion_text(const struct dt_completion *c, int i)
 void dt_api_calls(const struct dt_completion *c, int i, struct dt_tool_calls *ret)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
-	const char *s = r->detok.text ? r->detok.text : "";
+	const char *s = dt_detok_from(&r->detok, 0);
 	bool ended = r->finish != DT_FINISH_NONE;
 	size_t n = r->detok.ready, from;
 
@@ -179,7 +179,7 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	if (calls.n > 0 && calls.content == calls.from)
 		v = json_null();
 	else if (calls.n > 0 || calls.thought)
-		v = dt_api_text(r->detok.text + calls.from, calls.content - calls.from);
+		v = dt_api_text(dt_detok_from(&r->detok, calls.from), calls.content - calls.from);
 	else
 		v = dt_completion_text(c, i);
 	if (c->chat)

@@ -63,7 +63,7 @@ static json_t *call_item(const struct dt_completion *c, int k, const struct dt_t
 static json_t *usage(const struct dt_serve_req *r)
 {
 	return json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens", r->nprompt,
-			 "input_tokens_details", "cached_tokens", r->seq.cached, "output_tokens", r->nout,
+			 "input_tokens_details", "cached_tokens", r->cached, "output_tokens", r->nout,
 			 "output_tokens_details", "reasoning_tokens", 0, "total_tokens",
 			 r->nprompt + r->nout);
 }
@@ -111,15 +111,14 @@ static json_t *response(const struct dt_completion *c, json_t *output, bool done
 
 static json_t *items(const struct dt_completion *c, const struct dt_tool_calls *calls)
 {
-	const char *text = c->call->req[0].detok.text;
+	const char *text = dt_detok_from(&c->call->req[0].detok, calls->from);
 	json_t *out = json_array();
 
 	if (calls->thought)
 		json_array_append_new(out, reasoning_item(c, calls));
 	if (calls->content > calls->from || calls->n == 0)
-		json_array_append_new(
-			out, message_item(c, text_part(text + calls->from, calls->content - calls->from),
-					  over(c, calls->n == 0)));
+		json_array_append_new(out, message_item(c, text_part(text, calls->content - calls->from),
+							over(c, calls->n == 0)));
 	for (int k = 0; k < calls->n; k++)
 		json_array_append_new(out, call_item(c, k, &calls->call[k], true));
 	return out;
@@ -185,7 +184,7 @@ static json_t *call_event(const struct dt_completion *c, const struct dt_sse_at 
 static int close_item(struct dt_sse *s, const struct dt_tool_calls *calls, FILE *f)
 {
 	struct dt_sse_at *at = &s->at[0];
-	const char *text = s->c->call->req[0].detok.text + calls->from;
+	const char *text = dt_detok_from(&s->c->call->req[0].detok, calls->from);
 	size_t n = calls->content - calls->from;
 	int k = at->calls - 1, rc = 0;
 

@@ -102,8 +102,8 @@ static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
 			json_array_size(json_object_get(logprobs, "content")) > 0)) {
 		size_t to = calls.content > from ? calls.content : from;
 
-		rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + from, to - from), logprobs, NULL,
-				   json_null()));
+		rc = emit(f, chunk(s, i, dt_api_text(dt_detok_from(&r->detok, from), to - from), logprobs,
+				   NULL, json_null()));
 		at->sent = to > from ? to : at->sent;
 	} else {
 		json_decref(logprobs);
@@ -151,8 +151,8 @@ static int news(struct dt_sse *s, int i, FILE *f)
 	at->scored = r->scores.n;
 	if (s->c->tools || s->c->thinks)
 		return tool_news(s, i, lp, f);
-	rc = emit(f, chunk(s, i, dt_api_text(r->detok.text + at->sent, r->detok.ready - at->sent), lp,
-			   dt_finish_name(r->finish), ended ? dt_api_stop_reason(r) : json_null()));
+	rc = emit(f, chunk(s, i, dt_api_text(dt_detok_from(&r->detok, at->sent), r->detok.ready - at->sent),
+			   lp, dt_finish_name(r->finish), ended ? dt_api_stop_reason(r) : json_null()));
 	at->sent = r->detok.ready;
 	at->done = ended;
 	return rc;

@@ -21,7 +21,7 @@ struct dt_detok {
 	bool no_stop;	   /* stop strings are ignored for now (min_tokens) */
 	const struct dt_stop *stop;
 	int nstop;
-	char *text; /* all bytes so far; not NUL-terminated */
+	char *text; /* all bytes so far; not NUL-terminated; NULL before the first */
 	size_t n, cap;
 	size_t ready; /* bytes of text that may be sent */
 	int stopped;  /* index of the stop string that ended the text, -1: none yet */
@@ -36,6 +36,11 @@ int dt_detok_push(struct dt_detok *d, int32_t id);
 int dt_detok_push_bytes(struct dt_detok *d, const char *s, size_t n);
 /* Ends the text: all of it is ready. */
 void dt_detok_finish(struct dt_detok *d);
+/* The text from byte `from` on, which is at most n; never NULL. */
+static inline const char *dt_detok_from(const struct dt_detok *d, size_t from)
+{
+	return d->text ? d->text + from : "";
+}
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

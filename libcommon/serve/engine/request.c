@@ -120,6 +120,14 @@ int dt_serve_req_set_prompt(struct dt_serve_req *r, const int32_t *ids, size_t n
 	return 0;
 }
 
+void dt_serve_req_start(struct dt_serve_req *r, double at)
+{
+	r->t_start = at;
+	pthread_mutex_lock(&r->call->mu);
+	r->cached = r->seq.cached;
+	pthread_mutex_unlock(&r->call->mu);
+}
+
 int dt_scores_push(struct dt_scores *s, struct dt_logprob chosen, const struct dt_logprob *top)
 {
 	if (s->n == s->cap) {

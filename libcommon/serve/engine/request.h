@@ -101,6 +101,7 @@ struct dt_serve_req {
 
 	/* results so far */
 	int nout;
+	int cached; /* tokens of the prompt that were found, from its first step on */
 	struct dt_detok detok;
 	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
 	enum dt_finish finish;
@@ -158,6 +159,8 @@ void dt_call_wait_done(struct dt_call *c);
 
 /* Copies a prompt and allocates room for max_tokens more. -ENOMEM. */
 int dt_serve_req_set_prompt(struct dt_serve_req *r, const int32_t *ids, size_t n, int max_tokens);
+/* Its first step begins, at dt_now() `at`. Engine thread only. */
+void dt_serve_req_start(struct dt_serve_req *r, double at);
 /* Appends one entry; top [s->ntop]. -ENOMEM. */
 int dt_scores_push(struct dt_scores *s, struct dt_logprob chosen, const struct dt_logprob *top);
 

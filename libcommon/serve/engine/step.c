@@ -211,7 +211,7 @@ static bool begin(struct dt_engine *e)
 		struct dt_serve_req *r = dt_serve_req_of(f->items[i].seq);
 
 		if (r->t_start == 0)
-			r->t_start = f->began;
+			dt_serve_req_start(r, f->began);
 	}
 	if (launch(e, &err) < 0) {
 		fail(e, &err);

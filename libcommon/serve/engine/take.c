@@ -83,7 +83,7 @@ static ssize_t behind_trigger(struct dt_serve_req *r)
 static void wake_matcher(struct dt_serve_req *r)
 {
 	ssize_t n = behind_trigger(r);
-	const char *s = r->detok.text + r->detok.n - (n > 0 ? n : 0);
+	const char *s = dt_detok_from(&r->detok, r->detok.n - (n > 0 ? (size_t)n : 0));
 
 	if (n < 0)
 		return;
@@ -287,7 +287,7 @@ static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, con
 		dt_schedtrace_fork(e->p.trace, &r->seq, ok);
 		if (!ok)
 			continue;
-		r->t_start = leader->t_start;
+		dt_serve_req_start(r, leader->t_start);
 		memcpy(own, logits, vocab * sizeof(*own));
 		dt_call_ref(c); /* ending r may free the call */
 		next_token(e, r, own, NULL);
