@@ -222,8 +222,8 @@ static int *sorted(const struct dt_params *t)
  * Of gradients. With convolutions that use no AVX-512, a value in front of a ReLU of ResNet-50 rounds to the
  * other side of 0: the gradients of all layers below change by 7e-3 of their norms, projections (8 of 161
  * parameters) by up to 1.6e-2. PyTorch in fp32 differs from itself in fp64 by as much (7.6e-3) with
- * ONEDNN_MAX_CPU_ISA=SSE41, and by 7.5e-6 with AVX-512. With clang 14 such a value lies in layer3.5 with AVX-512
- * too: layer4's gradients differ from PyTorch's by 2e-7, those below by up to 8e-4.
+ * ONEDNN_MAX_CPU_ISA=SSE41, and by 7.5e-6 with AVX-512. With clang 14 and AVX-512 such a value lies in
+ * layer3.5: layer4's gradients differ from PyTorch's by 2e-7, those below by up to 8e-4.
  */
 static double bound_of(const char *net)
 {
