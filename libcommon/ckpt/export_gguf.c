@@ -168,6 +168,7 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	const struct dt_config *c = dt_source_config(e->s);
 	const char *what = "";
+	struct dt_err why = {0};
 	struct dt_config back;
 	struct dt_gguf g;
 	int rc;
@@ -183,11 +184,13 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	}
 	rc = dt_gguf_parse(p, size, "the file to be written", &g, err);
 	if (rc == 0) {
-		rc = dt_config_from_gguf(&g, &back, err);
-		if (rc == 0 && dt_config_same(c, &back, &what) &&
-		    (back.rope_pairing != e->pairing || (c->kv_rank && c->rope_pairing != e->pairing)))
-			what = "its rotary pairs"; /* rows of latents are not reordered */
-		if (rc == 0 && *what)
+		rc = dt_config_from_gguf(&g, &back, &why);
+		if (rc < 0)
+			what = why.msg;
+		else if (dt_config_same(c, &back, &what) &&
+			 (back.rope_pairing != e->pairing || (c->kv_rank && c->rope_pairing != e->pairing)))
+			what = "its rotary pairs"; /* rows of latents are not turned */
+		if (*what)
 			rc = dt_err_set(err, -ENOTSUP,
 					"a GGUF file of architecture '%s' cannot say what this model is: %s",
 					arch_of(c), what);

@@ -60,7 +60,6 @@ quiet() {
 			quiet "$S" convert --type $t "$T/$f" "$T/$f-$t.gguf"
 			quiet py gguf "$T/$f" "$T/$f-$t.gguf" $t
 		done
-		[ $f != mistral ] || continue # a GGUF does not say that a Llama with a window is a Mistral
 		quiet "$S" convert --to safetensors --type bf16 "$T/$f-f32.gguf" "$T/$f-back"
 		quiet py same "$T/$f" "$T/$f-back"
 		# what is quantised again from its own numbers is the same
@@ -70,6 +69,29 @@ quiet() {
 		quiet "$S" quantize --type q8_0 "$T/$f-dt" "$T/$f-again.gguf"
 		cmp "$T/$f-again.gguf" "$T/$f-q8_0.gguf"
 	done
+}
+
+@test "positions of Llama 3.1's kind come back from GGUF, whatever they are stretched from; what does not is refused" {
+	need_numpy
+	quiet py make llama F32 "$T/llama"
+	cp -r "$T/llama" "$T/other"
+	scaled() { # FACTOR ORIGINAL THETA LOW
+		jq ".rope_theta = $3 | .rope_scaling.factor = $1 | .rope_scaling.original_max_position_embeddings = $2 |
+			.rope_scaling.low_freq_factor = $4 | .max_position_embeddings = $1 * $2" "$T/llama/config.json" >"$T/other/config.json"
+		rm -rf "$T/back" "$T/x.gguf"
+	}
+	for scaling in '2 128' '8 16' '3 50' '32 8192'; do
+		# shellcheck disable=SC2086 # words
+		scaled $scaling 10000 1
+		quiet "$S" convert "$T/other" "$T/x.gguf"
+		quiet "$S" convert --to safetensors "$T/x.gguf" "$T/back"
+		quiet py same "$T/other" "$T/back"
+	done
+	scaled 8 64 10000 2
+	run "$S" convert "$T/other" "$T/x.gguf"
+	[ "$status" -eq 1 ]
+	[[ $output == *"a GGUF file of architecture 'llama' cannot say what this model is: "*rope_freqs* ]]
+	[ ! -e "$T/x.gguf" ]
 }
 
 @test "folders packed as AutoGPTQ and AutoAWQ do are what numpy packs, and read back as the same blocks" {

@@ -22,6 +22,7 @@ CASES = [
       "mscale_all_dim": 1.0}, 163840),
     ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "truncate": False}, 256),
     ({"rope_type": "dynamic", "factor": 4.0}, 64),
+    ({"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 16}, 64),
 ]
 
 for scaling, length in CASES:

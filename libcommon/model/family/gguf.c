@@ -41,15 +41,35 @@ int dt_gguf_key_size(struct dt_gguf_keys *k, const char *name, bool required, in
 	return dt_gguf_int(k->g, dt_gguf_key(k, name), required, 1, DT_HF_MOST, ret, err);
 }
 
+/* How far the file's divisors are from those of c's scaling: the largest relative difference of a pair. */
+static double rope_distance(const uint8_t *divisors, const struct dt_config *c)
+{
+	double far = 0;
+
+	for (int64_t i = 0; i < c->head_dim / 2; i++) {
+		double want = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim) /
+			      dt_rope_frequency(c, i),
+		       is;
+		float got;
+
+		memcpy(&got, divisors + 4 * i, 4);
+		is = fabs((double)got - want) / want;
+		if (!(is <= far)) /* not a number is far too */
+			far = isfinite(is) ? is : INFINITY;
+	}
+	return far;
+}
+
 /*
- * Llama 3's rope scaling is stored as a tensor of divisors, one a pair, without the parameters it comes from.
- * The published parameters are tried; anything else is refused.
+ * Llama 3's frequencies come as divisors, one a pair, in a tensor. What they were computed from is not in the file.
+ * The factor is the largest divisor, or a published one where no pair turns that slowly. The length that it is for
+ * is the published one, one of max_seq, or a power of two; of those the one whose divisors are closest is taken.
  */
 static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct dt_err *err)
 {
-	static const double factors[] = {8, 32, 4, 16};
+	double factors[] = {1, 8, 32, 4, 16}, best = 1e-4, factor = 0;
 	const struct dt_gguf_tensor *t = dt_gguf_find_tensor(g, "rope_freqs.weight");
-	int64_t half = c->head_dim / 2;
+	int64_t half = c->head_dim / 2, original = 0;
 
 	if (!t)
 		return 0;
@@ -58,26 +78,38 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 		return dt_err_set(err, -ENOTSUP, "'rope_freqs.weight' is not in the first part");
 	if (t->format != DT_FMT_F32 || t->ndim != 1 || t->shape[0] != half)
 		return dt_err_set(err, -EBADMSG, "'rope_freqs.weight' is not %lld numbers", (long long)half);
-	for (size_t f = 0; f < sizeof(factors) / sizeof(*factors); f++) {
-		bool same = true;
+	for (int64_t i = 0; i < half; i++) {
+		float got;
 
-		c->rope_scaling = DT_ROPE_SCALING_LLAMA3;
-		c->rope_factor = factors[f];
-		c->rope_low_freq = 1;
-		c->rope_high_freq = 4;
-		c->rope_original_seq = 8192;
-		for (int64_t i = 0; i < half && same; i++) {
-			double want = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim) /
-				      dt_rope_frequency(c, i);
-			float got;
-
-			memcpy(&got, g->file + t->at + 4 * i, 4);
-			same = fabs((double)got - want) <= 1e-4 * want;
-		}
-		if (same)
-			return 0;
+		memcpy(&got, g->file + t->at + 4 * i, 4);
+		factors[0] = fmax(factors[0], round((double)got * 1e4) / 1e4);
 	}
-	return dt_err_set(err, -ENOTSUP, "'rope_freqs.weight' is not the scaling of Llama 3.1 or 3.2");
+	c->rope_scaling = DT_ROPE_SCALING_LLAMA3;
+	c->rope_low_freq = 1;
+	c->rope_high_freq = 4;
+	for (size_t f = 0; f < sizeof(factors) / sizeof(*factors); f++)
+		for (int o = 0; o < 24; o++) {
+			double far;
+
+			c->rope_factor = factors[f];
+			c->rope_original_seq = o == 0	? 8192
+					       : o == 1 ? (int64_t)((double)c->max_seq / factors[f])
+					       : o == 2 ? c->max_seq
+							: (int64_t)1 << o;
+			far = c->rope_original_seq ? rope_distance((const uint8_t *)g->file + t->at, c) : 1;
+			if (far < best) {
+				best = far;
+				factor = c->rope_factor;
+				original = c->rope_original_seq;
+			}
+		}
+	c->rope_factor = factor;
+	c->rope_original_seq = original;
+	if (original)
+		return 0;
+	return dt_err_set(
+		err, -ENOTSUP,
+		"'rope_freqs.weight' is not what the scaling of Llama 3.1 makes of any known length");
 }
 
 static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)

@@ -25,7 +25,7 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-/* Mixtral's GGUF files have this architecture too. */
+/* Mixtral's and Mistral's files have this architecture too. */
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_gguf_experts(k, c, err);
@@ -37,7 +37,11 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 		c->expert_ffn = c->ffn;
 	}
 	c->rope_pairing = DT_ROPE_ADJACENT;
-	return dt_gguf_decoder(k, c, err);
+	if ((rc = dt_gguf_decoder(k, c, err)) < 0)
+		return rc;
+	if (c->window && !c->experts)
+		snprintf(c->family, sizeof(c->family), "%s", dt_family_mistral.type);
+	return rc;
 }
 
 const struct dt_family dt_family_llama = {
