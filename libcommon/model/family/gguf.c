@@ -61,9 +61,10 @@ static double rope_distance(const uint8_t *divisors, const struct dt_config *c)
 }
 
 /*
- * Llama 3's frequencies come as divisors, one a pair, in a tensor. What they were computed from is not in the
- * file. The factor is the largest divisor, or a published one where no pair turns that slowly. The length that it
- * is for is the published one, one of max_seq, or a power of two: the one whose divisors are closest is taken.
+ * Llama 3's frequencies come as divisors, one a pair, in a tensor. What they were computed from is not in
+ * the file. The factor is the largest divisor, or a published one where no pair turns that slowly. The
+ * length that it is for is the published one, one of max_seq, or a power of two: the one whose divisors
+ * are closest is taken.
  */
 static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct dt_err *err)
 {
