@@ -1,12 +1,13 @@
 /*
- * Frozen linears in quantized blocks (kernels/unpack.h). They are packed once, from the base's weights.
- * Before a layer computes, they are unpacked into one of two slots of the compute type.
+ * Frozen linears in blocks (kernels/unpack.h). They are the blocks of a base's file, or packed once from its
+ * values; whenever a layer is about to compute, they are unpacked into one of two slots of the compute type.
  */
 #include "train/init.h"
-#include "train/trainer.h"
 
+#include "ckpt/source.h"
 #include "kernels/nf4.h"
 #include "kernels/quant_formats.h"
+#include "train/trainer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -117,6 +118,27 @@ static int pack_nf4(struct trainer *t, const struct dt_local_param *lp, float *x
 	return rc;
 }
 
+/*
+ * Rows of this rank's part as the base's file has them, where they are blocks of format f there: most formats
+ * find other scales for the numbers that their own blocks hold. False where the file has no such blocks.
+ */
+static bool copy_rows(struct trainer *t, const struct dt_local_param *lp, enum dt_format f, int64_t row,
+		      int64_t rows, uint8_t *out)
+{
+	const struct dt_param *p = &t->table.p[lp->index];
+	const int i = t->init ? dt_params_find(dt_source_params(t->init), p->name) : -1;
+	const uint8_t *raw;
+
+	if (i < 0 || dt_source_format(t->init, i) != f)
+		return false;
+	raw = dt_source_raw(t->init, i, lp->off[0] + row, rows);
+	for (int64_t r = 0; raw && r < rows; r++)
+		memcpy(out + dt_format_bytes(f, r * lp->shape[1]),
+		       raw + dt_format_bytes(f, r * p->shape[1] + lp->off[1]),
+		       (size_t)dt_format_bytes(f, lp->shape[1]));
+	return raw != NULL;
+}
+
 static int pack_rows(struct trainer *t, const struct dt_local_param *lp, float *x, uint8_t *out,
 		     struct dt_err *err)
 {
@@ -125,8 +147,10 @@ static int pack_rows(struct trainer *t, const struct dt_local_param *lp, float *
 	int rc = 0;
 
 	for (int64_t i = 0; i < lp->numel && rc == 0; i += step) {
-		int64_t n = lp->numel - i < step ? lp->numel - i : step;
+		int64_t n = lp->numel - i < step ? lp->numel - i : step, cols = lp->shape[1];
 
+		if (copy_rows(t, lp, f, i / cols, n / cols, out + dt_format_bytes(f, i)))
+			continue;
 		rc = init_values(t, lp, i, n, x, err);
 		if (rc == 0)
 			dt_quantize(f, x, n, out + dt_format_bytes(f, i));

@@ -204,6 +204,19 @@ merge() { # base adapter dst options...
     train_refused 2 "goes with --lora" --model q.json --steps 1 --lora-base nf4
 }
 
+@test "blocks of a file are the base's in the same format, to the bit, also where rounding its numbers again gives others" {
+    jq '.hidden_size = 256 | .intermediate_size = 512 | .num_hidden_layers = 2 | .head_dim = 64' qwen3.json >wide.json
+    losses --model wide.json --steps 1 --save in-full >/dev/null
+    local format
+    for format in q4_k iq4_nl $(few "" "q4_0 q4_1 q5_0 q5_k q6_k q8_0 mxfp4"); do
+        dt-shard-ckpt quantize --type "$format" in-full "in-$format.gguf" >/dev/null
+        losses --model "in-$format.gguf" --steps 2 --lora 4 >unpacked
+        losses --model "in-$format.gguf" --steps 2 --lora 4 --lora-base "$format" | cmp unpacked -
+    done
+    # a rank of tp has columns of some, and rows of others
+    dt-train verify --layouts dp1,tp2 --model in-iq4_nl.gguf "${common[@]}" --steps 3 --lora 4 --lora-base iq4_nl >&2
+}
+
 @test "adapters that a run trained are merged, and leave as peft's" {
     losses --model llama.json --steps 2 --save base-run --lr 1e-2
     losses --model base-run --steps 5 --lora 4 --save tuned --eval-data d.h5 --lr 1e-2 >tuned.jsonl
