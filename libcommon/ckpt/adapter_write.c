@@ -47,24 +47,61 @@ static void stack(const struct adapter_writer *w, struct adapter_linear *l, cons
 	}
 }
 
-/* Adds the linear of part i with all parts in it; does nothing if an earlier part has added it. */
+/* Whether part k lies in the linear of this name; then *ret is where. */
+static bool lies_in(const struct adapter_writer *w, int k, const char *name, struct dt_place_in_file *ret)
+{
+	return adapter_place(&w->in, w->scheme, w->a->part[k].param, ret) && !strcmp(ret->name, name);
+}
+
+/*
+ * Where the A of part k is among those of its linear, of which part i is the first. Parts that an adapter of
+ * q, k and v together was cut into have one A; *ret_new: no part before has this one.
+ */
+static int64_t place_of_a(const struct adapter_writer *w, int i, int k, const char *name, bool *ret_new)
+{
+	const struct dt_adapter_part *p = &w->a->part[k];
+	struct dt_place_in_file at;
+	int64_t end = 0;
+
+	for (int j = i; j < k; j++) {
+		const struct dt_adapter_part *q = &w->a->part[j];
+		bool new;
+		int64_t from;
+
+		if (!lies_in(w, j, name, &at))
+			continue;
+		from = place_of_a(w, i, j, name, &new);
+		if (q->rank == p->rank && q->in == p->in &&
+		    !memcmp(q->a, p->a, (size_t)(p->rank * p->in) * sizeof(*p->a))) {
+			*ret_new = false;
+			return from;
+		}
+		if (new)
+			end = from + q->rank;
+	}
+	*ret_new = true;
+	return end;
+}
+
+/* The linear of part i with all parts that lie in it; those behind it do nothing. */
 static int add_linear(struct adapter_writer *w, int i, struct dt_err *err)
 {
 	struct adapter_linear l = {.scale = w->a->part[i].scale, .in = w->a->part[i].in};
 	const bool dora = w->a->part[i].m != NULL;
 	struct dt_place_in_file at, first;
-	int64_t rank = 0, rows = 0;
+	int64_t rows = 0;
+	bool new;
 
 	if (!adapter_place(&w->in, w->scheme, w->a->part[i].param, &first))
 		return dt_err_set(err, -ENOTSUP, "the adapter of '%s' has no name there",
 				  w->in.params->p[w->a->part[i].param].name);
 	for (int k = 0; k < w->a->n; k++) {
-		if (!adapter_place(&w->in, w->scheme, w->a->part[k].param, &at) ||
-		    strcmp(at.name, first.name))
+		if (!lies_in(w, k, first.name, &at))
 			continue;
 		if (k < i)
 			return 0;
-		l.rank += w->a->part[k].rank;
+		place_of_a(w, i, k, first.name, &new);
+		l.rank += new ? w->a->part[k].rank : 0;
 		rows += w->a->part[k].out;
 	}
 	l.out = first.rows;
@@ -77,13 +114,9 @@ static int add_linear(struct adapter_writer *w, int i, struct dt_err *err)
 	w->l[w->n++] = l;
 	if (!l.a || !l.b || (dora && !l.m))
 		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
-	for (int k = i; k < w->a->n; k++) {
-		if (!adapter_place(&w->in, w->scheme, w->a->part[k].param, &at) ||
-		    strcmp(at.name, first.name))
-			continue;
-		stack(w, &l, &w->a->part[k], rank, at.first);
-		rank += w->a->part[k].rank;
-	}
+	for (int k = i; k < w->a->n; k++)
+		if (lies_in(w, k, first.name, &at))
+			stack(w, &l, &w->a->part[k], place_of_a(w, i, k, first.name, &new), at.first);
 	return 0;
 }
 

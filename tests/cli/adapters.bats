@@ -233,6 +233,20 @@ merge() { # base adapter dst options...
     [ "$status" -eq 1 ]
 }
 
+@test "an adapter of q, k and v together is converted with the one A that it has, not with three" {
+    losses --model gpt2.json --steps 1 --save base-qkv >/dev/null
+    losses --model base-qkv --steps 3 --lora 4 --save tuned-qkv --lr 1e-2 >/dev/null
+    dt-shard-ckpt lora-convert base-qkv tuned-qkv one # q, k and v had an A each
+    jq -e '(.rank_pattern["transformer.h.0.attn.c_attn"] // .r) == 12' one/adapter_config.json
+    dt-shard-ckpt lora-convert base-qkv one two
+    cmp one/adapter_model.safetensors two/adapter_model.safetensors
+    cmp one/adapter_config.json two/adapter_config.json
+    dt-shard-ckpt lora-convert base-qkv one three.gguf
+    dt-shard-ckpt lora-merge --to dt base-qkv three.gguf merged-3
+    dt-shard-ckpt lora-merge --to dt base-qkv tuned-qkv merged-1
+    dt-shard-ckpt diff --weights --tolerance 1e-6 merged-1 merged-3
+}
+
 @test "magnitudes are merged, leave as peft's and come back; what cannot hold them refuses" {
     losses --model llama.json --steps 2 --save base-d --lr 1e-2
     dt-train --model base-d "${common[@]}" --steps 4 --lora 4 --dora --save tuned-d --eval-data d.h5 --lr 1e-2 --metrics tuned.jsonl >/dev/null
