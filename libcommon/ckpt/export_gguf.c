@@ -189,7 +189,7 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 			what = why.msg;
 		else if (dt_config_same(c, &back, &what) &&
 			 (back.rope_pairing != e->pairing || (c->kv_rank && c->rope_pairing != e->pairing)))
-			what = "its rotary pairs"; /* rows of latents are not turned */
+			what = "its rotary pairs"; /* rows of latents are not reordered */
 		if (*what)
 			rc = dt_err_set(err, -ENOTSUP,
 					"a GGUF file of architecture '%s' cannot say what this model is: %s",

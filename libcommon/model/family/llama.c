@@ -25,7 +25,7 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-/* Mixtral's and Mistral's files have this architecture too. */
+/* Mixtral's and Mistral's GGUF files have this architecture too. */
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_gguf_experts(k, c, err);
