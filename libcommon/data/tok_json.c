@@ -253,8 +253,9 @@ static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err 
 					  "post_processor TemplateProcessing is not understood");
 		if (text_seen || t->bos >= 0)
 			return dt_err_set(err, -ENOTSUP,
-					  "post_processor TemplateProcessing with more than one token before "
-					  "the text is not supported");
+					  "post_processor TemplateProcessing with %s is not supported",
+					  text_seen ? "a token behind the text"
+						    : "more than one token before the text");
 		ids = json_object_get(json_object_get(json_object_get(o, "special_tokens"), name), "ids");
 		if (json_array_size(ids) != 1 || !json_is_integer(json_array_get(ids, 0)))
 			return dt_err_set(err, -EINVAL, "post_processor token '%.80s' has not one id", name);

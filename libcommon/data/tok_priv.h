@@ -65,6 +65,7 @@ struct dt_sp {
 	enum dt_sp_prefix prefix;
 	bool split; /* a word begins at every blank */
 	bool apart; /* and else at one behind anything but a blank: no token spells both */
+	bool marks; /* the normaliser makes marks of blanks: normalised added tokens meet them */
 	bool strip; /* decoding takes the first blank away */
 	struct dt_bytemap chars;
 	int32_t *char_id; /* of each in chars */
@@ -121,6 +122,13 @@ void dt_tok_find_apart(struct dt_tokenizer *t);
 
 /* tok_sp.c. One entry of a vocabulary with byte_fallback. */
 int dt_sp_add_token(struct dt_tokenizer *t, const char *key, int32_t id, struct dt_err *err);
+/* SentencePiece's marks become blanks, in place; the new length. */
+size_t dt_sp_unmark(char *s, size_t n);
+/*
+ * What an added token prints: the decoder sees marks and bytes in it too. Special ones keep their marks: they are
+ * found by their text. malloc'd; -ENOMEM.
+ */
+int dt_sp_spell(const char *text, size_t n, bool special, char **ret, size_t *ret_n);
 int dt_sp_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
 int dt_sp_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
 int dt_sp_read_decoder(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);

@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,33 @@
 #define SPACE                                                                                                \
 	"\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{" \
 	"3000}"
-#define WORD "\\p{L}\\p{M}\\p{N}\\p{Pc}"
+#define NOT_SPACE                                                                                            \
+	"\\x00-\\x08\\x0e-\\x1f\\x21-\\x84\\x86-\\x9f\\xa1-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}"  \
+	"\\x{202a}-"                                                                                         \
+	"\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
+/* Word of UTS 18. Outside of brackets Oniguruma looks at Latin-1 first, where six numbers are in it too. */
+#define WORD	   "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD_ALONE WORD "\\xb2\\xb3\\xb9\\xbc-\\xbe"
+#define EDGE(A, B)                                                                                           \
+	"(?<=[" WORD_ALONE "])(?" A "[" WORD_ALONE "])|(?<![" WORD_ALONE "])(?" B "[" WORD_ALONE "])"
+
+/* Brackets like [:alpha:]. [:digit:], [:xdigit:], [:cntrl:] and [:ascii:] are the same in both engines. */
+static const struct {
+	const char *name, *set, *negated; /* NULL: cannot be said inside a class */
+} posix[] = {
+	{"alpha", "\\p{Alphabetic}", "\\P{Alphabetic}"},
+	{"upper", "\\p{Uppercase}", "\\P{Uppercase}"},
+	{"lower", "\\p{Lowercase}", "\\P{Lowercase}"},
+	{"alnum", "\\p{Alphabetic}\\p{Nd}", NULL},
+	{"word", WORD, NULL},
+	{"punct", "\\p{P}\\p{S}", NULL},
+	{"space", SPACE, NOT_SPACE},
+	{"blank", "\\t\\p{Zs}", NULL},
+	{"digit", "[:digit:]", "[:^digit:]"},
+	{"xdigit", "[:xdigit:]", "[:^xdigit:]"},
+	{"cntrl", "[:cntrl:]", "[:^cntrl:]"},
+	{"ascii", "[:ascii:]", "[:^ascii:]"},
+};
 
 #define MAX_PATTERN 65536
 
@@ -57,7 +84,49 @@ static int put_class(struct out *o, bool in_class, bool negated, const char *set
 	return rc;
 }
 
-/* Rewrites the escape at p, which points at the backslash. Returns its length in the source. */
+/* [:alpha:] and its like at p, end behind it. */
+static int put_posix(struct out *o, const char *p, const char *end, struct dt_err *err)
+{
+	bool negated = p[2] == '^';
+	const char *name = p + 2 + negated, *set = NULL;
+	int rc;
+
+	for (size_t i = 0; i < sizeof(posix) / sizeof(*posix); i++)
+		if (strlen(posix[i].name) == (size_t)(end - 2 - name) &&
+		    !strncmp(posix[i].name, name, strlen(posix[i].name)))
+			set = negated ? posix[i].negated : posix[i].set;
+	if (!set)
+		return dt_err_set(err, -ENOTSUP, "'%.*s' in a pattern is not supported", (int)(end - p), p);
+	rc = put_str(o, set);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : 0;
+}
+
+/*
+ * \p{Han} is the script in Oniguruma, but in PCRE2 since 10.40 all that the script's text may have (Script
+ * Extensions), its punctuation too. p points at the backslash, end behind the brace. Returns whether it was one.
+ */
+static int put_script(struct out *o, const char *p, const char *end)
+{
+	const char *name = p + 3 + (p[3] == '^');
+	char script[80];
+	PCRE2_SIZE at;
+	pcre2_code *re;
+	int code, rc,
+		n = snprintf(script, sizeof(script), "\\%c{%ssc:%.*s", p[1], p[3] == '^' ? "^" : "",
+			     (int)(end - name), name);
+
+	if (n < 0 || (size_t)n >= sizeof(script) || memchr(name, ':', (size_t)(end - name)) ||
+	    memchr(name, '=', (size_t)(end - name)))
+		return 0;
+	re = pcre2_compile((PCRE2_SPTR)script, (size_t)n, PCRE2_UTF, &code, &at, NULL);
+	if (!re)
+		return 0;
+	pcre2_code_free(re);
+	rc = put_str(o, script);
+	return rc < 0 ? rc : 1;
+}
+
+/* The escape at p (which points at the backslash). Returns its length in the source. */
 static int put_escape(struct out *o, const char *p, bool in_class, struct dt_err *err)
 {
 	size_t n = 2;
@@ -65,6 +134,15 @@ static int put_escape(struct out *o, const char *p, bool in_class, struct dt_err
 	int rc;
 
 	switch (p[1]) {
+	case 'v': /* one character there, all vertical space in PCRE2 */
+		rc = put_str(o, "\\x0b");
+		return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : 2;
+	case 'b':
+	case 'B':
+		if (in_class)
+			break;
+		rc = put_str(o, p[1] == 'b' ? "(?:" EDGE("!", "=") ")" : "(?:" EDGE("=", "!") ")");
+		return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : 2;
 	case '\0':
 		return dt_err_set(err, -EINVAL, "the pattern ends in a backslash");
 	case 'h':
@@ -76,11 +154,15 @@ static int put_escape(struct out *o, const char *p, bool in_class, struct dt_err
 	case 'S':
 	case 'w':
 	case 'W':
-		if (in_class && isupper((unsigned char)p[1]))
-			rc = put(o, p, 2);
+		if (in_class && p[1] == 'W')
+			return dt_err_set(err, -ENOTSUP, "'\\W' in a class of a pattern is not supported");
+		if (in_class && p[1] == 'S')
+			rc = put_str(o, NOT_SPACE);
 		else
 			rc = put_class(o, in_class, isupper((unsigned char)p[1]) != 0,
-				       tolower((unsigned char)p[1]) == 's' ? SPACE : WORD);
+				       tolower((unsigned char)p[1]) == 's' ? SPACE
+				       : in_class			   ? WORD
+									   : WORD_ALONE);
 		return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : 2;
 	case 'p':
 	case 'P':
@@ -88,6 +170,9 @@ static int put_escape(struct out *o, const char *p, bool in_class, struct dt_err
 		end = p[2] == '{' ? strchr(p, '}') : NULL;
 		if (end)
 			n = (size_t)(end - p) + 1;
+		rc = end && p[1] != 'x' ? put_script(o, p, end + 1) : 0;
+		if (rc != 0)
+			return rc < 0 ? dt_err_sys(err, rc, "cannot read a pattern") : (int)n;
 		break;
 	}
 	rc = put(o, p, n);
@@ -129,7 +214,9 @@ static int translate(const char *p, struct out *o, struct dt_err *err)
 		if (in_class && p[0] == '[' && strstr(p, ":]")) { /* such as [:alpha:] */
 			const char *end = strstr(p, ":]") + 2;
 
-			rc = put(o, p, (size_t)(end - p));
+			rc = put_posix(o, p, end, err);
+			if (rc < 0)
+				return rc;
 			p = end;
 		} else {
 			if (!in_class && *p == '[') {

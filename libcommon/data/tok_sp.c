@@ -36,8 +36,7 @@ static int byte_token(const char *s)
 	return end == s + 5 ? (int)v : -1;
 }
 
-/* Replaces U+2581 by blanks, in place; returns the new length. */
-static size_t unmark(char *s, size_t n)
+size_t dt_sp_unmark(char *s, size_t n)
 {
 	size_t o = 0;
 
@@ -78,7 +77,7 @@ int dt_sp_add_token(struct dt_tokenizer *t, const char *key, int32_t id, struct 
 
 	if (!s)
 		return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
-	n = byte >= 0 ? 1 : unmark(s, strlen(s));
+	n = byte >= 0 ? 1 : dt_sp_unmark(s, strlen(s));
 	rc = dt_tok_set_piece(t, id, byte >= 0 ? &c : s, n, 0, err);
 	if (rc == 0 && byte >= 0)
 		t->bpe.byte_id[byte] = id;
@@ -86,6 +85,19 @@ int dt_sp_add_token(struct dt_tokenizer *t, const char *key, int32_t id, struct 
 		rc = add_char(t, s, n, id, err);
 	free(s);
 	return rc;
+}
+
+int dt_sp_spell(const char *text, size_t n, bool special, char **ret, size_t *ret_n)
+{
+	int byte = byte_token(text);
+
+	*ret = malloc(n + 1);
+	if (!*ret)
+		return -ENOMEM;
+	memcpy(*ret, text, n);
+	**ret = byte >= 0 ? (char)byte : **ret;
+	*ret_n = byte >= 0 ? 1 : special ? n : dt_sp_unmark(*ret, n);
+	return 0;
 }
 
 int dt_sp_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
@@ -112,8 +124,10 @@ int dt_sp_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err
 		return 0;
 	}
 	if (!strcmp(type, "Replace") && !strcmp(word_of(o, "content"), MARK) &&
-	    !strcmp(word_of(json_object_get(o, "pattern"), "String"), " "))
+	    !strcmp(word_of(json_object_get(o, "pattern"), "String"), " ")) {
+		t->sp.marks = true;
 		return 0;
+	}
 	return refuse(err, "normalizer", type);
 }
 
@@ -185,7 +199,7 @@ int dt_sp_form(const struct dt_tokenizer *t, const char *s, size_t n, bool first
 		return -ENOMEM;
 	p[0] = ' ';
 	memcpy(p + add, s, n);
-	*ret_n = add + unmark(p + add, n);
+	*ret_n = add + dt_sp_unmark(p + add, n);
 	*ret = p;
 	return 0;
 }

@@ -60,13 +60,16 @@ int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized
 {
 	struct dt_added_list *l = normalized ? &t->normalized : &t->raw;
 	struct dt_added copy = *a, *v = realloc(l->v, (l->n + 1) * sizeof(*v));
-	char *form = NULL;
+	char *form = NULL, *spelt = NULL;
+	size_t n = a->n;
 	int rc;
 
 	if (!v)
 		return no_memory(err);
 	l->v = v;
-	if (normalized) {
+	if (t->sp.on && dt_sp_spell(a->text, a->n, a->special, &spelt, &n) < 0)
+		return no_memory(err);
+	if (normalized && !t->sp.on) {
 		rc = dt_tok_normalize(t->normal, a->text, a->n, &form, &copy.n, err);
 		if (rc < 0)
 			return rc;
@@ -74,14 +77,19 @@ int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized
 	copy.text = malloc(copy.n + 1);
 	if (copy.text)
 		memcpy(copy.text, form ? form : a->text, copy.n);
+	if (copy.text && normalized && t->sp.marks)
+		copy.n = dt_sp_unmark(copy.text, copy.n);
 	free(form);
-	if (!copy.text)
-		return no_memory(err);
-	l->v[l->n++] = copy;
-	t->added++;
-	t->specials += a->special;
-	return dt_tok_set_piece(t, a->id, a->text, a->n, DT_PIECE_ADDED | (a->special ? DT_PIECE_SPECIAL : 0),
-				err);
+	rc = copy.text ? 0 : no_memory(err);
+	if (rc == 0) {
+		l->v[l->n++] = copy;
+		t->added++;
+		t->specials += a->special;
+		rc = dt_tok_set_piece(t, a->id, spelt ? spelt : a->text, n,
+				      DT_PIECE_ADDED | (a->special ? DT_PIECE_SPECIAL : 0), err);
+	}
+	free(spelt);
+	return rc;
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -331,7 +339,7 @@ int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t
 	for (size_t i = 0; i < n; i++) {
 		const char *s = dt_tokenizer_piece(t, ids[i], special, &len);
 
-		if (strip && len && !(t->piece[ids[i]].flags & DT_PIECE_SPECIAL)) {
+		if (strip && len) { /* of a special token that is printed nothing, and nothing behind it */
 			strip = false;
 			if (*s == ' ') {
 				s++;

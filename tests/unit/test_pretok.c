@@ -146,6 +146,67 @@ static void pre_tokenizers_are_refused_by_name(void **state)
 	json_decref(base);
 }
 
+/*
+ * What Oniguruma and PCRE2 read differently. The words are those of tokenizers 0.23.3; the characters are as old as
+ * Unicode 6, so that both agree on what they are.
+ */
+static void classes_are_those_of_oniguruma(void **state)
+{
+	static const char text[] = "a\xe2\x93\x90\xc2\xb2\xc2\xbd\xe0\xa7\xb4_\xe2\x80\xbf\xcc\x81 "
+				   "\xe1\xa0\x8e\xc2\xa0\xe3\x80\x82\xe6\xbc\xa2\xe3\x80\x85\xe3\x83\xbc\xe5"
+				   "\xad\x97x\xe2\x82\xac\xc2\xa2!\x0b\x0a\xc3\xb7\xc7\x85";
+	static const struct {
+		const char *pattern;
+		size_t words[24]; /* bytes of each */
+	} list[] = {
+		{"\\w+", {8, 3, 6, 9, 13, 10, 2}},
+		{"[\\w]+", {4, 7, 6, 9, 13, 10, 2}},
+		{"[\\S]+", {17, 1, 3, 2, 22, 2, 4}},
+		{"[[:alpha:]]+", {4, 22, 13, 10, 2}},
+		{"[[:alnum:]]+", {4, 22, 13, 10, 2}},
+		{"[[:punct:]]+", {1, 3, 7, 4, 8, 3, 13, 6, 2, 2, 2}},
+		{"[[:space:]]+", {17, 1, 3, 2, 22, 2, 4}},
+		{"[[:word:]]+", {4, 7, 6, 9, 13, 10, 2}},
+		{"[[:^alpha:]]+", {4, 22, 13, 10, 2}},
+		{"\\p{Han}+", {26, 6, 3, 3, 13}},
+		{"\\p{^Han}+", {26, 6, 3, 3, 13}},
+		{"[\\p{Latin}]+", {1, 37, 1, 10, 2}},
+		{"\\v+", {45, 1, 5}},
+		{"\\b\\S", {1, 7, 3, 1, 14, 3, 10, 3, 7, 2}},
+		{"\\B\\S", {1, 3, 2, 2, 4, 3, 2, 1, 3, 2, 3, 3, 3, 3, 3, 1, 3, 2, 1, 2, 2, 2}},
+	};
+	static const char *const refused[] = {"[\\W]", "[[:^punct:]]", "[[:graph:]]", "[[:foo:]]"};
+	json_t *base = load("gpt2.json");
+	char form[] = "{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b, s:b}]}";
+
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]) + sizeof(refused) / sizeof(refused[0]); i++) {
+		bool good = i < sizeof(list) / sizeof(list[0]);
+		const char *p = good ? list[i].pattern : refused[i - sizeof(list) / sizeof(list[0])];
+		json_t *texts = json_pack("[s]", text), *lengths = json_array(), *words;
+		struct dt_tokenizer *t = NULL;
+		struct dt_err err = {0};
+		char *whole;
+
+		json_object_set_new(base, "pre_tokenizer",
+				    json_pack(form, "type", "Sequence", "pretokenizers", "type", "Split",
+					      "pattern", "Regex", p, "behavior", "Isolated", "invert", 0,
+					      "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets", 0,
+					      "use_regex", 0));
+		for (size_t k = 0; good && list[i].words[k]; k++)
+			json_array_append_new(lengths, json_integer((json_int_t)list[i].words[k]));
+		words = json_pack("[o]", lengths);
+		whole = json_dumps(base, 0);
+		if (good)
+			check_words(base, p, texts, words);
+		else if (dt_tokenizer_from_text(whole, strlen(whole), &t, &err) != -ENOTSUP)
+			fail_msg("%s is not refused", p);
+		free(whole);
+		json_decref(texts);
+		json_decref(words);
+	}
+	json_decref(base);
+}
+
 static struct dt_tokenizer *open_file(const char *path)
 {
 	struct dt_tokenizer *t = NULL;
@@ -283,6 +344,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families_split_as_published),
 		cmocka_unit_test(pre_tokenizers_are_refused_by_name),
+		cmocka_unit_test(classes_are_those_of_oniguruma),
 		cmocka_unit_test(sentencepiece_models),
 		cmocka_unit_test(models_are_refused_by_what_they_have),
 		cmocka_unit_test(damaged_models),

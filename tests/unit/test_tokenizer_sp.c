@@ -182,12 +182,65 @@ static void test_token_over_a_blank(void **state)
 	dt_tokenizer_close(t);
 }
 
+/*
+ * Added tokens go through the decoder too: Gemma's files have runs of marks among them, and files made by the
+ * tokenizers library the 256 bytes. The blank that is taken away is the first thing printed, or none.
+ */
+static void test_added_tokens_are_decoded(void **state)
+{
+	static const char text[] =
+		"{\"version\":\"1.0\",\"added_tokens\":["
+		"{\"id\":0,\"content\":\"<0xC3>\",\"special\":true},{\"id\":1,\"content\":\"<0xA9>\","
+		"\"special\":true},"
+		"{\"id\":5,\"content\":\"\u2581\u2581\",\"special\":false,\"normalized\":false},"
+		"{\"id\":6,\"content\":\"a\u2581b\",\"special\":false,\"normalized\":true},"
+		"{\"id\":7,\"content\":\"<s>\",\"special\":true}],"
+		"\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\u2581\"},"
+		"\"pre_tokenizer\":null,\"post_processor\":null,\"decoder\":{\"type\":\"Sequence\","
+		"\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"\u2581\"},\"content\":\" \"},"
+		"{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
+		"{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
+		"\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,\"vocab\":{\"<0xC3>\":"
+		"0,"
+		"\"<0xA9>\":1,\"\u2581\":2,\"a\":3,\"b\":4,\"\u2581\u2581\":5},\"merges\":[\"\u2581 "
+		"\u2581\"]}}";
+	static const struct {
+		const char *want;
+		int32_t ids[5];
+		size_t n;
+	} cases[] = {
+		{"a  b", {2, 3, 5, 4}, 4}, {"\xc3\xa9", {0, 1}, 2}, {"a b", {6}, 1},
+		{"<s> a", {7, 2, 3}, 3},   {"a", {2, 3}, 2},
+	};
+	struct dt_tokenizer *t;
+	struct dt_err err;
+	int32_t *ids;
+	size_t n;
+
+	if (dt_tokenizer_from_text(text, sizeof(text) - 1, &t, &err) < 0)
+		fail_msg("%s", err.msg);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *s;
+
+		assert_int_equal(dt_tokenizer_decode(t, cases[i].ids, cases[i].n, true, &s, &n, &err), 0);
+		if (strcmp(s, cases[i].want))
+			fail_msg("case %zu: '%s', not '%s'", i, s, cases[i].want);
+		free(s);
+	}
+	assert_int_equal(dt_tokenizer_encode(t, "a b", 3, false, &ids, &n, &err), 0);
+	assert_int_equal(n, 1);
+	assert_int_equal(ids[0], 6);
+	free(ids);
+	dt_tokenizer_close(t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_llama_vocabulary),
 		cmocka_unit_test(test_token_over_a_blank),
+		cmocka_unit_test(test_added_tokens_are_decoded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
