@@ -86,6 +86,15 @@ static int check_servers(int n, char **v, int first, bool here)
 
 /* ---- ppl ---- */
 
+/* 0, or an exit status. */
+static int check_windows(void)
+{
+	return eval_args.stride && eval_args.windows == DT_WINDOWS_LLAMA
+		       ? dt_opt_usage_error(&program, stderr,
+					    "--stride: windows of llama.cpp stand one behind the other")
+		       : 0;
+}
+
 static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
 {
 	int rc = unpack_whole(eval_args.text, MOST_TEXT, ret, &q->n, err);
@@ -129,7 +138,7 @@ static int run_ppl(int n, char **v)
 
 	if (!eval_args.text)
 		return dt_opt_usage_error(&program, stderr, "ppl needs --text");
-	if ((rc = check_servers(n, v, 0, true)))
+	if ((rc = check_windows()) || (rc = check_servers(n, v, 0, true)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -214,7 +223,7 @@ static int run_compare(int n, char **v)
 	if (!eval_args.text == !eval_args.task)
 		return dt_opt_usage_error(&program, stderr, "compare needs --text or --task%s",
 					  eval_args.text ? ", not both" : "");
-	if ((rc = check_servers(n, v, 1, eval_args.text != NULL)))
+	if ((rc = check_windows()) || (rc = check_servers(n, v, 1, eval_args.text != NULL)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)

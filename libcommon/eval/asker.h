@@ -14,6 +14,7 @@ struct dt_question {
 	const char *context;
 	/* A continuation to score; NULL: generate one. */
 	const char *continuation;
+	int64_t line; /* of the task, for messages */
 	int max_tokens;
 	char *const *stop;
 	int nstop;

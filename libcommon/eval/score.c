@@ -19,11 +19,13 @@ static void put_questions(const struct dt_task *t, const struct dt_task_item *it
 {
 	if (it->nchoice == 0)
 		q[0] = (struct dt_question){.context = it->context,
+					    .line = it->line,
 					    .max_tokens = t->max_tokens,
 					    .stop = t->stop,
 					    .nstop = t->nstop};
 	for (int i = 0; i < it->nchoice; i++)
-		q[i] = (struct dt_question){.context = it->context, .continuation = it->choice[i]};
+		q[i] = (struct dt_question){
+			.context = it->context, .continuation = it->choice[i], .line = it->line};
 }
 
 /* The divisor of a choice's log-probability: none, the characters of its text, or their bytes. */
@@ -56,10 +58,14 @@ static int predict(const struct dt_task *t, const struct dt_task_item *it, const
 {
 	json_t *o = json_pack("{s:I, s:b}", "line", (json_int_t)it->line, "right", right),
 	       *list = json_array();
+	char *text = NULL;
+	size_t n;
 	int rc;
 
 	if (it->nchoice == 0) {
-		json_object_set_new(o, "text", json_string(q->text ? q->text : ""));
+		text = dt_utf8_clean(q->text ? q->text : "", q->text ? strlen(q->text) : 0, &n);
+		json_object_set_new(o, "text", json_string(text));
+		free(text);
 	} else {
 		json_object_set_new(o, "given", json_integer(best_choice(t, it, q, OVER_NOTHING)));
 		json_object_set_new(o, "answer", json_integer(it->answer));

@@ -133,6 +133,8 @@ static int make_examples(const struct dt_task *t, struct header *h, const json_t
 	const json_t *o;
 	size_t i;
 
+	if (shots && !json_is_array(shots))
+		return dt_err_set(err, -EINVAL, "'shots' is not a list of items");
 	json_array_foreach(shots, i, o)
 	{
 		struct dt_task_item it = {0};

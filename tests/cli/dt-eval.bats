@@ -29,7 +29,9 @@ refused() { # status, what stderr says, arguments
     head -c 6000 "$DT_SRC/LICENSE" >license.txt
     dt-shard-ckpt convert --tokenizer "$stories/tok512.bin" --to safetensors "$stories/stories260K.bin" stories
     for windows in rolling transformers llama.cpp; do
-        dt-eval ppl "${common[@]}" --text license.txt --seq 128 --stride 64 --windows $windows --json stories >got.json
+        stride=(--stride 64)
+        [ $windows != llama.cpp ] || stride=()
+        dt-eval ppl "${common[@]}" --text license.txt --seq 128 "${stride[@]}" --windows $windows --json stories >got.json
         jq -en --slurpfile got got.json --slurpfile want "$golden" --arg w $windows \
             '$got[0].tokens == $want[0][$w].tokens and ($got[0].nll - $want[0][$w].nll | fabs < 1e-6)'
     done
@@ -49,7 +51,9 @@ refused() { # status, what stderr says, arguments
         [ -e "$file" ] || continue
         found=$((found + 1))
         for windows in rolling transformers llama.cpp; do
-            dt-eval ppl "${common[@]}" --weights f32 --text license.txt --seq 128 --stride 64 --windows $windows --json "$file" >got.json
+            stride=(--stride 64)
+            [ $windows != llama.cpp ] || stride=()
+            dt-eval ppl "${common[@]}" --weights f32 --text license.txt --seq 128 "${stride[@]}" --windows $windows --json "$file" >got.json
             jq -en --slurpfile got got.json --slurpfile want "$golden" --arg w $windows --arg n $name '
                 ($want[0][$n] | [.[$w]] + if $w == "llama.cpp" then [.["llama-perplexity"]] else [] end) |
                 all(.tokens == $got[0].tokens and (.nll - $got[0].nll | fabs < 1e-4))' ||
@@ -436,7 +440,14 @@ refused() { # status, what stderr says, arguments
     refused 1 "there is none to predict" ppl --text empty.txt run
     refused 1 "fewer than one window of 64" ppl --text <(head -c 20 text.txt) --windows llama.cpp --seq 64 run
     refused 1 "was made for 128 tokens" ppl --text text.txt --seq 9999 run
+    refused 2 "--stride: windows of llama.cpp" ppl --text text.txt --windows llama.cpp --stride 3 run
+    refused 2 "--stride: windows of llama.cpp" compare --text text.txt --windows llama.cpp --stride 3 run run
     refused 1 "more than the window" ppl --text text.txt --seq 64 --stride 65 run
+    echo '{"task": "x", "shots": 2}' >bad.jsonl
+    refused 1 "bad.jsonl:1: 'shots' is not a list of items" task bad.jsonl run
+    printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' \
+        "$(jq -nc '{question: ("a" * 200), choices: ["1", "2"], answer: 0}')" >bad.jsonl
+    refused 1 "line 2 of the task: 202 prompt tokens" task bad.jsonl run
     echo '{"task": "x", "templat": "{q}"}' >bad.jsonl
     refused 1 "bad.jsonl:1: unknown key 'templat'" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' '{"p": "a"}' >bad.jsonl

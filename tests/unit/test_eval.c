@@ -134,6 +134,34 @@ static void the_paired_test(void **state)
 	assert_true(p.p == 1 && p.difference == 0);
 }
 
+static int say_half(struct dt_asker *a, struct dt_question *q, int64_t n, struct dt_err *err)
+{
+	for (int64_t i = 0; i < n; i++)
+		q[i].text = strdup("caf\xc3");
+	return 0;
+}
+
+/* An answer that ends within a character is kept, as far as it goes. */
+static void half_a_character_is_written(void **state)
+{
+	struct dt_asker a = {.ask = say_half};
+	char *accepted[] = {(char *)"x"}, *line = NULL;
+	struct dt_task_item item = {.line = 7, .context = (char *)"q", .accepted = accepted, .naccepted = 1};
+	struct dt_task t = {.kind = DT_TASK_GENERATE, .n = 1, .item = &item, .max_tokens = 4};
+	size_t n = 0;
+	FILE *f = open_memstream(&line, &n);
+	struct dt_score_query q = {.size = 1, .predictions = f};
+	struct dt_score s;
+	struct dt_err err = {0};
+
+	if (dt_score_run(&t, &a, &q, &s, &err) < 0)
+		fail_msg("%s", err.msg);
+	fclose(f);
+	assert_string_equal(line, "{\"line\":7,\"right\":false,\"text\":\"caf\xef\xbf\xbd\"}\n");
+	dt_score_release(&s);
+	free(line);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +171,7 @@ int main(void)
 		cmocka_unit_test(answers_are_normalised),
 		cmocka_unit_test(templates_are_filled),
 		cmocka_unit_test(the_paired_test),
+		cmocka_unit_test(half_a_character_is_written),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
