@@ -7,6 +7,7 @@
 #include "plan/machines.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 
 static struct {
@@ -148,7 +149,25 @@ static int put(const struct dt_board_run *r, const struct machines *m, const str
 	return rc;
 }
 
-/* Returns the number of findings of a run. */
+/* Of a run in which nothing was found, how much that says. */
+static void put_nothing(const struct dt_board_run *r)
+{
+	const double *step_s = dt_board_run_column(r, "step_s");
+	size_t n = 0;
+
+	for (size_t i = 0; step_s && i < r->rows; i++)
+		n += !isnan(step_s[i]);
+	if (!n)
+		printf("%s: nothing was looked for: no line has a step_s, as those of dt-train have\n",
+		       r->name);
+	else
+		printf("%s: nothing found in %zu line%s%s\n", r->name, r->rows, r->rows == 1 ? "" : "s",
+		       n < DT_DOCTOR_UNSETTLED + DT_DOCTOR_TIMES ? ", too few to judge times and losses"
+		       : n < DT_DOCTOR_LOSSES			 ? ", too few to judge losses"
+								 : "");
+}
+
+/* The number of findings of a run. */
 static int examine(const struct dt_board_run *r, struct dt_err *err)
 {
 	struct dt_finding f[DT_DOCTOR_MAX];
@@ -158,7 +177,7 @@ static int examine(const struct dt_board_run *r, struct dt_err *err)
 	for (int k = 0; k < n && rc == 0; k++)
 		rc = put(r, &m, &f[k], err);
 	if (!n && rc == 0 && !a.json)
-		printf("%s: nothing found in %zu lines\n", r->name, r->rows);
+		put_nothing(r);
 	dt_cluster_release(&m.c);
 	return rc < 0 ? rc : n;
 }

@@ -11,15 +11,28 @@
 
 enum what { NOTHING, METRICS, EVENTS, TRACE };
 
-/* Detects the kind of a file from its first bytes. */
+/* What a file holds, from its beginning. */
+static enum what look_line(const char *text)
+{
+	if (*text != '{')
+		return NOTHING;
+	if (strstr(text, "\"run_id\"") && strstr(text, "\"step\""))
+		return METRICS;
+	if (strstr(text, "\"update\"") && strstr(text, "\"frames\"")) /* of dt-rl train --json */
+		return METRICS;
+	return strstr(text, "\"time\"") && strstr(text, "\"event\"") ? EVENTS : NOTHING;
+}
+
+/* What the first line says that says anything: a file's beginning may be lost, and a line's end. */
 static enum what look(const char *path)
 {
-	char text[4096];
+	char text[65536];
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 	ssize_t n =
 		fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read(fd, text, sizeof(text) - 1) : 0;
-	char *nl;
+	enum what what = NOTHING;
+	char *nl, *line = text;
 
 	if (fd >= 0)
 		close(fd);
@@ -28,16 +41,14 @@ static enum what look(const char *path)
 	text[n] = '\0';
 	if (!strncmp(text, "[\n{\"name\":", 10) && strstr(text, "\"ph\":"))
 		return TRACE;
-	if (*text != '{')
-		return NOTHING;
-	nl = strchr(text, '\n');
-	if (nl)
-		*nl = '\0';
-	if (strstr(text, "\"run_id\"") && strstr(text, "\"step\""))
-		return METRICS;
-	if (strstr(text, "\"update\"") && strstr(text, "\"frames\"")) /* metrics of dt-rl train --json */
-		return METRICS;
-	return strstr(text, "\"time\"") && strstr(text, "\"event\"") ? EVENTS : NOTHING;
+	do {
+		nl = memchr(line, '\n', (size_t)(text + n - line));
+		if (nl)
+			*nl = '\0';
+		what = look_line(line);
+		line = nl ? nl + 1 : line;
+	} while (what == NOTHING && nl);
+	return what;
 }
 
 static bool known(const struct dt_board *b, const char *path)

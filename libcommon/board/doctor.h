@@ -8,6 +8,8 @@
 #include "board/run.h"
 
 enum { DT_DOCTOR_MAX = 32 };
+/* So many steps it takes to judge times, the first of which are not judged, and losses. */
+enum { DT_DOCTOR_UNSETTLED = 3, DT_DOCTOR_TIMES = 10, DT_DOCTOR_LOSSES = 40 };
 
 /*
  * An option of dt-train that may help, and its value; "x2": double the current value; layout "any": another

@@ -90,10 +90,23 @@ names() {
     python3 "$BATS_TEST_DIRNAME/planted.py" slow-data f.jsonl
     run -0 dt-doctor h.jsonl
     [[ $output == "h.jsonl: nothing found in 300 lines" ]]
+    head -20 h.jsonl >few.jsonl
+    run -0 dt-doctor few.jsonl
+    [[ $output == "few.jsonl: nothing found in 20 lines, too few to judge losses" ]]
+    head -1 h.jsonl >one.jsonl
+    run -0 dt-doctor one.jsonl
+    [[ $output == "one.jsonl: nothing found in 1 line, too few to judge times and losses" ]]
+    jq -c 'del(.step_s)' h.jsonl >other.jsonl
+    run -0 dt-doctor other.jsonl
+    [[ $output == "other.jsonl: nothing was looked for: "* ]]
     run -3 dt-doctor h.jsonl f.jsonl
     [[ $output == *"f.jsonl: data-bound: "*"% of the time of steps waits for samples"*"try: "* ]]
     run -0 --separate-stderr dt-doctor --json h.jsonl
     [ -z "$output" ]
+    # whose beginning is lost, as a file's that was cut from behind
+    tail -n 200 h.jsonl | sed '1s/.*"step":/"step":/' >cut.jsonl
+    run -0 dt-doctor cut.jsonl
+    [[ $output == "cut.jsonl: nothing found in "* ]]
     run -2 dt-doctor
     run -1 dt-doctor /nowhere
     { dt-train --help; dt-run --help; dt-dataset build --help; dt-dataset --help; } >helps
