@@ -291,7 +291,7 @@ void dt_teacher_made_print(const struct dt_teacher_query *q, const struct dt_tea
 	fprintf(f, "%s: %lld columns of each of %lld tokens in %lld samples, %s\n", q->out, (long long)r->k,
 		(long long)r->tokens, (long long)r->samples,
 		dt_format_size((uint64_t)r->bytes, size, sizeof(size)));
-	fprintf(f, "they have %.2f%% of the probability on average; entropy %.4f nats\n", 100 * r->named,
-		r->entropy);
+	fprintf(f, "they have %.2f%% of the probability on average; entropy %.4f nats, the rest as one\n",
+		100 * r->named, r->entropy);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
