@@ -216,7 +216,7 @@ static int filter(const struct clean_rules *c, const char *text, size_t n, enum 
 		*ret = DT_CLEAN_REPEATS;
 	else if (c->o.max_ngrams < 1 && (rc = has_ngrams(c, text, n)) != 0)
 		*ret = DT_CLEAN_NGRAMS;
-	else if (c->script && !dt_script_fits(c->script, text, n))
+	else if (c->script && (rc = dt_script_fits(c->script, text, n)) <= 0)
 		*ret = DT_CLEAN_SCRIPT;
 	else if (c->excluded.n && clean_each_run(text, n, CLEAN_EXCLUDED, is_excluded, (void *)c))
 		*ret = DT_CLEAN_EXCLUDED;

@@ -13,8 +13,7 @@
 #include <string.h>
 
 struct dt_script {
-	pcre2_code *own, *other; /* patterns for runs of letters of the script and of other letters */
-	pcre2_match_data *match;
+	pcre2_code *own, *other; /* runs of its letters; runs of other letters */
 	double least;
 };
 
@@ -45,14 +44,13 @@ int dt_script_open(struct dt_script **ret, const char *text, struct dt_err *err)
 	}
 	if (s && !text[n])
 		s->least = 0.5;
-	snprintf(own, sizeof(own), "(?:(?=\\p{L})\\p{sc:%.*s})+", (int)(n < 40 ? n : 40), text);
-	snprintf(other, sizeof(other), "(?:(?=\\p{L})\\P{sc:%.*s})+", (int)(n < 40 ? n : 40), text);
+	snprintf(own, sizeof(own), "(?:(?=\\p{L})\\p{sc:%.*s})++", (int)(n < 40 ? n : 40), text);
+	snprintf(other, sizeof(other), "(?:(?=\\p{L})\\P{sc:%.*s})++", (int)(n < 40 ? n : 40), text);
 	if (s && word) {
 		s->own = compile(own);
 		s->other = compile(other);
-		s->match = pcre2_match_data_create(1, NULL);
 	}
-	if (s && s->own && s->other && s->match) {
+	if (s && s->own && s->other) {
 		*ret = s;
 		return 0;
 	}
@@ -66,27 +64,32 @@ void dt_script_close(struct dt_script *s)
 		return;
 	pcre2_code_free(s->own);
 	pcre2_code_free(s->other);
-	pcre2_match_data_free(s->match);
 	free(s);
 }
 
-/* Number of code points of text in runs that re matches. */
-static uint64_t count(const struct dt_script *s, const pcre2_code *re, const char *text, size_t n)
+/* Code points of text that re matches, in runs. */
+static uint64_t count(pcre2_match_data *match, const pcre2_code *re, const char *text, size_t n)
 {
-	const PCRE2_SIZE *found = pcre2_get_ovector_pointer(s->match);
+	const PCRE2_SIZE *found = pcre2_get_ovector_pointer(match);
 	uint64_t points = 0;
 
-	for (size_t at = 0; at < n && pcre2_match(re, (PCRE2_SPTR)text, n, at, 0, s->match, NULL) > 0;
+	for (size_t at = 0; at < n && pcre2_match(re, (PCRE2_SPTR)text, n, at, 0, match, NULL) > 0;
 	     at = found[1])
 		for (size_t i = found[0]; i < found[1]; i++)
 			points += ((unsigned char)text[i] & 0xc0) != 0x80;
 	return points;
 }
 
-bool dt_script_fits(const struct dt_script *s, const char *text, size_t n)
+int dt_script_fits(const struct dt_script *s, const char *text, size_t n)
 {
-	const uint64_t own = count(s, s->own, text, n), other = count(s, s->other, text, n);
+	pcre2_match_data *match = pcre2_match_data_create(1, NULL); /* other threads look at other texts */
+	uint64_t own, other;
 
+	if (!match)
+		return -ENOMEM;
+	own = count(match, s->own, text, n);
+	other = count(match, s->other, text, n);
+	pcre2_match_data_free(match);
 	return own + other == 0 || (double)own >= s->least * (double)(own + other);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

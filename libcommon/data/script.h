@@ -15,9 +15,9 @@ void dt_script_close(struct dt_script *s); /* NULL is allowed */
 
 /*
  * Whether at least SHARE, 50% where it is not given, of a text's letters are of the script; a text without
- * letters fits. Bytes that are not UTF-8 are no letters.
+ * letters fits. Bytes that are not UTF-8 are no letters. Threads may ask at once. -ENOMEM.
  */
-bool dt_script_fits(const struct dt_script *s, const char *text, size_t n);
+int dt_script_fits(const struct dt_script *s, const char *text, size_t n);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

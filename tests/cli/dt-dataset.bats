@@ -443,6 +443,16 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ "$(reasons --script Latin:99%)" = "0 in another script,1 in another script,2 in another script" ]
 	[ "$(reasons --script Cyrillic:0.5)" = "0 in another script,2 in another script,4 in another script" ]
 	[ "$(reasons --max-ngrams 15%)" = "4 repeated words" ]
+	# a word without an end, and threads that look at documents at once, ten times
+	jq -nc '{text: ("я" * 500000)}' >word.jsonl
+	run -1 dt-dataset build --script Latin -o word.h5 word.jsonl
+	jq -nc 'range(6000) | {text: "\(.) some words of it, \("и слово, " * (. % 9 + 1)) and \(. * 7) more"}' >many.jsonl
+	OMP_NUM_THREADS=1 dt-dataset build --script Latin:60% -o one.h5 many.jsonl
+	dt-dataset info --json one.h5 | jq -e '.documents > 1000 and .documents < 5000'
+	for _ in $(seq 10); do
+		OMP_NUM_THREADS=4 dt-dataset build --script Latin:60% -o four.h5 many.jsonl
+		cmp <(dt-dataset cat one.h5) <(dt-dataset cat four.h5)
+	done
 	printf '\xff\xfeabc \xd0' >bad
 	dt-dataset build --script Latin --json -o d.h5 bad | jq -e '.documents.kept.documents == 1'
 	for bad in Klingon 'L)' '' Latin:2; do
