@@ -125,8 +125,8 @@ int dt_sp_add_token(struct dt_tokenizer *t, const char *key, int32_t id, struct 
 /* SentencePiece's marks become blanks, in place; the new length. */
 size_t dt_sp_unmark(char *s, size_t n);
 /*
- * What an added token prints: the decoder sees marks and bytes in it too. Special ones keep their marks: they are
- * found by their text. malloc'd; -ENOMEM.
+ * What an added token prints: the decoder sees marks and bytes in it too. Special ones keep their marks:
+ * they are found by their text. malloc'd; -ENOMEM.
  */
 int dt_sp_spell(const char *text, size_t n, bool special, char **ret, size_t *ret_n);
 int dt_sp_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);

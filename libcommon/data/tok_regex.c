@@ -103,7 +103,8 @@ static int put_posix(struct out *o, const char *p, const char *end, struct dt_er
 
 /*
  * \p{Han} is the script in Oniguruma, but in PCRE2 since 10.40 all that the script's text may have (Script
- * Extensions), its punctuation too. p points at the backslash, end behind the brace. Returns whether it was one.
+ * Extensions), its punctuation too. p points at the backslash, end behind the brace. Returns whether it was
+ * one.
  */
 static int put_script(struct out *o, const char *p, const char *end)
 {

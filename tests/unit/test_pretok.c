@@ -147,8 +147,8 @@ static void pre_tokenizers_are_refused_by_name(void **state)
 }
 
 /*
- * What Oniguruma and PCRE2 read differently. The words are those of tokenizers 0.23.3; the characters are as old as
- * Unicode 6, so that both agree on what they are.
+ * What Oniguruma and PCRE2 read differently. The words are those of tokenizers 0.23.3; the characters are as
+ * old as Unicode 6, so that both agree on what they are.
  */
 static void classes_are_those_of_oniguruma(void **state)
 {
