@@ -11,7 +11,7 @@
 
 enum what { NOTHING, METRICS, EVENTS, TRACE };
 
-/* What a file holds, from its beginning. */
+/* Detects what kind of file a line belongs to. */
 static enum what look_line(const char *text)
 {
 	if (*text != '{')
@@ -23,7 +23,10 @@ static enum what look_line(const char *text)
 	return strstr(text, "\"time\"") && strstr(text, "\"event\"") ? EVENTS : NOTHING;
 }
 
-/* What the first line says that says anything: a file's beginning may be lost, and a line's end. */
+/*
+ * Detects the kind of a file from its first 64 KiB: of the first line that tells it. The first lines of a file may
+ * be damaged.
+ */
 static enum what look(const char *path)
 {
 	char text[65536];

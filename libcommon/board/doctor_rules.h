@@ -19,7 +19,7 @@ struct steps {
 	double seconds; /* total seconds of the steps after warm-up */
 };
 
-/* Least steps for a rule about time, and about the loss. */
+/* Minimum number of steps for rules about time and about the loss. */
 enum { TIME_STEPS = DT_DOCTOR_TIMES, LOSS_STEPS = DT_DOCTOR_LOSSES };
 
 /* Returns 0 or -ENOMEM; call steps_release in both cases. */

@@ -91,9 +91,8 @@ int steps_of(struct steps *s, const struct dt_board_run *r)
 	for (size_t i = 0; step_s && i < r->rows; i++)
 		if (!isnan(step_s[i]) && !s->again[i])
 			s->at[s->n++] = i;
-	s->settled = s->n / 20 > DT_DOCTOR_UNSETTLED
-			     ? s->n / 20
-			     : DT_DOCTOR_UNSETTLED; /* files are cold, pages are touched first */
+	/* Warm-up: cold files, first touch of pages. */
+	s->settled = s->n / 20 > DT_DOCTOR_UNSETTLED ? s->n / 20 : DT_DOCTOR_UNSETTLED;
 	s->settled = s->settled < s->n ? s->settled : s->n;
 	for (size_t i = s->settled; i < s->n; i++)
 		s->seconds += step_s[s->at[i]];

@@ -13,7 +13,7 @@
 #include <string.h>
 
 struct dt_script {
-	pcre2_code *own, *other; /* runs of its letters; runs of other letters */
+	pcre2_code *own, *other; /* patterns for runs of letters of the script and of other letters */
 	double least;
 };
 
@@ -67,7 +67,7 @@ void dt_script_close(struct dt_script *s)
 	free(s);
 }
 
-/* Code points of text that re matches, in runs. */
+/* Number of code points of text in runs that re matches. */
 static uint64_t count(pcre2_match_data *match, const pcre2_code *re, const char *text, size_t n)
 {
 	const PCRE2_SIZE *found = pcre2_get_ovector_pointer(match);

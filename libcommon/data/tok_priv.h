@@ -122,7 +122,7 @@ void dt_tok_find_apart(struct dt_tokenizer *t);
 
 /* tok_sp.c. One entry of a vocabulary with byte_fallback. */
 int dt_sp_add_token(struct dt_tokenizer *t, const char *key, int32_t id, struct dt_err *err);
-/* SentencePiece's marks become blanks, in place; the new length. */
+/* Replaces SentencePiece's marks (U+2581) by blanks, in place; returns the new length. */
 size_t dt_sp_unmark(char *s, size_t n);
 /*
  * What an added token prints: the decoder sees marks and bytes in it too. Special ones keep their marks:
