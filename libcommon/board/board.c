@@ -24,8 +24,8 @@ static enum what look_line(const char *text)
 }
 
 /*
- * Detects the kind of a file from its first 64 KiB: of the first line that tells it. The first lines of a file may
- * be damaged.
+ * Detects the kind of a file from its first 64 KiB. The first line that tells it counts: earlier ones may be
+ * damaged.
  */
 static enum what look(const char *path)
 {

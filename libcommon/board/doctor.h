@@ -8,7 +8,7 @@
 #include "board/run.h"
 
 enum { DT_DOCTOR_MAX = 32 };
-/* Warm-up steps that rules about time ignore; minimum number of steps for rules about time and about the loss. */
+/* Warm-up steps that rules about time ignore; least number of steps for rules about time and the loss. */
 enum { DT_DOCTOR_UNSETTLED = 3, DT_DOCTOR_TIMES = 10, DT_DOCTOR_LOSSES = 40 };
 
 /*
