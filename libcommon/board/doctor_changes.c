@@ -65,7 +65,8 @@ bool doctor_memory_grows(const struct steps *s, struct dt_finding *f)
 
 bool doctor_experts_uneven(const struct steps *s, struct dt_finding *f)
 {
-	double load = s->n >= LOSS_STEPS ? steps_median_of(s, "expert_largest_load", s->n / 2, s->n) : NAN;
+	double load =
+		s->n >= DT_DOCTOR_LOSSES ? steps_median_of(s, "expert_largest_load", s->n / 2, s->n) : NAN;
 
 	return load > 4 &&
 	       doctor_say(f, "one expert gets %.1f times an even share in the later half of the run", load);

@@ -9,7 +9,7 @@ static bool stretches(const struct steps *s, double *out, int n)
 {
 	size_t have = steps_collect(s, "loss", 0, s->n);
 
-	if (have < LOSS_STEPS)
+	if (have < DT_DOCTOR_LOSSES)
 		return false;
 	for (int k = 0; k < n; k++) {
 		size_t first = have * (size_t)k / (size_t)n, end = have * (size_t)(k + 1) / (size_t)n;
@@ -74,8 +74,9 @@ bool doctor_learns_nothing(const struct steps *s, struct dt_finding *f)
 {
 	double m[10];
 
-	return s->n >= 2 * LOSS_STEPS && stretches(s, m, 10) && m[9] > 0.99 * m[0] && m[9] < 1.05 * m[0] &&
-	       m[5] > 0.985 * m[0] && doctor_say(f, "the loss began at %.4g and is %.4g", m[0], m[9]);
+	return s->n >= 2 * DT_DOCTOR_LOSSES && stretches(s, m, 10) && m[9] > 0.99 * m[0] &&
+	       m[9] < 1.05 * m[0] && m[5] > 0.985 * m[0] &&
+	       doctor_say(f, "the loss began at %.4g and is %.4g", m[0], m[9]);
 }
 
 bool doctor_spikes(const struct steps *s, struct dt_finding *f)
@@ -83,7 +84,7 @@ bool doctor_spikes(const struct steps *s, struct dt_finding *f)
 	size_t n = steps_collect(s, "grad_norm", s->settled, s->n), many = 0;
 	double mid, most = 0;
 
-	if (n < LOSS_STEPS)
+	if (n < DT_DOCTOR_LOSSES)
 		return false;
 	mid = steps_median(s->a, n);
 	for (size_t i = 0; i < n; i++) {
@@ -149,7 +150,7 @@ bool doctor_repeats(const struct steps *s, struct dt_finding *f)
 {
 	size_t n = steps_collect(s, "loss", 0, s->n), same = 0;
 
-	if (n < LOSS_STEPS)
+	if (n < DT_DOCTOR_LOSSES)
 		return false;
 	qsort(s->a, n, sizeof(*s->a), steps_ascending);
 	for (size_t i = 1; i < n; i++)

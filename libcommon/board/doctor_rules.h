@@ -19,9 +19,6 @@ struct steps {
 	double seconds; /* total seconds of the steps after warm-up */
 };
 
-/* Minimum number of steps for rules about time and about the loss. */
-enum { TIME_STEPS = DT_DOCTOR_TIMES, LOSS_STEPS = DT_DOCTOR_LOSSES };
-
 /* Returns 0 or -ENOMEM; call steps_release in both cases. */
 int steps_of(struct steps *s, const struct dt_board_run *r);
 void steps_release(struct steps *s);

@@ -12,7 +12,7 @@ static double share(const struct steps *s, const char *key)
 
 	for (size_t i = 0; i < n; i++)
 		sum += s->a[i];
-	return s->n >= s->settled + TIME_STEPS && s->seconds > 0 ? sum / s->seconds : 0;
+	return s->n >= s->settled + DT_DOCTOR_TIMES && s->seconds > 0 ? sum / s->seconds : 0;
 }
 
 static bool by_share(const struct steps *s, struct dt_finding *f, double v, double most, const char *what)
@@ -46,7 +46,7 @@ bool doctor_slow_saves(const struct steps *s, struct dt_finding *f)
 /* All matrix products are slow: too little work in each. */
 bool doctor_low_mfu(const struct steps *s, struct dt_finding *f)
 {
-	double mfu = s->n >= s->settled + TIME_STEPS ? steps_median_of(s, "mfu", s->settled, s->n) : NAN;
+	double mfu = s->n >= s->settled + DT_DOCTOR_TIMES ? steps_median_of(s, "mfu", s->settled, s->n) : NAN;
 	double compute = share(s, "compute_s");
 
 	return mfu < 0.12 && compute > 0.6 &&
@@ -59,7 +59,7 @@ bool doctor_slows_down(const struct steps *s, struct dt_finding *f)
 	size_t n = s->n - s->settled, q = n / 4;
 	double first, last;
 
-	if (s->n < s->settled + 4 * TIME_STEPS)
+	if (s->n < s->settled + 4 * DT_DOCTOR_TIMES)
 		return false;
 	first = steps_median_of(s, "step_s", s->settled, s->settled + q);
 	last = steps_median_of(s, "step_s", s->n - q, s->n);

@@ -271,10 +271,6 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
-static bool is_image(const struct dt_config *c)
-{
-	return dt_config_is_image(c);
-}
 static bool has_experts(const struct dt_config *c)
 {
 	return c->experts;
@@ -289,7 +285,7 @@ static const struct {
 	bool (*is)(const struct dt_config *c);
 	const char *of, *options[12];
 } kinds[] = {
-	{is_image,
+	{dt_config_is_image,
 	 "classifiers of images",
 	 {"image-size", "crop", "flip", "cutout", "mixup", "cutmix", "normalize", "label-smoothing",
 	  "new-head", "bn-span", "bn-momentum"}},

@@ -24,8 +24,8 @@ struct dt_run_options { /* what the command line says, before it is a run */
 	int save_errors;
 	const char *bn_span;
 	const char *batch; /* NULL: as run.global_batch has it */
-	bool given
-		[DT_RUN_ROWS_MAX]; /* by row: it was on the command line, or in the checkpoint gone on from */
+	/* by row: it was on the command line, or in the checkpoint gone on from */
+	bool given[DT_RUN_ROWS_MAX];
 	bool inherited[DT_RUN_ROWS_MAX]; /* in that alone */
 	char complaint[200];		 /* room for what dt_run_options_lonely says */
 };

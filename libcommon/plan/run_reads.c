@@ -10,39 +10,17 @@
 
 /* ---- values of --objective, --optimizer, --schedule and --sync ---- */
 
-static const char *objective_name(int k)
-{
-	return dt_objective_rule(k)->name;
-}
 static int objective_of(const struct dt_run *r)
 {
 	return r->objective.kind;
-}
-static const char *optimizer_name(int k)
-{
-	return dt_optim_rule((enum dt_optim_kind)k)->name;
 }
 static int optimizer_of(const struct dt_run *r)
 {
 	return (int)r->optim.kind;
 }
-
-static const char *const schedules[] = {"constant", "linear", "cosine", "wsd", "polynomial", "step"};
-
-static const char *schedule_name(int k)
-{
-	return schedules[k];
-}
 static int schedule_of(const struct dt_run *r)
 {
 	return (int)r->lr.schedule;
-}
-
-static const char *const syncs[] = {"all", "local", "diloco", "gossip", "backup", "ssp", "async", "hogwild"};
-
-static const char *sync_name(int k)
-{
-	return syncs[k];
 }
 static int sync_of(const struct dt_run *r)
 {
@@ -51,13 +29,20 @@ static int sync_of(const struct dt_run *r)
 
 static const struct chooser {
 	const char *option;
-	int words;
-	const char *(*name)(int k);
 	int (*of)(const struct dt_run *r);
-} by_objective = {"objective", DT_OBJECTIVE_N, objective_name, objective_of},
-  by_optimizer = {"optimizer", DT_OPTIM_N, optimizer_name, optimizer_of},
-  by_schedule = {"schedule", COUNT(schedules), schedule_name, schedule_of},
-  by_sync = {"sync", COUNT(syncs), sync_name, sync_of};
+} by_objective = {"objective", objective_of}, by_optimizer = {"optimizer", optimizer_of},
+  by_schedule = {"schedule", schedule_of}, by_sync = {"sync", sync_of};
+
+/* Writes word k of the option's values to buf, without what follows its colon. NULL: there are fewer. */
+static const char *word(const struct chooser *by, struct dt_run_options *o, int k, char *buf, size_t n)
+{
+	const struct dt_opt option = dt_run_row_bound(o, dt_run_row_find(by->option));
+
+	if (!dt_opt_choice_name(option.arg, k, buf, n))
+		return NULL;
+	buf[strcspn(buf, ":")] = '\0';
+	return buf;
+}
 
 /* ---- which values read which options ---- */
 
@@ -166,22 +151,23 @@ bool dt_run_reads(const struct dt_run *r, const char *name)
 static const char *say_unread(const struct reader *e, const char *option, struct dt_run_options *o)
 {
 	const struct chooser *by = e->by;
-	char *buf = o->complaint;
+	char *buf = o->complaint, value[40];
 	const size_t n = sizeof(o->complaint);
 	int last = 0, found = 0;
 
-	for (int k = 0; k < by->words; k++)
+	for (int k = 0; word(by, o, k, value, sizeof(value)); k++)
 		last = e->reads(k) ? k : last;
 	snprintf(buf, n, "--%s goes with %s--%s %s", option, e->of ? "an " : "", by->option,
 		 e->of ? e->of : "");
-	for (int k = 0; k < by->words && !e->of; k++)
+	for (int k = 0; !e->of && word(by, o, k, value, sizeof(value)); k++)
 		if (e->reads(k))
 			snprintf(buf + strlen(buf), n - strlen(buf), "%s%s",
 				 !found++    ? ""
 				 : k == last ? " or "
 					     : ", ",
-				 by->name(k));
-	snprintf(buf + strlen(buf), n - strlen(buf), ", not with %s", by->name(by->of(&o->run)));
+				 value);
+	snprintf(buf + strlen(buf), n - strlen(buf), ", not with %s",
+		 word(by, o, by->of(&o->run), value, sizeof(value)));
 	return buf;
 }
 

@@ -140,8 +140,7 @@ int dt_hf_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 	}
 	if (!strcmp(type, "dynamic")) {
 		c->rope_scaling = DT_ROPE_SCALING_DYNAMIC;
-		c->rope_original_seq =
-			c->max_seq; /* transformers passes over original_max_position_embeddings */
+		c->rope_original_seq = c->max_seq; /* transformers ignores original_max_position_embeddings */
 		return 0;
 	}
 	if (!strcmp(type, "yarn"))
