@@ -25,6 +25,12 @@ struct dt_question {
 	char *text;  /* malloc'd */
 };
 
+/* Returns rc of a question; an error names the line of the task that the question comes from. */
+static inline int dt_question_error(const struct dt_question *q, int rc, struct dt_err *err)
+{
+	return rc < 0 ? dt_err_prefix(err, "line %lld of the task", (long long)q->line) : rc;
+}
+
 struct dt_asker;
 
 int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_asker **ret, struct dt_err *err);

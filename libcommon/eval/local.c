@@ -150,17 +150,13 @@ static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct 
 			struct asked *slot = &a[sent % (SEQS + QUEUE)];
 
 			*slot = (struct asked){0};
-			rc = submit(l, &q[sent], slot, err);
-			if (rc < 0)
-				dt_err_prefix(err, "line %lld of the task", (long long)q[sent].line);
+			rc = dt_question_error(&q[sent], submit(l, &q[sent], slot, err), err);
 			sent++;
 		}
 		if (rc == 0) {
 			struct asked *slot = &a[got % (SEQS + QUEUE)];
 
-			rc = take(&q[got], slot, &q[got], err);
-			if (rc < 0)
-				dt_err_prefix(err, "line %lld of the task", (long long)q[got].line);
+			rc = dt_question_error(&q[got], take(&q[got], slot, &q[got], err), err);
 			dt_completion_release(&slot->c);
 			got++;
 		}

@@ -96,13 +96,13 @@ static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 	const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
 	const json_t *usage = json_object_get(reply, "usage");
 	const char *text;
-	int rc;
 
-	if (q->continuation) {
-		rc = take_scores(q, choice, json_integer_value(json_object_get(usage, "prompt_tokens")), q,
-				 err);
-		return rc < 0 ? dt_err_prefix(err, "line %lld of the task", (long long)q->line) : rc;
-	}
+	if (q->continuation)
+		return dt_question_error(
+			q,
+			take_scores(q, choice, json_integer_value(json_object_get(usage, "prompt_tokens")), q,
+				    err),
+			err);
 	text = json_string_value(json_object_get(choice, "text"));
 	if (!text)
 		return dt_err_set(err, -EIO, "'%s': an answer without text", dt_asks_url(r->asks));
