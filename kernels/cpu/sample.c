@@ -4,9 +4,15 @@
  */
 #include "kernels/cpu/cpu.h"
 
+#include <string.h>
+
 #define LANES	16
 #define BLOCK	512 /* ids whose weights are summed together */
 #define WORKERS 16  /* rows at a time: each needs memory for a whole vocabulary */
+
+#define DIGIT_BITS 11 /* of a rank */
+#define DIGITS	   (1u << DIGIT_BITS)
+#define FEW	   32 /* candidates that are sorted by insertion */
 
 struct cand {
 	uint64_t w;
@@ -95,57 +101,91 @@ static bool before(struct cand a, struct cand b)
 	return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-static void sift_down(struct cand *h, int64_t n, int64_t i)
+/* A number for each candidate, all different, in order of rank: larger logit first, then lower id. */
+static uint64_t rank_of(struct cand c)
 {
-	struct cand x = h[i];
+	const float logit = c.logit + 0.f; /* -0 and 0 are equal */
+	uint32_t bits;
 
-	for (;;) {
-		int64_t c = 2 * i + 1;
+	memcpy(&bits, &logit, sizeof(bits));
+	return (uint64_t)(bits >> 31 ? bits : bits ^ 0x7fffffffu) << 32 | (uint32_t)c.id;
+}
 
-		if (c >= n)
-			break;
-		if (c + 1 < n && before(h[c + 1], h[c]))
-			c++;
-		if (!before(h[c], x))
-			break;
-		h[i] = h[c];
-		i = c;
+/* Moves those of c [*lo, *hi) whose digit is below `digit` to its front, and those above it to its end. */
+static void part_by_digit(struct cand *c, int64_t *lo, int64_t *hi, int shift, uint64_t digit)
+{
+	for (int64_t i = *lo; i < *hi;) {
+		const struct cand x = c[i];
+		const uint64_t d = rank_of(x) >> shift & (DIGITS - 1);
+		const int64_t to = d < digit ? (*lo)++ : d > digit ? --*hi : i;
+
+		c[i] = c[to];
+		c[to] = x;
+		i += d <= digit;
 	}
-	h[i] = x;
+}
+
+/* The lowest bit of the digit that begins with the highest bit in which ranks differ; 0: none differ. */
+static int digit_shift(const struct cand *c, int64_t n)
+{
+	const uint64_t first = rank_of(c[0]);
+	uint64_t differ = 1;
+	int high;
+
+	for (int64_t i = 1; i < n; i++)
+		differ |= rank_of(c[i]) ^ first;
+	high = 63 - __builtin_clzll(differ);
+	return high >= DIGIT_BITS ? high - DIGIT_BITS + 1 : 0;
+}
+
+static void sort_few(struct cand *c, int64_t n)
+{
+	for (int64_t i = 1, k; i < n; i++) {
+		const struct cand x = c[i];
+
+		for (k = i; k > 0 && before(x, c[k - 1]); k--)
+			c[k] = c[k - 1];
+		c[k] = x;
+	}
 }
 
 /*
- * Moves candidates in order of rank to the end of c (the best last) until there are top_k or their share of
- * what top_k leaves reaches top_p. A heap, so that keeping few takes few comparisons. total: sum of the row.
- * Returns the number kept, and their sum in *ret_sum.
+ * The fewest of the best ranks whose weights, or whose number if counted, reach `enough`; all if they do not.
+ * They are moved to the front of c [n], the last rank of them behind the others; returns how many they are.
+ * By digits of the rank from the highest in which they differ on: only ranks with the digit at which `enough`
+ * is reached are looked at again, so that time hardly depends on how many are kept.
  */
-static int64_t keep_best(struct cand *c, int64_t n, int64_t top_k, double top_p, uint64_t total,
-			 uint64_t *ret_sum)
+static int64_t keep_best(struct cand *c, int64_t n, uint64_t enough, bool counted)
 {
-	const int64_t limit = top_k && top_k < n ? top_k : n;
-	const uint64_t enough = top_k ? UINT64_MAX : dt_sample_share(top_p, total);
-	int64_t kept = 0, share = 0;
-	uint64_t sum = 0, part = 0;
+	uint64_t part[DIGITS], sum;
+	int64_t lo = 0, hi = n;
 
-	for (int64_t i = n / 2 - 1; i >= 0; i--)
-		sift_down(c, n, i);
-	while (kept < limit && sum < enough) {
-		struct cand best = c[0];
+	while (hi - lo > FEW) {
+		const int shift = digit_shift(c + lo, hi - lo);
+		uint64_t digit = 0;
 
-		c[0] = c[n - 1 - kept];
-		c[n - 1 - kept] = best;
-		kept++;
-		sum += best.w;
-		sift_down(c, n - kept, 0);
+		memset(part, 0, sizeof(part));
+		for (int64_t i = lo; i < hi; i++)
+			part[rank_of(c[i]) >> shift & (DIGITS - 1)] += counted ? 1 : c[i].w;
+		for (; digit < DIGITS && part[digit] < enough; digit++)
+			enough -= part[digit];
+		if (digit == DIGITS)
+			return n;
+		part_by_digit(c, &lo, &hi, shift, digit);
 	}
-	*ret_sum = sum;
-	if (!top_k || top_p >= 1)
-		return kept;
-	total = dt_sample_share(top_p, sum);
-	while (part < total)
-		part += c[n - 1 - share++].w;
-	*ret_sum = part;
-	return share;
+	sort_few(c + lo, hi - lo);
+	for (sum = 0; lo < hi && sum < enough; lo++)
+		sum += counted ? 1 : c[lo].w;
+	return lo;
+}
+
+static uint64_t sum_of(const struct cand *c, int64_t n)
+{
+	uint64_t sum = 0;
+
+	for (int64_t i = 0; i < n; i++)
+		sum += c[i].w;
+	return sum;
 }
 
 /* Number of significant bits of a weight > 0; a higher class is more likely. */
@@ -201,7 +241,7 @@ static int64_t draw(const struct room *r, const float *logits, int64_t vocab, fl
 {
 	const int64_t top_k = d->top_k > 0 && d->top_k < vocab ? d->top_k : 0;
 	const uint64_t least = dt_sample_least(d->min_p);
-	uint64_t total = 0, sum, u;
+	uint64_t total = 0;
 	int64_t n;
 
 	for (int64_t i = 0; i < vocab; i += BLOCK) {
@@ -213,11 +253,16 @@ static int64_t draw(const struct room *r, const float *logits, int64_t vocab, fl
 	if (!dt_sample_by_rank(d, vocab))
 		return find(r, dt_sample_below(d, total));
 	n = candidates(r, logits, vocab, top_k, d->top_p, total);
-	keep_best(r->cand, n, top_k, d->top_p, total, &sum);
-	u = sum - dt_sample_below(d, sum); /* counted from the last rank */
-	for (sum = 0; sum < u;)
-		sum += r->cand[--n].w;
-	return r->cand[n].id;
+	if (top_k) {
+		n = keep_best(r->cand, n, (uint64_t)top_k, true);
+		total = sum_of(r->cand, n);
+	}
+	if (!top_k || d->top_p < 1)
+		n = keep_best(r->cand, n, dt_sample_share(d->top_p, total), false);
+	/* From the last rank on the running sum passes u where from the first one it reaches the rest. */
+	total = sum_of(r->cand, n);
+	n = keep_best(r->cand, n, total - dt_sample_below(d, total), false);
+	return r->cand[n - 1].id;
 }
 
 /* Index of the first element of x [n] equal to max, which exists. */
