@@ -5,6 +5,7 @@
 #include "bench/load/workload.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 
 /* Keeps the trace's times, or scales them to --rate requests per second. */
@@ -98,6 +99,8 @@ int plan_serve(struct plan_serve_args *a, bool json, struct dt_err *err)
 
 	if (rc < 0)
 		return -1;
+	/* Thousands of servers have caches of which little is used: only mapped memory is not set to zero. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 10);
 	rc = to_asks(&l, &a->q, err);
 	if (rc == 0)
 		rc = dt_config_is_image(&a->q.config) ? plan_images(a, json, &good, err)

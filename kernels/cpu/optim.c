@@ -1,5 +1,6 @@
 #include "kernels/blocks8.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/subnormal.h"
 
 #include <math.h>
 
@@ -171,6 +172,7 @@ static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)
 	float buf[DT_CHUNK], wide[2][DT_CHUNK];
 	const bool blocks = state[0].shape == DT_STATE_BLOCKS;
 	const int64_t all = dt_numel(o->p);
+	const uint64_t was = dt_subnormals_flush();
 
 	if (blocks) {
 		dt_blocks8_decode(wide[0], o->s1.data, all, i, n, true);
@@ -183,6 +185,7 @@ static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)
 		dt_blocks8_encode(o->s1.data, all, i, wide[0], n, true);
 		dt_blocks8_encode(o->s2.data, all, i, wide[1], n, false);
 	}
+	dt_subnormals_keep(was);
 	if (o->copy.data)
 		store_copy(dt_at(o->copy, i), o->copy.dtype, dt_at(o->p, i), n);
 }

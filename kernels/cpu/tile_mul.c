@@ -5,6 +5,7 @@
  *   it has one for AVX-512 or for AVX2
  * so that TILE_ROWS x 2 vectors of sums, two of b and one of a fit the registers.
  */
+#include "kernels/cpu/subnormal.h"
 #include "kernels/cpu/tile.h"
 
 #if TILE_LANES >= 8
@@ -89,15 +90,6 @@ DT_TILE_MUL(TILE_NAME)
 }
 
 #ifdef TILE_PAIRS
-/* Flushes denormals to zero, like AMX tiles; returns the previous mode. */
-DT_INLINE unsigned without_denormals(void)
-{
-	const unsigned was = _mm_getcsr();
-
-	_mm_setcsr(was | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
-	return was;
-}
-
 /* One row by vecs vectors in amx.h's order: per 16 words one chain over even elements and one over odd
  * ones. */
 DT_INLINE void row_in_order(float *c, const uint32_t *a, const uint32_t *b, int64_t ldb, int64_t words,
@@ -135,7 +127,7 @@ DT_INLINE void row_in_order(float *c, const uint32_t *a, const uint32_t *b, int6
 
 DT_TILE_MUL(dt_tile_mul_few_bf16)
 {
-	const unsigned was = without_denormals();
+	const uint64_t was = dt_subnormals_flush(); /* like AMX tiles */
 
 	for (int64_t i = 0; i < rows; i++) {
 		int64_t j = 0;
@@ -145,7 +137,7 @@ DT_TILE_MUL(dt_tile_mul_few_bf16)
 		for (; j < cols; j += L)
 			row_in_order(c + i * ldc + j, a + i * a_row, b + j, ldb, words, accumulate, 1);
 	}
-	_mm_setcsr(was);
+	dt_subnormals_keep(was);
 }
 
 /* Like block, for four separate groups of sixteen columns. Only the first rows prefetch. */

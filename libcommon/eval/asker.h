@@ -22,6 +22,7 @@ struct dt_question {
 	double logprob; /* natural logarithm, summed over the continuation's tokens */
 	int tokens;
 	bool greedy; /* each of them is the likeliest one */
+	bool cut;    /* the model was given the end of the context only */
 	char *text;  /* malloc'd */
 };
 

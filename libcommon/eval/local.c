@@ -22,7 +22,8 @@ struct local {
 /* A question in the engine. */
 struct asked {
 	struct dt_completion c;
-	int context; /* tokens of the context */
+	int context; /* tokens of the context that are given */
+	bool cut;    /* its first ones are left out */
 };
 
 static int append_ids(json_t *list, const int32_t *ids, size_t n)
@@ -35,17 +36,28 @@ static int append_ids(json_t *list, const int32_t *ids, size_t n)
 }
 
 /*
+ * How many of `have` tokens are left out in front so that they and `more` tokens fit into the context, as
+ * lm-evaluation-harness does; 0 if even the last one would not: the engine then says what is too long.
+ */
+static size_t beyond(const struct local *l, size_t have, size_t more)
+{
+	const size_t most = (size_t)l->api.engine->max_len;
+
+	return have + more > most && more < most ? have + more - most : 0;
+}
+
+/*
  * Tokenizes like lm-evaluation-harness: the tokens of the context alone, then those of context and
  * continuation together after as many. White space at the end of the context belongs to the continuation. If
  * a token spans the boundary, the result differs from the tokens of the whole text.
  */
-static int encode_pair(struct local *l, const struct dt_question *q, json_t **ret, int *ret_context,
+static int encode_pair(struct local *l, const struct dt_question *q, json_t **ret, struct asked *a,
 		       struct dt_err *err)
 {
 	const size_t n = strlen(q->context), more = strlen(q->continuation);
 	const size_t own = dt_utf8_trimmed(q->context, n);
 	const int32_t prefix = dt_tokenizer_prefix(l->served.tok);
-	size_t nwhole = 0, nown = 0, ncontext;
+	size_t nwhole = 0, nown = 0, before, cut = 0;
 	int32_t *whole = NULL, *context = NULL;
 	char *text = malloc(n + more + 1);
 	json_t *list = json_array();
@@ -58,13 +70,13 @@ static int encode_pair(struct local *l, const struct dt_question *q, json_t **re
 	}
 	if (rc == 0)
 		rc = dt_api_encode(l->served.tok, text, own, &context, &nown, err);
-	ncontext = nown;
-	if (rc == 0 && ncontext == 0 && prefix >= 0) {
+	before = nown == 0 && prefix >= 0;
+	if (rc == 0 && before)
 		rc = append_ids(list, &prefix, 1);
-		ncontext = 1;
-	}
+	if (rc == 0 && nwhole > nown)
+		cut = beyond(l, nown, nwhole - nown);
 	if (rc == 0)
-		rc = append_ids(list, context, nown);
+		rc = append_ids(list, context + cut, nown - cut);
 	if (rc == 0 && nwhole <= nown)
 		rc = dt_err_set(err, -EINVAL, "'%.40s' adds no token to what stands before it",
 				q->continuation);
@@ -73,10 +85,32 @@ static int encode_pair(struct local *l, const struct dt_question *q, json_t **re
 	if (rc == -ENOMEM)
 		dt_err_sys(err, -ENOMEM, "cannot ask '%s'", l->served.tok ? q->continuation : "");
 	*ret = list;
-	*ret_context = (int)ncontext;
+	a->context = (int)(before + nown - cut);
+	a->cut = cut > 0;
 	free(whole);
 	free(context);
 	free(text);
+	return rc;
+}
+
+/* The last tokens of the context that leave room for max_tokens. */
+static int encode_context(struct local *l, const struct dt_question *q, json_t **ret, struct asked *a,
+			  struct dt_err *err)
+{
+	json_t *list = json_array();
+	int32_t *ids = NULL;
+	size_t n = 0, cut;
+	int rc = dt_api_encode(l->served.tok, q->context, strlen(q->context), &ids, &n, err);
+
+	if (rc == 0) {
+		cut = beyond(l, n, (size_t)q->max_tokens);
+		rc = append_ids(list, ids + cut, n - cut);
+		a->cut = cut > 0;
+	}
+	if (rc == -ENOMEM)
+		dt_err_sys(err, -ENOMEM, "cannot ask '%.40s'", q->context);
+	*ret = list;
+	free(ids);
 	return rc;
 }
 
@@ -96,12 +130,13 @@ static int submit(struct local *l, const struct dt_question *q, struct asked *a,
 	int rc = 0;
 
 	if (q->continuation) {
-		rc = encode_pair(l, q, &ids, &a->context, err);
+		rc = encode_pair(l, q, &ids, a, err);
 		body = json_pack("{s:o, s:b, s:i, s:i, s:i}", "prompt", ids, "echo", true, "logprobs", 1,
 				 "max_tokens", 0, "temperature", 0);
 	} else {
-		body = json_pack("{s:s, s:i, s:i}", "prompt", q->context, "max_tokens", q->max_tokens,
-				 "temperature", 0);
+		rc = encode_context(l, q, &ids, a, err);
+		body = json_pack("{s:o, s:i, s:i}", "prompt", ids, "max_tokens", q->max_tokens, "temperature",
+				 0);
 		if (body && q->nstop)
 			json_object_set_new(body, "stop", stop_list(q));
 	}
@@ -121,6 +156,7 @@ static int take(const struct dt_question *q, const struct asked *a, struct dt_qu
 	const struct dt_scores *s = &r->prompt_scores;
 	struct dt_api_error e;
 
+	ret->cut = a->cut;
 	dt_call_wait_done(a->c.call);
 	if (dt_completion_failed(r, &e))
 		return dt_err_set(err, -EIO, "%s", e.msg);

@@ -84,6 +84,9 @@ static int judge(const struct dt_task *t, int64_t i, const struct dt_question *q
 {
 	const struct dt_task_item *it = &t->item[i];
 
+	for (int64_t k = 0; k < questions_of(it); k++)
+		if (q[k].cut)
+			s->cut[i] = 1;
 	if (it->nchoice == 0) {
 		s->right[i] = dt_task_matches(t, it, q->text ? q->text : "");
 	} else {
@@ -166,9 +169,11 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 			     .right = calloc(n, sizeof(double)),
 			     .norm = calloc(n, sizeof(double)),
 			     .bytes = calloc(n, sizeof(double)),
-			     .given = calloc(n, sizeof(double))};
+			     .given = calloc(n, sizeof(double)),
+			     .cut = calloc(n, sizeof(double))};
 	int64_t at = q->rank;
-	int rc = s.right && s.norm && s.bytes && s.given ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
+	int rc =
+		s.right && s.norm && s.bytes && s.given && s.cut ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
 
 	while (rc == 0 && at < t->n) {
 		at = ask_batch(t, a, q, at, &s, err);
@@ -177,10 +182,10 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 			q->progress(q->arg, at < t->n ? at : t->n, t->n);
 	}
 	if (q->size > 1) {
-		double *list[] = {s.right, s.norm, s.bytes, s.given};
+		double *list[] = {s.right, s.norm, s.bytes, s.given, s.cut};
 
 		rc = dt_comm_agree(q->ranks, rc, NULL, err);
-		for (int i = 0; i < 4 && rc == 0; i++) /* each item is one rank's; the others add 0 */
+		for (int i = 0; i < 5 && rc == 0; i++) /* each item is one rank's; the others add 0 */
 			rc = dt_all_reduce(q->ranks, list[i], NULL, t->n, DT_F64, DT_SUM, "answers", err);
 	}
 	if (rc == 0 && t->kind == DT_TASK_CLASSIFY)
@@ -189,6 +194,8 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 		dt_score_release(&s);
 		return rc;
 	}
+	for (int64_t i = 0; i < s.n; i++)
+		s.ncut += s.cut[i] > 0;
 	s.acc = share_of(s.right, s.n, &s.acc_error);
 	s.norm_acc = share_of(s.norm, s.n, &s.norm_error);
 	s.bytes_acc = share_of(s.bytes, s.n, &s.bytes_error);
@@ -202,6 +209,7 @@ void dt_score_release(struct dt_score *s)
 	free(s->norm);
 	free(s->bytes);
 	free(s->given);
+	free(s->cut);
 	free(s->confusion);
 	free(s->precision);
 	free(s->recall);
@@ -267,6 +275,7 @@ json_t *dt_score_json(const struct dt_task *t, const char *model, const struct d
 	json_t *o = json_pack("{s:i, s:s, s:s, s:I}", "schema", 1, "model", model, "task", t->name, "items",
 			      (json_int_t)s->n);
 
+	json_object_set_new(o, "truncated", json_integer(s->ncut));
 	if (t->kind == DT_TASK_GENERATE) {
 		json_object_set_new(o, "exact_match", json_real(s->acc));
 		json_object_set_new(o, "exact_match_stderr", number(s->acc_error));
@@ -319,6 +328,13 @@ static const char *error_of(double x, char text[32])
 	return text;
 }
 
+static void print_cut(const struct dt_score *s, FILE *f)
+{
+	if (s->ncut)
+		fprintf(f, "%lld of them longer than the context: only the end was given to the model\n",
+			(long long)s->ncut);
+}
+
 void dt_score_print(const struct dt_task *t, const struct dt_score *s, FILE *f)
 {
 	const char *items = s->n == 1 ? "item" : "items";
@@ -327,10 +343,12 @@ void dt_score_print(const struct dt_task *t, const struct dt_score *s, FILE *f)
 	if (t->kind == DT_TASK_GENERATE) {
 		fprintf(f, "%s: exact match %.4f%s, %lld %s\n", t->name, s->acc, error_of(s->acc_error, a),
 			(long long)s->n, items);
+		print_cut(s, f);
 		return;
 	}
 	fprintf(f, "%s: acc %.4f%s, acc_norm %.4f%s, %lld %s\n", t->name, s->acc, error_of(s->acc_error, a),
 		s->norm_acc, error_of(s->norm_error, b), (long long)s->n, items);
+	print_cut(s, f);
 	if (t->kind == DT_TASK_CLASSIFY) {
 		fprintf(f, "macro F1 %.4f\n", s->macro_f1);
 		print_labels(t, s, f);

@@ -27,6 +27,8 @@ struct dt_score {
 	double *norm;  /* [n] by acc_norm */
 	double *bytes; /* [n] by acc_bytes */
 	double *given; /* [n] the choice taken, 0 for what was generated */
+	double *cut;   /* [n] 1: the item is longer than the context, so the first tokens were left out */
+	int64_t ncut;
 	double acc, acc_error, norm_acc, norm_error, bytes_acc, bytes_error;
 	/* classify: rows are what is right, columns what was given; and per label, [nlabel] */
 	int64_t *confusion;

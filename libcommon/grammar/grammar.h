@@ -45,6 +45,11 @@ struct dt_vocab_order {
 		const char *s;
 		int32_t len, id;
 	} * token; /* [n] */
+	struct dt_vocab_own {
+		int32_t id, shared,
+			rest; /* bytes shared with the token before it, and the number of others */
+	} * own;	      /* [n] */
+	uint8_t *rest;	      /* the others, of all tokens */
 };
 /* Sorts the tokens with ids 0 to vocab - 1; their bytes must outlive o. -ENOMEM. */
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg);

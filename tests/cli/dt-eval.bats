@@ -128,6 +128,23 @@ refused() { # status, what stderr says, arguments
         '[range(3) as $k | $got[0].logprobs[$k] - $want[0].alone_eos.logprobs[0][$k] | fabs] | max < 2e-4'
 }
 
+@test "an item longer than the context: its end is answered, the others are not lost, and both are said" {
+    printf -v all '%s' "$(head -c 2000 text.txt)end" # tokens are bytes; " 1" takes two of 128
+    jq -nc --arg all "$all" --arg tail "${all: -126}" '{task: "x", template: "{q}"},
+        ({q: ($all, $tail, "short"), choices: ["1", "2"], answer: 0})' >long.jsonl
+    dt-eval task "${common[@]}" --seq 128 long.jsonl run --predictions lines.jsonl >said
+    cat said
+    grep -qx '1 of them longer than the context: only the end was given to the model' said
+    jq -se '(map(.logprobs) | .[0] == .[1] and .[1] != .[2]) and length == 3' lines.jsonl
+    dt-eval task "${common[@]}" --seq 128 --json long.jsonl run | jq -e '.truncated == 1 and .items == 3'
+    mpirun -np 2 dt-eval task "${common[@]}" --seq 128 --json long.jsonl run | jq -e '.truncated == 1'
+    jq -nc --arg all "$all" --arg tail "${all: -120}" '{task: "x", kind: "generate", template: "{q}", max_tokens: 8},
+        ({q: ($all, $tail), answer: "?"})' >long.jsonl
+    dt-eval task "${common[@]}" --seq 128 long.jsonl run --predictions lines.jsonl >said
+    grep -q '^1 of them longer' said
+    jq -se '.[0].text == .[1].text and (.[0].text | length > 0)' lines.jsonl
+}
+
 @test "the loss of dt-train's evaluation is the nll here: another program, another graph" {
     trained=$(jq -s 'map(.eval_loss // empty) | last' metrics.jsonl)
     [ "$(jq -s 'map(.eval_tokens // empty) | last' metrics.jsonl)" -eq 2496 ]
@@ -446,7 +463,7 @@ refused() { # status, what stderr says, arguments
     echo '{"task": "x", "shots": 2}' >bad.jsonl
     refused 1 "bad.jsonl:1: 'shots' is not a list of items" task bad.jsonl run
     printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' \
-        "$(jq -nc '{question: ("a" * 200), choices: ["1", "2"], answer: 0}')" >bad.jsonl
+        "$(jq -nc '{question: "a", choices: ["1" * 200, "2"], answer: 0}')" >bad.jsonl
     refused 1 "line 2 of the task: 202 prompt tokens" task bad.jsonl run
     echo '{"task": "x", "templat": "{q}"}' >bad.jsonl
     refused 1 "bad.jsonl:1: unknown key 'templat'" task bad.jsonl run
@@ -464,8 +481,7 @@ refused() { # status, what stderr says, arguments
     refused 1 "has no items" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0' >bad.jsonl
     refused 1 "bad.jsonl:2" task bad.jsonl run
-    jq -nc --arg q "$(cat text.txt)" '{task: "x", template: "{q}"}, {q: $q, choices: ["1", "2"], answer: 0}' >long.jsonl
-    refused 1 "more than the context of 128" task long.jsonl run
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >long.jsonl
     refused 1 "http://127.0.0.1:9" task long.jsonl http://127.0.0.1:9
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -60,6 +60,38 @@ static void test_optimizers(void **state)
 	}
 }
 
+/* Moments of parameters without gradients decay to subnormals, where 0.9 x rounds to x: they become zero. */
+static void test_subnormals(void **state)
+{
+	enum { N = 4100 };
+
+	if (dev->kind != DT_DEV_CPU)
+		skip();
+	for (int k = 0; k < DT_OPTIM_N; k++) {
+		const struct dt_optim_rule *r = dt_optim_rule((enum dt_optim_kind)k);
+		const struct dt_optim o = {(enum dt_optim_kind)k, 0.01f, 0.9f, 0.95f, 1e-8f, 0, 1, 100, 0.3f};
+		struct dt_tensor p = tensor(DT_F32, 1, N), g = tensor(DT_F32, 1, N), s[2];
+
+		if ((r->flags & DT_OPTIM_FACTORED) || r->state[0].shape == DT_STATE_BLOCKS)
+			continue;
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(dev->ops->fill(dev, s[i] = tensor(DT_F32, 1, N), 4e-45), 0);
+		assert_int_equal(dev->ops->fill(dev, p, 0.5), 0);
+		assert_int_equal(dev->ops->fill(dev, g, 0), 0);
+		assert_int_equal(dev->ops->optim_step(dev, &o, DT_NONE, p, g,
+						      dt_optim_states(o.kind) > 0 ? s[0] : DT_NONE,
+						      dt_optim_states(o.kind) > 1 ? s[1] : DT_NONE),
+				 0);
+		for (int i = 0; i < (k == DT_OPTIM_MUON ? 1 : dt_optim_states(o.kind)); i++)
+			for (int64_t j = 0; j < N; j++)
+				if (get(s[i], j) != 0)
+					fail_msg("%s: state %d is %g", r->name, i, get(s[i], j));
+		/* arithmetic is as before behind it */
+		assert_true((float)get(p, 0) * 0x1p-140f > 0);
+		free_all(p.data, g.data, s[0].data, s[1].data);
+	}
+}
+
 /* A block's codes beside those of what the formulas give: the next one at most, and seldom. */
 static void check_blocks(const char *name, struct dt_tensor got, const double *want, int64_t n,
 			 bool is_signed)
@@ -218,9 +250,10 @@ static void test_table(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimizers), cmocka_unit_test(test_codes),
-					   cmocka_unit_test(test_blocks), cmocka_unit_test(test_refused),
-					   cmocka_unit_test(test_table)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_optimizers), cmocka_unit_test(test_subnormals),
+		cmocka_unit_test(test_codes),	   cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_table)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -53,7 +54,7 @@ static double move_s(void *arg, int n)
 
 /* Of the newest simulation. */
 static struct pace pace;
-static struct dt_sim_answer a[5];
+static struct dt_sim_answer a[100];
 static struct dt_sim_report r;
 
 static struct dt_sim_params server_of(void)
@@ -254,6 +255,29 @@ static void stages_by_hand(void **state)
 	assert_int_equal(r.steps, 6);
 	p.stages = DT_FLOW_STAGES + 1;
 	assert_int_equal(dt_simulate(&p, ask, 2, a, &r, NULL), -EINVAL);
+}
+
+/* A cache's blocks take no memory until they are used: 64 servers with 2^20 each would take 5 GB. */
+static void large_caches(void **state)
+{
+	struct dt_sim_ask ask[100];
+	struct dt_sim_params p = server_of();
+	struct rusage use;
+	int64_t steps;
+
+	for (int i = 0; i < 100; i++)
+		ask[i] = (struct dt_sim_ask){0.1 * i, 20, 5};
+	p.servers = 63;
+	p.prefill = 1;
+	p.prefill_min = 10;
+	simulate(&p, ask, 100);
+	steps = r.steps;
+	p.nblocks = 1 << 20;
+	simulate(&p, ask, 100);
+	assert_int_equal(r.steps, steps);
+	assert_int_equal(r.done, 100);
+	getrusage(RUSAGE_SELF, &use);
+	assert_in_range(use.ru_maxrss, 0, 2 << 20); /* KiB */
 }
 
 static void ranks(void **state)
@@ -661,6 +685,7 @@ int main(void)
 		cmocka_unit_test(refused_and_failed),
 		cmocka_unit_test(steps_under_way),
 		cmocka_unit_test(stages_by_hand),
+		cmocka_unit_test(large_caches),
 		cmocka_unit_test(ranks),
 		cmocka_unit_test(clock_of_phases),
 		cmocka_unit_test(clock_of_mixtures),

@@ -14,7 +14,7 @@ struct dt_kvblock {
 	struct dt_kv_salt salt;
 	struct dt_kvkey key;
 	uint64_t hash;
-	int32_t chain; /* next in its bucket */
+	int32_t chain; /* 1 + the next block in its bucket, 0: none */
 };
 
 int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share)
@@ -28,21 +28,16 @@ int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share)
 		buckets *= 2;
 	p->block = calloc((size_t)nblocks, sizeof(*p->block));
 	p->tokens = malloc((size_t)nblocks * (size_t)block_size * sizeof(*p->tokens));
-	p->bucket = malloc(buckets * sizeof(*p->bucket));
+	p->bucket = calloc(buckets, sizeof(*p->bucket));
 	if (!p->block || !p->tokens || !p->bucket) {
 		dt_kvpool_release(p);
 		return -ENOMEM;
 	}
-	memset(p->bucket, -1, buckets * sizeof(*p->bucket));
 	p->mask = buckets - 1;
 	p->nblocks = p->nfree = nblocks;
 	p->block_size = block_size;
 	p->share = share;
-	for (int i = 0; i < nblocks; i++) {
-		p->block[i].prev = i - 1;
-		p->block[i].next = i + 1 < nblocks ? i + 1 : -1;
-	}
-	p->tail = nblocks - 1;
+	p->head = p->tail = -1;
 	return 0;
 }
 
@@ -115,8 +110,9 @@ static int32_t lookup(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_s
 {
 	uint64_t h = hash_of(p, parent, salt, tokens);
 	size_t n = (size_t)p->block_size;
+	int32_t next = p->bucket[h & p->mask];
 
-	for (int32_t b = p->bucket[h & p->mask]; b >= 0; b = p->block[b].chain) {
+	for (int32_t b; (b = next - 1) >= 0; next = p->block[b].chain) {
 		const struct dt_kvblock *k = &p->block[b];
 
 		if (k->hash == h && k->parent == parent && k->salt.owner == salt.owner &&
@@ -136,8 +132,8 @@ static void forget(struct dt_kvpool *p, int32_t b)
 		return;
 	if (p->marks)
 		dt_kvmarks_drop(p->marks, p->marks_from + (size_t)b);
-	while (*at != b)
-		at = &p->block[*at].chain;
+	while (*at != b + 1)
+		at = &p->block[*at - 1].chain;
 	*at = k->chain;
 	k->serial = 0;
 }
@@ -157,11 +153,17 @@ static int reserve(struct dt_block_table *t, int n)
 	return 0;
 }
 
-/* Takes a free block; there must be one. */
+/* Takes a free block; there must be one. Published blocks come last. */
 static int32_t take(struct dt_kvpool *p)
 {
 	int32_t b = p->head;
 
+	if (p->fresh < p->nblocks && (b < 0 || p->block[b].serial)) {
+		b = p->fresh++;
+		p->block[b].refs = 1;
+		p->nfree--;
+		return b;
+	}
 	if (p->block[b].serial && p->watch.evicted)
 		p->watch.evicted(p->watch.arg, b);
 	forget(p, b);
@@ -245,7 +247,7 @@ static void enter(struct dt_kvpool *p, int32_t b, uint64_t parent, struct dt_kvk
 	k->key = dt_kvkey_next(parent ? before : dt_kvkey_first(salt), ids, p->block_size);
 	k->hash = hash_of(p, parent, salt, ids);
 	k->chain = p->bucket[k->hash & p->mask];
-	p->bucket[k->hash & p->mask] = b;
+	p->bucket[k->hash & p->mask] = b + 1;
 	memcpy(p->tokens + (size_t)b * (size_t)p->block_size, ids, (size_t)p->block_size * sizeof(*ids));
 }
 

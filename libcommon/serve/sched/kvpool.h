@@ -30,10 +30,11 @@ struct dt_kvpool {
 	bool share;		  /* publish blocks and find them again (prefix caching) */
 	struct dt_kvblock *block; /* [nblocks] */
 	int32_t *tokens;	  /* [nblocks, block_size] of published blocks */
-	int32_t *bucket;	  /* [mask + 1]: first block of each hash chain, -1: none */
+	int32_t *bucket;	  /* [mask + 1]: 1 + the first block of each hash chain, 0: none */
 	uint32_t mask;
-	int32_t head, tail;	  /* list of the blocks that no table holds, next first; -1: none */
-	uint64_t serial;	  /* of the block published last */
+	int32_t fresh;	    /* this block and those after it have never been used; memory is not touched */
+	int32_t head, tail; /* list of the other blocks that no table holds, next first; -1: none */
+	uint64_t serial;    /* of the block published last */
 	struct dt_kvwatch watch;  /* set after dt_kvpool_init */
 	struct dt_kvmarks *marks; /* set after dt_kvpool_init; NULL: none */
 	size_t marks_from;	  /* number of block 0 in marks, which all replicas share */

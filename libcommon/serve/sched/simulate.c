@@ -1,187 +1,20 @@
-#include "serve/sched/simulate.h"
+#include "serve/sched/simulate_priv.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct flight { /* a step in flight */
-	struct dt_sched_item *items;
-	int n;
-	double done_s; /* when the last stage has computed it */
-};
-
-enum doing { IDLE, COMPUTES, TAKES }; /* newest step's first stage; oldest step's results */
-
-struct server {
-	struct dt_kvpool pool;
-	struct dt_sched sched;
-	struct flight flight[DT_FLOW_STAGES];
-	int oldest, nflight;
-	enum doing doing;
-	double until; /* when that ends */
-	double free_s[DT_FLOW_STAGES];
-	int unfinished, had;
-};
-
-struct request {
-	struct dt_seq seq;    /* first member: a pointer to an item's sequence is one to its request */
-	struct request *next; /* in the list of requests in transit from a prefill server */
-	const struct dt_sim_ask *ask;
-	struct dt_sim_answer *answer;
-	struct server *home, *helper; /* helper: prefill server that computes the prompt now */
-	double there_s;		      /* when its blocks arrive */
-	int32_t *tokens;
-	int outputs;
-	bool moved;
-};
-
-struct sim {
-	const struct dt_sim_params *p;
-	struct server *server; /* [servers + prefill] */
-	int nserver, stages;
-	struct request *moving;
-	const struct dt_sim_ask *ask;
-	struct dt_sim_answer *answer;
-	struct dt_sim_report *r;
-};
-
-static struct server *emptiest(struct server *s, int n)
-{
-	struct server *best = s;
-
-	for (int i = 1; i < n; i++)
-		if (s[i].unfinished < best->unfinished ||
-		    (s[i].unfinished == best->unfinished && s[i].had < best->had))
-			best = &s[i];
-	best->unfinished++;
-	best->had++;
-	return best;
-}
-
-/* Sets all tokens: those of a block with an id depend on the id only, others on the request. */
-static int make_tokens(struct request *q, uint64_t number)
-{
-	const struct dt_sim_ask *a = q->ask;
-	int n = a->prompt + a->output;
-
-	q->tokens = malloc((size_t)n * sizeof(*q->tokens));
-	if (!q->tokens)
-		return -ENOMEM;
-	for (int i = 0; i < n; i++) {
-		int b = a->block ? i / a->block_len : 0;
-		uint64_t of = i < a->prompt && b < a->nblock
-				      ? dt_kvkey_mix((uint64_t)a->block[b], (uint64_t)(i % a->block_len))
-				      : dt_kvkey_mix(~number, (uint64_t)i);
-
-		q->tokens[i] = (int32_t)(of >> 33);
-	}
-	return 0;
-}
-
-static void drop(struct request *q)
-{
-	free(q->tokens);
-	free(q);
-}
-
-/* Submits q to s; a helper (prefill server) computes only the prompt. */
-static int submit(struct request *q, struct server *s, struct dt_err *err)
-{
-	bool helper = s == q->helper;
-
-	q->seq = (struct dt_seq){.tokens = q->tokens,
-				 .known = q->ask->prompt,
-				 .max_rows = q->ask->prompt + (helper ? 0 : q->ask->output - 1)};
-	return dt_sched_submit(&s->sched, &q->seq, err);
-}
-
-static int refuse(struct sim *m, struct request *q)
-{
-	q->answer->first_s = q->answer->end_s = -1;
-	q->home->unfinished--;
-	if (q->helper)
-		q->helper->unfinished--;
-	m->r->refused++;
-	drop(q);
-	return 0;
-}
-
-static int arrive(struct sim *m, int i, struct dt_err *err)
-{
-	const struct dt_sim_params *p = m->p;
-	struct request *q = calloc(1, sizeof(*q));
-	int rc = 0;
-
-	if (!q)
-		return dt_err_sys(err, -ENOMEM, "cannot simulate");
-	q->ask = &m->ask[i];
-	q->answer = &m->answer[i];
-	q->home = emptiest(m->server, p->servers);
-	q->answer->server = (int)(q->home - m->server);
-	if (p->prefill && q->ask->prompt >= p->prefill_min)
-		q->helper = emptiest(m->server + p->servers, p->prefill);
-	if (q->ask->block || q->helper)
-		rc = make_tokens(q, (uint64_t)i);
-	if (rc < 0) {
-		drop(q);
-		return dt_err_sys(err, rc, "cannot simulate");
-	}
-	if (dt_kvpool_blocks(&q->home->pool, q->ask->prompt + q->ask->output - 1) > p->nblocks)
-		return refuse(m, q);
-	return submit(q, q->helper ? q->helper : q->home, err);
-}
-
-/* The blocks of its prompt have arrived: its own server continues. */
-static int hand_over(struct sim *m, struct request *q, struct dt_err *err)
-{
-	struct dt_kvpool *pool = &q->home->pool;
-	struct dt_kvplace at = dt_kvpool_seek(pool, q->seq.salt, q->tokens, q->ask->prompt - 1);
-	int32_t b;
-
-	while ((at.n + 1) * pool->block_size <= q->ask->prompt - 1 &&
-	       dt_kvpool_adopt(pool, &at, q->seq.salt, q->tokens, &b) >= 0)
-		;
-	q->helper = NULL;
-	return submit(q, q->home, err);
-}
-
-/* Its helper has computed the last n tokens of its prompt. */
-static void leave_helper(struct sim *m, struct request *q, int n, double now)
-{
-	m->r->prefix_hits += q->seq.cached;
-	dt_sched_remove(&q->helper->sched, &q->seq);
-	q->helper->unfinished--;
-	q->moved = true;
-	q->there_s = now + m->p->move_s(m->p->arg, n);
-	q->next = m->moving;
-	m->moving = q;
-}
-
-static void finish(struct sim *m, struct request *q, double now)
-{
-	m->r->prefix_hits += q->moved ? 0 : q->seq.cached;
-	dt_sched_remove(&q->home->sched, &q->seq);
-	q->home->unfinished--;
-	q->answer->end_s = now;
-	m->r->done++;
-	m->r->end_s = fmax(m->r->end_s, now);
-	m->r->moved += q->moved;
-	m->r->prompt_tokens += q->ask->prompt;
-	m->r->output_tokens += q->outputs;
-	drop(q);
-}
-
 /* Ends the oldest step in flight: each sequence that has caught up gets a token. */
-static void end_step(struct sim *m, struct server *s)
+static void end_step(struct dt_sim *m, struct dt_sim_server *s)
 {
-	const struct flight *f = &s->flight[s->oldest];
+	const struct dt_sim_flight *f = &s->flight[s->oldest];
 
 	s->oldest = (s->oldest + 1) % m->stages;
 	s->nflight--;
 	for (int i = 0; i < f->n; i++) {
 		struct dt_sched_item it = f->items[i];
-		struct request *q = (struct request *)it.seq;
+		struct dt_sim_request *q = (struct dt_sim_request *)it.seq;
 
 		q->seq.busy = false;
 		q->seq.computed += it.n;
@@ -189,13 +22,13 @@ static void end_step(struct sim *m, struct server *s)
 		if (q->seq.computed < q->seq.known)
 			continue;
 		if (s == q->helper) {
-			leave_helper(m, q, it.n, s->until);
+			dt_sim_leave_helper(m, q, it.n, s->until);
 			continue;
 		}
 		if (q->outputs++ == 0)
 			q->answer->first_s = s->until;
 		if (q->outputs == q->ask->output)
-			finish(m, q, s->until);
+			dt_sim_finish(m, q, s->until);
 		else
 			q->seq.known++;
 	}
@@ -212,9 +45,9 @@ static double busy(const struct dt_flow *t)
 }
 
 /* Begins a step. 1: it has begun; 0: nothing to do. */
-static int begin_step(struct sim *m, struct server *s, double now, struct dt_err *err)
+static int begin_step(struct dt_sim *m, struct dt_sim_server *s, double now, struct dt_err *err)
 {
-	struct flight *f = &s->flight[(s->oldest + s->nflight) % m->stages];
+	struct dt_sim_flight *f = &s->flight[(s->oldest + s->nflight) % m->stages];
 	struct dt_flow t;
 	int rc;
 
@@ -230,34 +63,34 @@ static int begin_step(struct sim *m, struct server *s, double now, struct dt_err
 	if (t.stages != m->stages || !(s->free_s[0] > now))
 		return dt_err_set(err, -EINVAL, "a step takes no time");
 	s->nflight++;
-	s->doing = COMPUTES;
+	s->doing = DT_SIM_COMPUTES;
 	s->until = s->free_s[0];
 	m->r->busy_s += busy(&t);
 	m->r->steps++;
 	return 1;
 }
 
-static void take(struct server *s, double now)
+static void take(struct dt_sim_server *s, double now)
 {
-	s->doing = TAKES;
+	s->doing = DT_SIM_TAKES;
 	s->until = fmax(now, s->flight[s->oldest].done_s);
 }
 
 /* Ends what the server was doing until now. */
-static void end_doing(struct sim *m, struct server *s, double now)
+static void end_doing(struct dt_sim *m, struct dt_sim_server *s, double now)
 {
-	if (s->doing == COMPUTES) {
-		s->doing = IDLE;
+	if (s->doing == DT_SIM_COMPUTES) {
+		s->doing = DT_SIM_IDLE;
 		if (s->nflight == m->stages)
 			take(s, s->until);
 	}
-	if (s->doing == TAKES && s->until <= now) {
-		s->doing = IDLE;
+	if (s->doing == DT_SIM_TAKES && s->until <= now) {
+		s->doing = DT_SIM_IDLE;
 		end_step(m, s);
 	}
 }
 
-static int go_on(struct sim *m, struct server *s, double now, struct dt_err *err)
+static int go_on(struct dt_sim *m, struct dt_sim_server *s, double now, struct dt_err *err)
 {
 	const int began = begin_step(m, s, now, err);
 
@@ -266,32 +99,62 @@ static int go_on(struct sim *m, struct server *s, double now, struct dt_err *err
 	return began < 0 ? began : 0;
 }
 
-static double next_event(const struct sim *m, double arrival)
+static double next_event(const struct dt_sim *m, double arrival)
 {
-	for (int i = 0; i < m->nserver; i++)
-		if (m->server[i].doing != IDLE)
-			arrival = fmin(arrival, m->server[i].until);
-	for (const struct request *q = m->moving; q; q = q->next)
+	arrival = fmin(arrival, dt_agenda_next(&m->agenda));
+	for (const struct dt_sim_request *q = m->moving; q; q = q->next)
 		arrival = fmin(arrival, q->there_s);
 	return arrival;
 }
 
-static int take_moved(struct sim *m, double now, struct dt_err *err)
+void dt_sim_wake(struct dt_sim *m, struct dt_sim_server *s)
+{
+	if (!s->woken)
+		m->woken[m->nwoken++] = (int)(s - m->server);
+	s->woken = true;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* The servers that wake are those that end something now, in their order. */
+static void end_due(struct dt_sim *m, double now)
+{
+	while (dt_agenda_next(&m->agenda) <= now) {
+		struct dt_sim_server *s = &m->server[dt_agenda_take(&m->agenda)];
+
+		s->listed = false;
+		dt_sim_wake(m, s);
+	}
+	qsort(m->woken, (size_t)m->nwoken, sizeof(*m->woken), ascending);
+	for (int i = 0; i < m->nwoken; i++)
+		end_doing(m, &m->server[m->woken[i]], now);
+}
+
+/* Woken servers that are idle begin a step if they can; an idle one that is not woken could not before. */
+static int go_on_woken(struct dt_sim *m, double now, struct dt_err *err)
 {
 	int rc = 0;
 
-	for (struct request **at = &m->moving, *q; (q = *at) && rc == 0;) {
-		if (q->there_s > now) {
-			at = &q->next;
-			continue;
+	qsort(m->woken, (size_t)m->nwoken, sizeof(*m->woken), ascending);
+	for (int i = 0; i < m->nwoken && rc == 0; i++) {
+		struct dt_sim_server *s = &m->server[m->woken[i]];
+
+		s->woken = false;
+		if (s->doing == DT_SIM_IDLE)
+			rc = go_on(m, s, now, err);
+		if (s->doing != DT_SIM_IDLE && !s->listed) {
+			s->listed = true;
+			dt_agenda_put(&m->agenda, s->until, m->woken[i]);
 		}
-		*at = q->next;
-		rc = hand_over(m, q, err);
 	}
+	m->nwoken = 0;
 	return rc;
 }
 
-static int go(struct sim *m, int n, struct dt_err *err)
+static int go(struct dt_sim *m, int n, struct dt_err *err)
 {
 	int next = 0, rc = 0;
 
@@ -300,26 +163,46 @@ static int go(struct sim *m, int n, struct dt_err *err)
 
 		if (isinf(now))
 			return 0;
-		for (int i = 0; i < m->nserver; i++)
-			if (m->server[i].doing != IDLE && m->server[i].until <= now)
-				end_doing(m, &m->server[i], now);
-		rc = take_moved(m, now, err);
+		end_due(m, now);
+		rc = dt_sim_take_moved(m, now, err);
 		while (rc == 0 && next < n && m->ask[next].at_s <= now)
-			rc = arrive(m, next++, err);
-		for (int i = 0; i < m->nserver && rc == 0; i++)
-			if (m->server[i].doing == IDLE)
-				rc = go_on(m, &m->server[i], now, err);
+			rc = dt_sim_arrive(m, next++, err);
+		rc = rc < 0 ? rc : go_on_woken(m, now, err);
 		if (rc < 0)
 			return rc;
 	}
 }
 
-static int open_server(const struct dt_sim_params *p, struct server *s, int stages, struct dt_err *err)
+/*
+ * Blocks of a server's pool. Where no request finds another's blocks, those beyond what max_seqs requests
+ * hold are never used, and opening thousands of servers with all of them takes most of the time.
+ */
+static int pool_blocks(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n)
 {
-	int rc = dt_kvpool_init(&s->pool, p->nblocks, p->block_size, true);
+	const struct dt_kvpool of = {.block_size = p->block_size};
+	int64_t most = 1;
+
+	if (p->prefill)
+		return p->nblocks;
+	for (int i = 0; i < n; i++) {
+		const int64_t blocks = dt_kvpool_blocks(&of, ask[i].prompt + ask[i].output);
+
+		if (ask[i].block)
+			return p->nblocks;
+		most = blocks > most ? blocks : most;
+	}
+	most = (most + 1) *
+	       p->max_seqs; /* a request is admitted if each running one may take another block */
+	return most < p->nblocks ? (int)most : p->nblocks;
+}
+
+static int open_server(const struct dt_sim_params *p, struct dt_sim_server *s, int nblocks, int stages,
+		       struct dt_err *err)
+{
+	int rc = dt_kvpool_init(&s->pool, nblocks, p->block_size, true);
 
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot simulate a cache of %d blocks", p->nblocks);
+		return dt_err_set(err, rc, "cannot simulate a cache of %d blocks", nblocks);
 	rc = dt_sched_init(&s->sched, &s->pool, p->max_seqs, p->max_tokens, NULL, 1, err);
 	s->sched.window = p->window;
 	s->sched.depth = stages;
@@ -330,18 +213,18 @@ static int open_server(const struct dt_sim_params *p, struct server *s, int stag
 }
 
 /* Frees the requests that are left when the simulation fails. */
-static void drop_all(struct server *s)
+static void drop_all(struct dt_sim_server *s)
 {
 	struct dt_seq_list *lists[] = {&s->sched.running, s->sched.tenant ? &s->sched.tenant->waiting : NULL};
 
 	for (int i = 0; i < 2 && s->sched.tenant; i++)
 		for (struct dt_seq *q; (q = TAILQ_FIRST(lists[i]));) {
 			dt_sched_remove(&s->sched, q);
-			drop((struct request *)q);
+			dt_sim_drop((struct dt_sim_request *)q);
 		}
 }
 
-static void close_server(struct server *s)
+static void close_server(struct dt_sim_server *s)
 {
 	drop_all(s);
 	if (s->sched.tenant)
@@ -354,13 +237,13 @@ static void close_server(struct server *s)
 int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n,
 		struct dt_sim_answer *answer, struct dt_sim_report *ret, struct dt_err *err)
 {
-	struct sim m = {.p = p,
-			.ask = ask,
-			.answer = answer,
-			.nserver = p->servers + p->prefill,
-			.stages = p->stages > 1 ? p->stages : 1,
-			.r = ret};
-	int rc = 0;
+	struct dt_sim m = {.p = p,
+			   .ask = ask,
+			   .answer = answer,
+			   .nserver = p->servers + p->prefill,
+			   .stages = p->stages > 1 ? p->stages : 1,
+			   .r = ret};
+	int nblocks, rc = 0;
 
 	*ret = (struct dt_sim_report){0};
 	if (p->servers < 1 || p->prefill < 0)
@@ -372,20 +255,24 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 		if (ask[i].prompt < 1 || ask[i].output < 1 || (i > 0 && ask[i].at_s < ask[i - 1].at_s))
 			return dt_err_set(err, -EINVAL, "request %d is out of order or empty", i);
 	m.server = calloc((size_t)m.nserver, sizeof(*m.server));
-	if (!m.server)
-		return dt_err_sys(err, -ENOMEM, "cannot simulate");
+	m.woken = calloc((size_t)m.nserver, sizeof(*m.woken));
+	if (dt_agenda_open(&m.agenda, m.nserver) < 0 || !m.server || !m.woken)
+		rc = dt_err_sys(err, -ENOMEM, "cannot simulate");
+	nblocks = pool_blocks(p, ask, n);
 	for (int i = 0; i < m.nserver && rc == 0; i++)
-		rc = open_server(p, &m.server[i], m.stages, err);
+		rc = open_server(p, &m.server[i], nblocks, m.stages, err);
 	rc = rc < 0 ? rc : go(&m, n, err);
 	rc = rc < 0 ? rc : dt_sim_percentiles(ask, answer, n, ret, err);
-	for (struct request *q; (q = m.moving);) {
+	for (struct dt_sim_request *q; (q = m.moving);) {
 		m.moving = q->next;
-		drop(q);
+		dt_sim_drop(q);
 	}
-	for (int i = 0; i < m.nserver; i++) {
+	for (int i = 0; m.server && i < m.nserver; i++) {
 		ret->preemptions += m.server[i].sched.preemptions;
 		close_server(&m.server[i]);
 	}
+	dt_agenda_close(&m.agenda);
+	free(m.woken);
 	free(m.server);
 	return rc;
 }
