@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""PyTorch's distributed checkpoint (DCP) as ratios to plain system calls, as bench/ckpt.c has them for dt.
+"""Times PyTorch's distributed checkpoint (DCP) relative to plain system calls, as bench/ckpt.c does for dt.
 
     ckpt_torch.py FOLDER [MIB [TURNS]]
 
-One process, 32 float32 tensors. write: DCP save with its fsync over write + fsync of a plain file; read: DCP load
-over read of that file, both from the page cache.
-"""
+One process, 32 float32 tensors. write: DCP save with fsync, relative to write + fsync of a plain file. read: DCP load,
+relative to a read of that file, both from the page cache."""
 import os
 import shutil
 import statistics
@@ -13,7 +12,7 @@ import sys
 import time
 import warnings
 
-del sys.path[0]  # this folder's tokenize.py is not the library's
+del sys.path[0]  # this folder's tokenize.py would hide the standard module
 import torch
 import torch.distributed.checkpoint as dcp
 
@@ -59,7 +58,7 @@ def main(folder, mib=256, turns=5):
             r.append(pr / timed(lambda: dcp.load(state, checkpoint_id=at, no_dist=True)))
     finally:
         shutil.rmtree(root)
-    print(f"DCP of PyTorch {torch.__version__}: write {statistics.median(w):.2f} of plain, read {statistics.median(r):.2f} of plain")
+    print(f"DCP of PyTorch {torch.__version__}: write {statistics.median(w):.2f} of the plain speed, read {statistics.median(r):.2f} of the plain speed")
 
 
 main(*sys.argv[1:])

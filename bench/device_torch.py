@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""PyTorch beside bench/device and dt-train on a card: a product, attention, and steps of GPT-2 by torch.compile.
+"""Times PyTorch on a GPU, for comparison with bench/device and dt-train: a matrix product, attention, and training steps of
+GPT-2 with torch.compile.
 
-  bench/device_torch.py [product] [attention] [gpt2-124m] [gpt2-1558m]     all of them without a name
+  bench/device_torch.py [product] [attention] [gpt2-124m] [gpt2-1558m]     default: all
 
-bf16 with f32 weights and states (autocast), fused AdamW, scaled_dot_product_attention, a vocabulary of 50304 in
-place of 50257, as those who train GPT-2 with it pad it. Rates count what bench/device and dt-train count.
-"""
+bf16 with f32 weights and optimizer states (autocast), fused AdamW, scaled_dot_product_attention, and a vocabulary of 50304
+instead of 50257, the padding that is common in PyTorch. Rates count the same flops as bench/device and dt-train."""
 import sys
 import time
 

@@ -1,21 +1,19 @@
 #!/usr/bin/env python3
-"""AdamW of dt beside PyTorch's fused and foreach ones, and DeepSpeed's CPU-Adam where it is installed, in turns,
-one thread each, by processor time.
+"""Times AdamW of dt, of PyTorch (fused and foreach) and of DeepSpeed (CPUAdam, if installed), in turns, in CPU time.
 
     optim_torch.py build/bench/kernels [TURNS]
 
-Sixteen million float32 parameters; a step also leaves a bfloat16 copy of them, which dt makes in the same pass.
-Prints nanoseconds an element, the least of all turns, and ratios to dt's.
-"""
+One thread each, 16 Mi float32 parameters. A step also writes a bfloat16 copy of the parameters, which dt does in the same
+pass. Prints nanoseconds per element, the minimum over all turns, and ratios to dt's."""
 import re
 import subprocess
 import sys
 import time
 
-del sys.path[0]  # this folder's tokenize.py is not the library's
+del sys.path[0]  # this folder's tokenize.py would hide the standard module
 import torch
 
-try:  # compiles its operation when it is first used: DS_ACCELERATOR=cpu, a C++ compiler and ninja
+try:  # compiles its code at first use; needs DS_ACCELERATOR=cpu, a C++ compiler and ninja
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 except ImportError:
     DeepSpeedCPUAdam = None
@@ -57,7 +55,7 @@ def main():
             ns = ours(sys.argv[1]) if name == "dt" else theirs(name)
             best[name] = min(ns, best.get(name, ns))
     for name, ns in best.items():
-        print(f"{name:8} {ns:6.2f} ns an element, {ns / best['dt']:.2f} times dt's")
+        print(f"{name:8} {ns:6.2f} ns per element, {ns / best['dt']:.2f} times dt's")
 
 
 main()

@@ -1,9 +1,10 @@
 #!/bin/bash
-# Four machines of two ranks, made on this one (tests/mpi/slownet.sh), with 1 Gbit/s and 1 ms between them. Times every
-# algorithm and the MPI library's own choice in one run a size, beside what the message costs, fitted in the same run,
-# predict. Needs root, iproute2, a TUN device and Open MPI; exits 77 with a reason where it cannot run.
-# NODES, RANKS (a machine), RATE (bits a second), DELAY (us) and CALLS (a size) change what is simulated.
-# Usage: two-level.sh BUILD-FOLDER [SIZE ...]
+# Times all-reduce algorithms between machines that are simulated on this one (tests/mpi/slownet.sh): by default four machines
+# of two ranks, with 1 Gbit/s and 1 ms between them. Times every algorithm and the MPI library's own choice in one run per size,
+# and compares with predictions from message costs that are fitted in the same run. Needs root, iproute2, a TUN device and Open
+# MPI; exits 77 with a reason if it cannot run.
+# Environment: NODES, RANKS (per machine), RATE (bits per second), DELAY (us), CALLS (per size).
+# Usage: two-level.sh BUILD-FOLDER [SIZE ...]      default sizes 64K 1M 4M
 set -u
 bin=$(realpath "${1:?usage: two-level.sh BUILD-FOLDER [SIZE ...]}") || exit 2
 shift
@@ -12,11 +13,11 @@ sizes=("${@:-1M}") calls=${CALLS:-5} nodes=${NODES:-4} ranks=${RANKS:-2} rate=${
 slownet_dir='' slownet_hosts='' slownet_pid='' slownet_why=''
 # shellcheck source=tests/mpi/slownet.sh
 . "$(dirname "$0")/../tests/mpi/slownet.sh"
-command -v jq >/dev/null || { echo 'skipped: no jq' >&2; exit 77; }
+command -v jq >/dev/null || { echo 'skipped: jq is missing' >&2; exit 77; }
 trap slownet_down EXIT
 trap 'exit 1' INT TERM
 slownet_up "$bin/tests/mpi/slowlink" "$nodes" "$ranks" "$rate" "$delay" || { echo "skipped: $slownet_why" >&2; exit 77; }
-export OMPI_MCA_mpi_yield_when_idle=1 # more ranks than processors, which Open MPI cannot know of other "machines"
+export OMPI_MCA_mpi_yield_when_idle=1 # there are more ranks than cores, which Open MPI cannot see across simulated machines
 
 table='
     .results | map(select(.in_place)) as $r | ($r | map({(.algorithm): .p50_s}) | add) as $t |

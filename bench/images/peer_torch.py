@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Times training steps of ResNet-18 on images of 32 x 32 in PyTorch and prints one JSON line.
 
-The net is dt-train's resnet-18-cifar: torchvision's ResNet-18 with a 3 x 3 stem and no pooling behind it. Tensors
-are channels_last unless --contiguous says otherwise; the step is SGD with Nesterov momentum and weight decay, fused
-where the version has it. --compile runs the net through torch.compile.
-"""
+The net equals dt-train's resnet-18-cifar: torchvision's ResNet-18 with a 3 x 3 stem and no pooling after it. Tensors are
+channels_last unless --contiguous is given. The step is SGD with Nesterov momentum and weight decay, fused if this version of
+PyTorch supports that. --compile runs the net through torch.compile."""
 
 import argparse
 import json

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A trace as lines "SECONDS BLOCK-TOKENS INPUT OUTPUT NAME ..." for bench/route/simulate: equal names, equal blocks.
-  trace.py FILE[.gz]      Mooncake's (hash_ids), or one with token ids (input_tok_ids), cut into blocks of 16"""
+"""Converts a trace to lines "SECONDS BLOCK-TOKENS INPUT OUTPUT NAME ..." for bench/route/simulate: one name per block, equal
+names for equal blocks.
+  trace.py FILE[.gz]      a Mooncake trace (hash_ids), or one with token ids (input_tok_ids), which is cut into blocks of 16"""
 import gzip
 import json
 import sys

@@ -1,14 +1,13 @@
 #!/usr/bin/python3
-"""nanoGPT's character recipe in PyTorch: the loss tests/cli/nanogpt-char.bats should expect.
+"""Trains nanoGPT's character recipe in PyTorch, for the loss that tests/cli/nanogpt-char.bats expects.
 
     peer_nanochar.py input.txt [--seeds 3] [--windows fixed|random] [--no-bias]
 
-4 layers, 4 heads, 128 wide, context 64, batch 12, 2000 steps, AdamW (0.9, 0.99), weight decay 0.1 on matrices,
-clipping at 1, learning rate 1e-3 after 100 steps of warm-up, cosine to 1e-4, fp32, one thread. windows: fixed are
-those dt-train reads (a shuffled epoch of windows that do not overlap), random those of nanoGPT (any start). nanoGPT
-itself has no biases there. The loss is over every window of the last tenth of the text, not an estimate from 20 batches
-as nanoGPT's published 1.88 is. One JSON line a seed.
-"""
+4 layers, 4 heads, 128 wide, context 64, batch 12, 2000 steps, AdamW (0.9, 0.99), weight decay 0.1 on matrices, clipping at 1,
+learning rate 1e-3 after 100 steps of warm-up, cosine decay to 1e-4, fp32, one thread. --windows fixed: the windows that
+dt-train reads (a shuffled epoch of windows that do not overlap); random: those of nanoGPT (random starts). nanoGPT itself has
+no biases in this recipe. The loss is the mean over all windows of the last tenth of the text; nanoGPT's published 1.88 is an
+estimate from 20 batches. Prints one JSON line per seed."""
 
 import argparse
 import json

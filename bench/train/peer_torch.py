@@ -1,11 +1,10 @@
 #!/usr/bin/python3
 """Times a GPT-2 training step in PyTorch and prints one JSON line.
 
-The model is what dt-train trains for the preset: learned positions, pre-LayerNorm, GELU tanh, biases everywhere,
-tied head. The step is what a careful PyTorch user would run on this version: autocast for bf16, fused attention
-(scaled_dot_product_attention) and fused AdamW where the version has them, gradient clipping at 1. Before the step
-it times square matmuls in the same precision, in the same process: the ceiling of the day.
-"""
+The model equals the one that dt-train trains for the preset: learned positions, pre-LayerNorm, GELU tanh, biases
+everywhere, tied head. The step is tuned for this version of PyTorch: autocast for bf16, fused attention
+(scaled_dot_product_attention) and fused AdamW if the version has them, gradient clipping at 1. Before the steps, the same
+process times square matrix products in the same precision, as the peak rate of the machine at that time."""
 
 import argparse
 import json
@@ -76,7 +75,7 @@ class GPT2(nn.Module):
 
 
 def matmul_flops(dtype, n=2048, tries=8):
-    """Floating-point operations a second of the best of some n x n x n matmuls."""
+    """Flops per second of the fastest of `tries` n x n x n matrix products."""
     a, b = torch.randn(n, n).to(dtype), torch.randn(n, n).to(dtype)
     best = float("inf")
     for _ in range(tries + 2):
@@ -103,10 +102,10 @@ def main():
     a.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     a.add_argument("--batch", type=int, default=4)
     a.add_argument("--seq", type=int, default=512)
-    a.add_argument("--steps", type=int, default=4, help="timed steps, after the warm-up ones")
+    a.add_argument("--steps", type=int, default=4, help="number of timed steps, after the warm-up steps")
     a.add_argument("--warmup", type=int, default=1)
-    a.add_argument("--threads", type=int, default=0, help="0: PyTorch's own choice")
-    a.add_argument("--compile", action="store_true", help="torch.compile (2.0 and later)")
+    a.add_argument("--threads", type=int, default=0, help="number of threads; 0: PyTorch's default")
+    a.add_argument("--compile", action="store_true", help="use torch.compile (PyTorch 2.0 and later)")
     a.add_argument("--matmul-only", action="store_true")
     o = a.parse_args()
     if o.threads:

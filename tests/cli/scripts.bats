@@ -109,7 +109,7 @@ END
     check
     [ "$status" -eq 1 ]
     [ "${lines[-1]}" = "3 passed, 1 failed, 0 skipped" ]
-    [[ $stderr == *"dt:cli / a: failed beside others, passed alone: not ok 2 the name"*"# why"* ]]
+    [[ $stderr == *"dt:cli / a: failed in parallel, passed alone: not ok 2 the name"*"# why"* ]]
     [[ $stderr == *"dt:unit / a: failed"* ]]
     [[ $(tail -1 calls) == *"--num-processes 1 a a" ]]
     for i in 1 2 3 4; do
