@@ -189,7 +189,7 @@ static void look_for_files(struct sup *s, double now)
 		return;
 	s->next_files = now + 0.5;
 	if (kf && !s->stop && access(kf, F_OK) == 0)
-		sup_ask(s, SUP_LEAVE, "--kill-file exists");
+		sup_ask(s, SUP_LEAVE, "the file of --kill-file exists");
 	if (sf && s->trained > 0 && s->job.running && access(sf, F_OK) == 0 && unlink(sf) == 0) {
 		sup_event(s, "ask-save", "{}");
 		sup_job_signal(&s->job, SIGUSR2);

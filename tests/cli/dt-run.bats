@@ -84,7 +84,7 @@ job() {
     run -2 --separate-stderr dt-run --replace -- dt-train --model gpt2-tiny --data d.h5 --save run
     [[ $stderr == *"--replace needs --elastic of dt-train"* ]]
     run -75 --separate-stderr dt-run --kill-file /dev/null -- dt-train --model gpt2-tiny --data d.h5 --save run
-    [[ $stderr == *"--kill-file exists: not starting the job"* ]]
+    [[ $stderr == *"the file of --kill-file exists: not starting the job"* ]]
     run -2 --separate-stderr dt-run
     [[ $stderr == *"a command is missing"* ]]
     run -1 --separate-stderr dt-run -- /nonexistent/dt-train --save run
