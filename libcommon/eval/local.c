@@ -66,12 +66,13 @@ static int encode_pair(struct local *l, const struct dt_question *q, json_t **re
 	if (rc == 0)
 		rc = append_ids(list, context, nown);
 	if (rc == 0 && nwhole <= nown)
-		rc = dt_err_set(err, -EINVAL, "'%.40s' adds no token to what stands before it",
+		rc = dt_err_set(err, -EINVAL, "the continuation '%.40s' adds no token to its context",
 				q->continuation);
 	if (rc == 0)
 		rc = append_ids(list, whole + nown, nwhole - nown);
 	if (rc == -ENOMEM)
-		dt_err_sys(err, -ENOMEM, "cannot ask '%s'", l->served.tok ? q->continuation : "");
+		dt_err_sys(err, -ENOMEM, "cannot query the model for '%s'",
+			   l->served.tok ? q->continuation : "");
 	*ret = list;
 	*ret_context = (int)ncontext;
 	free(whole);
@@ -143,7 +144,7 @@ static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct 
 	struct local *l = (struct local *)asker;
 	struct asked *a = calloc(SEQS + QUEUE, sizeof(*a));
 	int64_t sent = 0, got = 0;
-	int rc = a ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
+	int rc = a ? 0 : dt_err_sys(err, -ENOMEM, "cannot query the model");
 
 	while (rc == 0 && got < n) {
 		while (rc == 0 && sent < n && sent - got < SEQS + QUEUE) {
