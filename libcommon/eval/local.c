@@ -185,10 +185,13 @@ static void local_close(struct dt_asker *asker)
 /* The device of this rank: the engine knows no ranks, so that "cuda" and "auto" get an index here. */
 static const char *device_of(const struct dt_eval_opts *o, char *buf, size_t n)
 {
-	const int cards = dt_dev_count(DT_DEV_CUDA);
+	int cards;
 
-	if (!o->device || strchr(o->device, ':') || cards < 2 || !dt_nn_device_is_card(o->device))
+	if (!o->device || strchr(o->device, ':') || !dt_nn_device_is_card(o->device))
 		return o->device ? o->device : "cpu";
+	cards = dt_dev_count(DT_DEV_CUDA);
+	if (cards < 2)
+		return o->device;
 	snprintf(buf, n, "cuda:%d", o->local_rank % cards);
 	return buf;
 }
