@@ -79,7 +79,7 @@ static const struct dt_opt opts[] = {
 	{"mirror-get", 0, DT_OPT_STR, &a.o.mirror_get, "COMMAND",
 	 "shell command that downloads %n into the folder %s, to verify it or to start from it"},
 	{"mirror-remove", 0, DT_OPT_STR, &a.o.mirror_remove, "COMMAND",
-	 "shell command that removes %n from the mirror, which then keeps as many as --keep of dt-train",
+	 "shell command that removes %n from the mirror, so that as many stay as --keep of dt-train says",
 	 .with = "mirror", .def_text = "all stay"},
 	{"mirror-timeout", 0, DT_OPT_REAL, &a.o.mirror_s, "SECONDS", "longest time of a mirror command",
 	 .min = 0.1, .max = 1e6, .def = "3600"},
