@@ -21,17 +21,17 @@ static const char *const examples[] = {
 };
 
 static const struct dt_opt opts[] = {
-	{"port", 0, DT_OPT_INT, &a.port, "PORT", "where to listen; 0: any that is free", .min = 0,
+	{"port", 0, DT_OPT_INT, &a.port, "PORT", "TCP port to listen on; 0: any free port", .min = 0,
 	 .max = 65535, .def = "6008"},
 	{"host", 0, DT_OPT_STR, &a.host, "ADDRESS",
-	 "which address to listen on; others than this machine's own need --key", .def = "127.0.0.1"},
+	 "address to listen on; any but a loopback address needs --key", .def = "127.0.0.1"},
 	{"key", 0, DT_OPT_STR, &a.key, "WORD", "answer only requests with ?key=WORD"},
 	DT_OPT_END,
 };
 
 static const struct dt_program prog = {
 	.name = "dt-board",
-	.summary = "show runs in the browser: loss, where time goes, ranks, memory, events",
+	.summary = "show runs in a web page: loss, step time breakdown, ranks, memory, events",
 	.operands = "DIR|FILE ...",
 	.examples = examples,
 	.opts = opts,
@@ -61,7 +61,7 @@ static int serve(struct dt_board *b, struct dt_err *err)
 	printf("%s/%s%s\n", url, a.key ? "?key=" : "", a.key ? a.key : "");
 	if (fflush(stdout) == EOF)
 		rc = dt_err_sys(err, -errno, "cannot write to standard output");
-	dt_program_say(&prog, "%d run%s; Ctrl-C ends it", b->n, b->n == 1 ? "" : "s");
+	dt_program_say(&prog, "showing %d run%s; stop with Ctrl-C", b->n, b->n == 1 ? "" : "s");
 	if (rc == 0)
 		sigwait(&ends, &sig);
 	dt_board_http_close(h);
@@ -77,10 +77,11 @@ int main(int argc, char **argv)
 	if (n < 0)
 		return status;
 	if (!n)
-		return dt_opt_usage_error(&prog, stderr, "which runs? give folders or metrics files");
+		return dt_opt_usage_error(&prog, stderr, "no run given: name folders or metrics files");
 	if (!is_loopback(a.host) && !a.key)
-		return dt_opt_usage_error(&prog, stderr,
-					  "--host %s: others could read these runs; give --key", a.host);
+		return dt_opt_usage_error(
+			&prog, stderr, "--host %s needs --key, because other machines could read these runs",
+			a.host);
 	rc = dt_board_open(&b, argv + 1, n, (size_t)4 << 20, &err);
 	if (rc == 0) {
 		rc = serve(&b, &err);

@@ -23,27 +23,27 @@ static const char *const examples[] = {
 };
 
 static const struct dt_opt opts[] = {
-	DT_OPT_HEADING("Machines of the run, for what dt-plan predicts"),
+	DT_OPT_HEADING("Machines of the run, for predictions of dt-plan"),
 	{"gpu", 'g', DT_OPT_STR, &a.m.gpu, "NAME",
-	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for ranks on this machine",
+	 "A100, A100-40GB, H100, H200, B200, MI300X, T4, L4, or cpu for this machine",
 	 .given = &a.m.gpu_given, .complete = DT_COMPLETE_GPU, .def_text = "cpu for ranks on processors"},
-	{"gpus-per-node", 0, DT_OPT_INT, &a.m.gpus_a_node, "N", "devices of a machine", .min = 1,
+	{"gpus-per-node", 0, DT_OPT_INT, &a.m.gpus_a_node, "N", "number of devices per machine", .min = 1,
 	 .max = 1 << 20, .given = &a.m.node_given, .def_text = "the usual number"},
 	{"cluster", 0, DT_OPT_STR, &a.m.cluster_file, "FILE",
-	 "a description in JSON, as dt-plan --emit cluster writes it", .without = "gpu",
+	 "description of the machines in JSON, from dt-plan --emit cluster", .without = "gpu",
 	 .complete = DT_COMPLETE_FILE},
 	{"links", 0, DT_OPT_STR, &a.m.links, "FILE", "measured links: output of dt-allreduce-bench --json",
 	 .complete = DT_COMPLETE_FILE},
 	{"ops", 0, DT_OPT_STR, &a.m.ops, "FILE", "measured operations: output of dt-calibrate",
 	 .complete = DT_COMPLETE_FILE},
 	DT_OPT_HEADING("Output"),
-	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "a JSON line a finding"},
+	{"json", 0, DT_OPT_FLAG, &a.json, NULL, "print one JSON line per finding"},
 	DT_OPT_END,
 };
 
 static const struct dt_program prog = {
 	.name = "dt-doctor",
-	.summary = "say what is wrong with a run, from its metrics: evidence, and what to try",
+	.summary = "diagnose a run from its metrics: symptoms, evidence, and what to try",
 	.operands = "DIR|FILE ...",
 	.examples = examples,
 	.opts = opts,
@@ -93,20 +93,19 @@ static void put_gains(const struct dt_board_run *r, const struct machines *m, co
 	if (!f->changes || !dt_gain_ranks(r->run))
 		return;
 	if (!m->known) {
-		puts("    dt-plan: --gpu or --cluster names the cards, then it says what a change gains");
+		puts("    dt-plan: give --gpu or --cluster to predict what a change saves");
 		return;
 	}
 	if (dt_gains(r->run, f->changes, &m->c, m->room, &g, &err) < 0) {
 		printf("    dt-plan: %s\n", err.msg);
 		return;
 	}
-	printf("    dt-plan: %.3g s a step are predicted, %.3g s were measured\n", g.step_s,
-	       dt_doctor_step_s(r));
+	printf("    dt-plan: predicts %.3g s per step; measured: %.3g s\n", g.step_s, dt_doctor_step_s(r));
 	for (int i = 0; i < g.n && g.v[i].gain >= 0.01; i++, shown++)
-		printf("        %3.0f%% less time a sample, %.3g s a step: %s\n", 100 * g.v[i].gain,
+		printf("        %3.0f%% less time per sample, %.3g s per step: %s\n", 100 * g.v[i].gain,
 		       g.v[i].step_s, g.v[i].args);
 	if (!shown)
-		puts("        no change that it knows gains 1%");
+		puts("        none of the changes tried saves 1% or more");
 }
 
 /* NULL: no prediction. */
@@ -136,7 +135,8 @@ static int put(const struct dt_board_run *r, const struct machines *m, const str
 	if (!a.json) {
 		printf("%s: %s: %s\n", r->name, f->name, f->evidence);
 		if (f->gain > 0)
-			printf("    without it a step would take %.0f%% less at best\n", 100 * f->gain);
+			printf("    upper bound: a step would take %.0f%% less time without it\n",
+			       100 * f->gain);
 		put_gains(r, m, f);
 		printf("    try: %s\n", f->what_to_try);
 		return 0;
@@ -144,7 +144,7 @@ static int put(const struct dt_board_run *r, const struct machines *m, const str
 	o = json_pack("{s:s, s:s, s:s, s:f, s:s, s:o*}", "run", r->path, "finding", f->name, "evidence",
 		      f->evidence, "gain", f->gain, "try", f->what_to_try, "plan", gains_json(r, m, f));
 	rc = o ? dt_json_write_line(stdout, o, err)
-	       : dt_err_set(err, -EINVAL, "the name of '%s' is no UTF-8", r->path);
+	       : dt_err_set(err, -EINVAL, "the name of '%s' is not UTF-8", r->path);
 	json_decref(o);
 	return rc;
 }
@@ -158,8 +158,7 @@ static void put_nothing(const struct dt_board_run *r)
 	for (size_t i = 0; step_s && i < r->rows; i++)
 		n += !isnan(step_s[i]);
 	if (!n)
-		printf("%s: nothing was looked for: no line has a step_s, as those of dt-train have\n",
-		       r->name);
+		printf("%s: not examined: no line has step_s, which dt-train writes\n", r->name);
 	else
 		printf("%s: nothing found in %zu line%s%s\n", r->name, r->rows, r->rows == 1 ? "" : "s",
 		       n < DT_DOCTOR_UNSETTLED + DT_DOCTOR_TIMES ? ", too few to judge times and losses"
@@ -205,7 +204,7 @@ int main(int argc, char **argv)
 	if (n < 0)
 		return status;
 	if (!n)
-		return dt_opt_usage_error(&prog, stderr, "which run? give folders or metrics files");
+		return dt_opt_usage_error(&prog, stderr, "no run given: name folders or metrics files");
 	if (dt_machines_check_gpu(&a.m, &err) < 0)
 		return dt_opt_usage_error(&prog, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);

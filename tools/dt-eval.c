@@ -34,19 +34,19 @@ static int run_images(int n, char **v);
 static int run_teacher(int n, char **v);
 
 static const struct dt_command commands[] = {
-	{"ppl", "MODEL", "Perplexity of a text", run_ppl, 1, 1},
-	{"task", "TASK MODEL|URL", "Answer the questions of a task, and count", run_task, 2, 2},
-	{"compare", "A B...", "A text or a task on several models, each beside the first", run_compare, 2,
+	{"ppl", "MODEL", "Compute the perplexity of a text", run_ppl, 1, 1},
+	{"task", "TASK MODEL|URL", "Evaluate a model on a task with known answers", run_task, 2, 2},
+	{"compare", "A B...", "Compare models with the first one, on a text or a task", run_compare, 2,
 	 MOST_MODELS},
-	{"images", "DATA MODEL", "Classify the images of a data set, and count", run_images, 2, 2},
-	{"teacher", "DATA MODEL", "Keep what a model gives a training set, for another to learn", run_teacher,
-	 2, 2},
+	{"images", "DATA MODEL", "Evaluate an image classifier on a data set", run_images, 2, 2},
+	{"teacher", "DATA MODEL", "Store a teacher's log-probabilities of a data set, for distillation",
+	 run_teacher, 2, 2},
 	{NULL, NULL, NULL, NULL, 0, 0},
 };
 
 static const struct dt_program program = {
 	.name = "dt-eval",
-	.summary = "measure how good models are",
+	.summary = "evaluate and compare models; store teacher log-probabilities for distillation",
 	.examples = examples,
 	.opts = eval_opts,
 	.commands = commands,
@@ -76,10 +76,11 @@ static int check_servers(int n, char **v, int first, bool here)
 		if (here)
 			return dt_opt_usage_error(
 				&program, stderr,
-				"'%s' is a server, which answers tasks and is a teacher alone", v[i]);
+				"'%s' is a server: only task, compare --task and teacher accept one", v[i]);
 		if (i >= first && eval_args.model.lora)
-			return dt_opt_usage_error(&program, stderr,
-						  "--lora: a server adds adapters itself, --model names one");
+			return dt_opt_usage_error(
+				&program, stderr,
+				"--lora does not apply to a server: name its adapter with --model");
 	}
 	return check_models();
 }
@@ -90,8 +91,9 @@ static int check_servers(int n, char **v, int first, bool here)
 static int check_windows(void)
 {
 	return eval_args.stride && eval_args.windows == DT_WINDOWS_LLAMA
-		       ? dt_opt_usage_error(&program, stderr,
-					    "--stride: windows of llama.cpp stand one behind the other")
+		       ? dt_opt_usage_error(
+				 &program, stderr,
+				 "--stride does not apply to --windows llama.cpp: they do not overlap")
 		       : 0;
 }
 
@@ -119,10 +121,11 @@ static void show_window(void *arg, int64_t done, int64_t of)
 
 static void print_ppl(const struct dt_ppl *p)
 {
-	printf("perplexity %.4f: %.5f", dt_ppl_perplexity(p), p->nll);
+	printf("perplexity %.4f: NLL %.5f", dt_ppl_perplexity(p), p->nll);
 	if (isfinite(p->error))
 		printf(" +- %.5f", p->error);
-	printf(" nats a token, %.4f bits a byte\n", p->nll * (double)p->tokens / (double)p->bytes / M_LN2);
+	printf(" nats per token, %.4f bits per byte\n",
+	       p->nll * (double)p->tokens / (double)p->bytes / M_LN2);
 	printf("%lld of %lld tokens scored, in %lld window%s\n", (long long)p->tokens, (long long)p->count,
 	       (long long)p->windows, p->windows == 1 ? "" : "s");
 }
@@ -148,7 +151,7 @@ static int run_ppl(int n, char **v)
 				&err);
 	if (rc == 0) {
 		q.progress = show_window;
-		eval_show_start("reading", 1);
+		eval_show_start("scoring", 1);
 		rc = dt_ppl_run(&m, &q, &p, &err);
 		dt_progress_end(&eval_job.bar);
 	}
@@ -306,7 +309,7 @@ static int run_teacher(int n, char **v)
 	if (rc == 0 && !eval_is_url(v[1]))
 		rc = eval_agree(dt_eval_model_open(&m, v[1], &eval_args.model, &err), &err);
 	if (rc == 0) {
-		eval_show_start("reading", 1);
+		eval_show_start("teacher", 1);
 		rc = eval_is_url(v[1]) ? dt_teacher_ask(&server, q, &r, &err)
 				       : dt_teacher_run(&m, q, &r, &err);
 		dt_progress_end(&eval_job.bar);

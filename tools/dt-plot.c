@@ -38,24 +38,24 @@ static const struct dt_opt opts[] = {
 	 .type = DT_OPT_STRS,
 	 .dest = &opt.keys,
 	 .arg = "KEY",
-	 .help = "draw this key, even where a file has its name; a.b looks inside an object"},
+	 .help = "key to draw, even if a file has the same name; a.b looks inside an object"},
 	{.name = "x",
 	 .type = DT_OPT_STR,
 	 .dest = &opt.x,
 	 .arg = "KEY",
 	 .help = "key of the horizontal axis",
-	 .def_text = "step where the lines have it, else the number of the point",
+	 .def_text = "step if the lines have it, else the number of the point",
 	 .without = "bars"},
 	{.name = "by",
 	 .type = DT_OPT_STR,
 	 .dest = &opt.by,
 	 .arg = "KEY",
-	 .help = "one curve, or one bar, for each value of this key"},
+	 .help = "draw one curve, or one bar, for each value of this key"},
 	{.name = "bars",
 	 .type = DT_OPT_STR,
 	 .dest = &opt.bars,
 	 .arg = "KEY",
-	 .help = "a bar chart of this key; the last value counts where a bar comes again"},
+	 .help = "draw a bar chart of this key; if a bar occurs several times, its last value counts"},
 	{.name = "log-x",
 	 .type = DT_OPT_FLAG,
 	 .dest = &opt.log_x,
@@ -69,7 +69,7 @@ static const struct dt_opt opts[] = {
 	{.name = "stack",
 	 .type = DT_OPT_FLAG,
 	 .dest = &opt.stack,
-	 .help = "areas on top of one another: parts of a whole, such as the times of a step",
+	 .help = "draw stacked areas: parts of a whole, such as the times of a step",
 	 .without = "bars"},
 	{.name = "smooth",
 	 .type = DT_OPT_INT,
@@ -77,56 +77,61 @@ static const struct dt_opt opts[] = {
 	 .arg = "N",
 	 .min = 1,
 	 .max = MAX_SMOOTH,
-	 .help = "running mean over N points of the densest curve, and as wide a window for the others",
+	 .help = "window of the running mean, as N points of the densest curve; the same width for all "
+		 "curves",
 	 .def = "1",
 	 .without = "bars"},
-	DT_OPT_HEADING("Picture"),
+	DT_OPT_HEADING("Chart"),
 	{.name = "width",
 	 .type = DT_OPT_INT,
 	 .dest = &opt.width,
 	 .arg = "N",
 	 .min = 30,
 	 .max = 10000,
-	 .help = "columns, or pixels of an SVG",
-	 .def_text = "those of the terminal, or 80; 800"},
+	 .help = "width in columns, or in pixels of an SVG",
+	 .def_text = "the terminal's, or 80; SVG: 800"},
 	{.name = "height",
 	 .type = DT_OPT_INT,
 	 .dest = &opt.height,
 	 .arg = "N",
 	 .min = 6,
 	 .max = 10000,
-	 .help = "lines, or pixels of an SVG",
-	 .def_text = "20; 400"},
-	{.name = "title", .type = DT_OPT_STR, .dest = &opt.title, .arg = "TEXT", .help = "a title above"},
+	 .help = "height in lines, or in pixels of an SVG",
+	 .def_text = "20; SVG: 400"},
+	{.name = "title",
+	 .type = DT_OPT_STR,
+	 .dest = &opt.title,
+	 .arg = "TEXT",
+	 .help = "title above the chart"},
 	{.name = "svg",
 	 .type = DT_OPT_STR,
 	 .dest = &opt.svg,
 	 .arg = "FILE",
-	 .help = "write an SVG document instead ('-': to standard output)"},
+	 .help = "write an SVG document to FILE instead; - is standard output"},
 	{.name = "theme",
 	 .type = DT_OPT_CHOICE,
 	 .dest = &opt.theme,
 	 .arg = "light|dark",
 	 .def = "light",
-	 .help = "ground of an SVG"},
+	 .help = "background of an SVG"},
 	{.name = "color",
 	 .type = DT_OPT_CHOICE,
 	 .dest = &opt.color,
 	 .arg = "auto|always|never",
-	 .help = "colours; auto: on a terminal, unless NO_COLOR is set",
+	 .help = "when to use colours; auto: on a terminal, unless NO_COLOR is set",
 	 .def = "auto"},
-	{.name = "ascii", .type = DT_OPT_FLAG, .dest = &opt.ascii, .help = "plain characters only"},
+	{.name = "ascii", .type = DT_OPT_FLAG, .dest = &opt.ascii, .help = "use ASCII characters only"},
 	{.name = "live",
 	 .type = DT_OPT_FLAG,
 	 .dest = &opt.live,
 	 .negatable = true,
-	 .help = "redraw while a pipe is being written, on a terminal",
+	 .help = "redraw on a terminal while a pipe is being written",
 	 .def = "on"},
 	DT_OPT_HEADING("Input"),
 	{.name = "skip-bad",
 	 .type = DT_OPT_FLAG,
 	 .dest = &opt.skip_bad,
-	 .help = "pass over lines that are no JSON object"},
+	 .help = "skip lines that are not JSON objects"},
 	DT_OPT_END,
 };
 /* clang-format on */
@@ -205,7 +210,7 @@ static int draw(FILE *f, bool svg, struct dt_err *err)
 	if (rc == 0 && svg)
 		dt_plot_svg(&p.plot, width, height, dark, f);
 	else if (rc == 0 && (rc = dt_plot_term(&p.plot, &st, f)) < 0)
-		dt_err_sys(err, rc, "picture");
+		dt_err_sys(err, rc, "cannot draw the chart");
 	dt_curves_picture_release(&p);
 	return rc;
 }
@@ -308,13 +313,14 @@ static int sort_operands(int nargs, char **argv)
 			return dt_opt_usage_error(&prog, stderr, "--svg would overwrite the input '%s'",
 						  P.file[i]);
 	if (opt.bars && P.nkey)
-		return dt_opt_usage_error(&prog, stderr, "'%s' is no file, and --bars draws one key",
-					  P.key[0]);
+		return dt_opt_usage_error(&prog, stderr,
+					  "'%s' is not a file, and --bars draws only its own key", P.key[0]);
 	if (!opt.bars && !P.nkey)
 		P.key[P.nkey++] = "loss";
 	if (!P.nfile) {
 		if (isatty(STDIN_FILENO))
-			return dt_opt_usage_error(&prog, stderr, "nothing to read: give a FILE or a pipe");
+			return dt_opt_usage_error(&prog, stderr,
+						  "nothing to read: give a FILE, or pipe data in");
 		P.file[P.nfile++] = "-";
 	}
 	P.curves.o = (struct dt_curves_opts){.key = P.key,
@@ -378,9 +384,9 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = write_picture(live, &err);
 	if (rc == 0 && P.bad)
-		dt_program_say(&prog, "lines passed over, being no JSON object: %zu", P.bad);
+		dt_program_say(&prog, "skipped lines that are not JSON objects: %zu", P.bad);
 	if (rc == 0 && P.curves.nonpositive)
-		dt_program_say(&prog, "points left out, being zero or less: %zu", P.curves.nonpositive);
+		dt_program_say(&prog, "skipped points that are zero or less: %zu", P.curves.nonpositive);
 	if (rc == 0)
 		rc = dt_close_stdout(&err);
 	dt_curves_release(&P.curves);

@@ -30,15 +30,15 @@ static const char *const examples[] = {
 
 static const struct dt_opt opts[] = {
 	{"once", 0, DT_OPT_FLAG, &a.once, NULL,
-	 "print it once and end, as where standard output is no terminal"},
-	{"every", 0, DT_OPT_REAL, &a.every, "SECONDS", "how often it is drawn", .min = 0.1, .max = 3600,
+	 "print all runs once and exit, as when standard output is not a terminal"},
+	{"every", 0, DT_OPT_REAL, &a.every, "SECONDS", "time between two updates", .min = 0.1, .max = 3600,
 	 .def = "1"},
 	DT_OPT_END,
 };
 
 static const struct dt_program prog = {
 	.name = "dt-top",
-	.summary = "show a run in the terminal: loss, speed, where a step's time goes, ranks, memory, events",
+	.summary = "show a run live in the terminal: loss, speed, step time breakdown, ranks, memory, events",
 	.operands = "DIR|FILE ...",
 	.examples = examples,
 	.opts = opts,
@@ -83,7 +83,7 @@ static void put_live(const char *text, const struct dt_board *b, int run)
 	fputs("\033[H", stdout);
 	for (const char *p = text, *nl; (nl = strchr(p, '\n')); p = nl + 1)
 		printf("%.*s\033[K\n", (int)(nl - p), p);
-	printf("\033[K\nrun %d of %d; Tab: the next, q: end\033[K\033[J", run + 1, b->n);
+	printf("\033[K\nrun %d of %d; Tab: next run, q: quit\033[K\033[J", run + 1, b->n);
 	fflush(stdout);
 }
 
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 	if (n < 0)
 		return status;
 	if (!n)
-		return dt_opt_usage_error(&prog, stderr, "which run? give folders or metrics files");
+		return dt_opt_usage_error(&prog, stderr, "no run given: name folders or metrics files");
 	rc = dt_board_open(&b, argv + 1, n, 0, &err);
 	if (rc < 0)
 		return dt_program_fail(&prog, &err);

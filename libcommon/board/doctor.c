@@ -15,48 +15,50 @@ static const struct {
 	const struct dt_change *changes;
 } rules[] = {
 	{"data-bound", doctor_data_bound,
-	 "--loader-threads more, for images; the data set on a local disk; images smaller or decoded before"},
+	 "more --loader-threads (images); the data set on a local disk; smaller or already decoded images"},
 	{"communication-bound", doctor_comm_bound,
-	 "dt-plan for another layout; --grad-comm bf16; more microbatches a step (--global-batch); tp inside "
-	 "a machine alone",
+	 "another layout, from dt-plan; --grad-comm bf16; more microbatches per step (--global-batch); tp "
+	 "only "
+	 "inside a machine",
 	 fewer_messages},
 	{"pipeline-bubble", doctor_bubble,
-	 "more microbatches a step; --pipeline interleaved:V or zb-h1; fewer stages; dt-plan compares them",
+	 "more microbatches per step; --pipeline interleaved:V or zb-h1; fewer stages; dt-plan compares them",
 	 fuller_pipeline},
 	{"slow-checkpoints", doctor_slow_saves,
-	 "--save-async; --save-every less often; a faster disk; no --compress"},
+	 "--save-async; a larger --save-every; a faster disk; no --compress"},
 	{"low-mfu", doctor_low_mfu,
-	 "a larger --microbatch; --threads; fewer tp ranks; dt-plan roofline says what bounds it",
+	 "a larger --microbatch; more --threads; fewer tp ranks; dt-plan roofline shows what limits it",
 	 larger_products},
 	{"slows-down", doctor_slows_down,
-	 "look for other jobs and for clocks that are lowered for heat; --details 10 says which rank it is"},
+	 "check for other jobs and thermal throttling; --details 10 shows which rank slows down"},
 	{"uneven-steps", doctor_uneven,
-	 "other processes on the machines; --trace of some steps shows what waits for what"},
+	 "check for other processes on the machines; --trace of a few steps shows what waits for what"},
 	{"straggler", doctor_straggler,
-	 "that rank's machine: its clocks, its neighbours, its disk; dt-run --slow and --evict-slow leave it "
-	 "out"},
+	 "check that rank's machine: clocks, other jobs, disk; dt-run --slow reports it and --evict-slow "
+	 "excludes it"},
 	{"not-finite", doctor_not_finite,
-	 "a lower --lr, longer --warmup, --clip; --nan-skips K leaves such updates out; bf16 for fp16"},
+	 "a lower --lr, a longer --warmup, --clip; --nan-skips K skips such updates; bf16 instead of fp16"},
 	{"overflow", doctor_overflow, "bf16 instead of fp16; a smaller --loss-scale; a lower --lr"},
 	{"diverges", doctor_diverges,
-	 "a lower --lr, longer --warmup, --clip 1; go on from a checkpoint before it: --on-spike rollback:N"},
+	 "a lower --lr, a longer --warmup, --clip 1; --on-spike rollback:N returns to an earlier checkpoint"},
 	{"learns-nothing", doctor_learns_nothing,
-	 "a higher --lr; the data and its tokenizer: dt-dataset sample shows them"},
+	 "a higher --lr; check the data and its tokenizer with dt-dataset sample"},
 	{"gradient-spikes", doctor_spikes,
-	 "--clip 1; --on-spike skip; a lower --lr; the samples of those steps"},
+	 "--clip 1; --on-spike skip; a lower --lr; check the samples of those steps"},
 	{"not-shuffled", doctor_not_shuffled,
-	 "a data set in an order of its own: shuffle before dt-dataset build, or train with another --seed"},
+	 "the data set is in an order of its own: shuffle before dt-dataset build, or try another --seed"},
 	{"repeated-samples", doctor_repeats,
-	 "duplicates in the data: dt-dataset build --dedup near; a source that gives the same batch again"},
+	 "remove duplicates with dt-dataset build --dedup near; check whether a source repeats a batch"},
 	{"overfits", doctor_overfits,
-	 "more data or fewer epochs; --weight-decay; stop at the smallest evaluation loss"},
+	 "more data or fewer epochs; --weight-decay; stop at the lowest evaluation loss"},
 	{"batch-changed", doctor_batch_changed,
-	 "the --global-batch that the run began with; a change on purpose wants another --lr too"},
+	 "use the --global-batch that the run began with; after an intended change adapt --lr"},
 	{"rate-jumps", doctor_rate_jumps,
-	 "the --steps, --warmup and schedule that the run began with: --resume keeps them"},
+	 "use the --steps, --warmup and schedule that the run began with; --resume keeps them"},
 	{"steps-missing", doctor_steps_missing,
-	 "one metrics file a run: --resume appends to it, another run does not belong there"},
-	{"memory-grows", doctor_memory_grows, "report it with the command: a plan's memory does not grow"},
+	 "use one metrics file per run: --resume appends to it, other runs need their own"},
+	{"memory-grows", doctor_memory_grows,
+	 "report a bug, with the command line: the planned memory does not grow"},
 	{"experts-uneven", doctor_experts_uneven,
 	 "a larger --balance-loss, --balance-over batch, or --capacity-factor"},
 };
@@ -96,6 +98,6 @@ int dt_doctor(const struct dt_board_run *r, struct dt_finding ret[DT_DOCTOR_MAX]
 		n++;
 	}
 	steps_release(&s);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot look at '%s'", r->name) : n;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot examine '%s'", r->name) : n;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

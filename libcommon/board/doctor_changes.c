@@ -29,8 +29,8 @@ bool doctor_rate_jumps(const struct steps *s, struct dt_finding *f)
 
 		if (steps_get(s, "step", i) == steps_get(s, "step", i - 1) + 1 && before > 0 &&
 		    (now > 1.8 * before || now < 0.3 * before) && now > 0)
-			return doctor_say(f, "the learning rate goes from %.3g to %.3g at step %.0f", before,
-					  now, steps_get(s, "step", i));
+			return doctor_say(f, "the learning rate changes from %.3g to %.3g at step %.0f",
+					  before, now, steps_get(s, "step", i));
 	}
 	return false;
 }
@@ -46,7 +46,7 @@ bool doctor_steps_missing(const struct steps *s, struct dt_finding *f)
 		back += d <= 0;
 	}
 	return gaps + back > 0 &&
-	       doctor_say(f, "%zu gaps in the numbers of steps, %zu steps that were there before", gaps,
+	       doctor_say(f, "%zu gaps in the step numbers, %zu step numbers that repeat or go back", gaps,
 			  back);
 }
 
@@ -59,8 +59,9 @@ bool doctor_memory_grows(const struct steps *s, struct dt_finding *f)
 	half = steps_get(s, "rss_bytes", s->n / 2);
 	last = steps_get(s, "rss_bytes", s->n - 1);
 	return last > 1.15 * half && steps_get(s, "rss_bytes", 3 * s->n / 4) > 1.05 * half &&
-	       doctor_say(f, "rank 0 had %.3g MiB half way and has had %.3g MiB", half / 0x1p20,
-			  last / 0x1p20);
+	       doctor_say(f,
+			  "peak resident memory of rank 0 was %.3g MiB half-way and is %.3g MiB at the end",
+			  half / 0x1p20, last / 0x1p20);
 }
 
 bool doctor_experts_uneven(const struct steps *s, struct dt_finding *f)
@@ -69,7 +70,7 @@ bool doctor_experts_uneven(const struct steps *s, struct dt_finding *f)
 		s->n >= DT_DOCTOR_LOSSES ? steps_median_of(s, "expert_largest_load", s->n / 2, s->n) : NAN;
 
 	return load > 4 &&
-	       doctor_say(f, "one expert gets %.1f times an even share in the later half of the run", load);
+	       doctor_say(f, "one expert gets %.1f times an even share in the second half of the run", load);
 }
 
 /* SPDX-License-Identifier: Apache-2.0 */

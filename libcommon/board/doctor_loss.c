@@ -36,7 +36,7 @@ bool doctor_not_finite(const struct steps *s, struct dt_finding *f)
 	/* With a loss scale this is doctor_overflow: too large a scale makes gradients overflow. */
 	if (dt_board_run_column(s->r, "loss_scale") && !isnan(steps_get(s, "loss", first)))
 		return false;
-	return n && doctor_say(f, "%zu steps whose loss or gradient is not finite, the first is step %.0f", n,
+	return n && doctor_say(f, "loss or gradient is not finite in %zu steps, the first is step %.0f", n,
 			       steps_get(s, "step", first));
 }
 
@@ -49,7 +49,7 @@ bool doctor_overflow(const struct steps *s, struct dt_finding *f)
 	for (size_t i = 0; i < s->n; i++)
 		n += steps_get(s, "skipped", i) == 1;
 	return n > 3 && (double)n > 0.03 * (double)s->n &&
-	       doctor_say(f, "%zu of %zu updates left out, the loss scale is %g", n, s->n,
+	       doctor_say(f, "%zu of %zu updates were skipped; the loss scale is %g", n, s->n,
 			  steps_get(s, "loss_scale", s->n - 1));
 }
 
@@ -66,8 +66,8 @@ bool doctor_diverges(const struct steps *s, struct dt_finding *f)
 			at = k;
 		}
 	return at < 18 && m[19] > least + 0.25 * fmax(m[0] - least, 0.1 * fabs(least)) &&
-	       doctor_say(f, "the loss was %.4g after %d%% of the steps and is %.4g now", least, 5 * at + 5,
-			  m[19]);
+	       doctor_say(f, "the loss was %.4g after %d%% of the steps and has risen to %.4g", least,
+			  5 * at + 5, m[19]);
 }
 
 bool doctor_learns_nothing(const struct steps *s, struct dt_finding *f)
@@ -76,7 +76,7 @@ bool doctor_learns_nothing(const struct steps *s, struct dt_finding *f)
 
 	return s->n >= 2 * DT_DOCTOR_LOSSES && stretches(s, m, 10) && m[9] > 0.99 * m[0] &&
 	       m[9] < 1.05 * m[0] && m[5] > 0.985 * m[0] &&
-	       doctor_say(f, "the loss began at %.4g and is %.4g", m[0], m[9]);
+	       doctor_say(f, "the loss began at %.4g and is still %.4g", m[0], m[9]);
 }
 
 bool doctor_spikes(const struct steps *s, struct dt_finding *f)
@@ -92,8 +92,8 @@ bool doctor_spikes(const struct steps *s, struct dt_finding *f)
 		most = fmax(most, s->a[i]);
 	}
 	return many >= 3 &&
-	       doctor_say(f, "%zu gradient norms above 10 times the median %.3g, the largest %.3g", many, mid,
-			  most);
+	       doctor_say(f, "%zu gradient norms exceed 10 times the median of %.3g; the largest is %.3g",
+			  many, mid, most);
 }
 
 /* Lag-1 autocorrelation of the residuals v[0 .. n). */
@@ -137,12 +137,11 @@ bool doctor_not_shuffled(const struct steps *s, struct dt_finding *f)
 		s->a[blocks++] = correlation(s->b + i, BLOCK);
 	steps_median(s->a, blocks);
 	r = s->a[(blocks - 1) / 2];
-	return r > 0.5 &&
-	       doctor_say(
-		       f,
-		       "losses of neighbouring steps go together: correlation %.2f, where samples drawn at "
-		       "random have about 0",
-		       r);
+	return r > 0.5 && doctor_say(f,
+				     "losses of neighbouring steps have a correlation of %.2f; for samples "
+				     "drawn at random it "
+				     "is about 0",
+				     r);
 }
 
 /* Steps whose losses repeat bit for bit. */
@@ -155,7 +154,8 @@ bool doctor_repeats(const struct steps *s, struct dt_finding *f)
 	qsort(s->a, n, sizeof(*s->a), steps_ascending);
 	for (size_t i = 1; i < n; i++)
 		same += s->a[i] == s->a[i - 1];
-	return same > n / 5 && doctor_say(f, "%zu of %zu losses are there twice to the last digit", same, n);
+	return same > n / 5 &&
+	       doctor_say(f, "%zu of %zu losses repeat another one to the last digit", same, n);
 }
 
 bool doctor_overfits(const struct steps *s, struct dt_finding *f)
@@ -175,8 +175,7 @@ bool doctor_overfits(const struct steps *s, struct dt_finding *f)
 		n++;
 	}
 	return n >= 4 && at + 2 < n && last > 1.03 * least && stretches(s, m, 10) && m[9] < m[5] &&
-	       doctor_say(f,
-			  "the loss of the evaluation set was %.4g and is %.4g, while that of training falls",
+	       doctor_say(f, "the evaluation loss was %.4g and is now %.4g, while the training loss falls",
 			  least, last);
 }
 

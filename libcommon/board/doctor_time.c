@@ -18,29 +18,31 @@ static double share(const struct steps *s, const char *key)
 static bool by_share(const struct steps *s, struct dt_finding *f, double v, double most, const char *what)
 {
 	f->gain = v;
-	return v > most && doctor_say(f, "%.0f%% of the time of steps %s", 100 * v, what);
+	return v > most && doctor_say(f, "%.0f%% of the step time %s", 100 * v, what);
 }
 
 bool doctor_data_bound(const struct steps *s, struct dt_finding *f)
 {
-	return by_share(s, f, share(s, "data_s"), 0.1, "waits for samples");
+	return by_share(s, f, share(s, "data_s"), 0.1, "is spent waiting for samples");
 }
 
 bool doctor_comm_bound(const struct steps *s, struct dt_finding *f)
 {
 	double v = share(s, "comm_grads_s") + share(s, "comm_weights_s") + share(s, "comm_tensor_s");
 
-	return by_share(s, f, v, 0.3, "waits for other ranks' gradients, weights or parts of layers");
+	return by_share(s, f, v, 0.3,
+			"is spent waiting for communication of gradients, weights or tensor parallelism");
 }
 
 bool doctor_bubble(const struct steps *s, struct dt_finding *f)
 {
-	return by_share(s, f, share(s, "comm_pipeline_s"), 0.25, "of rank 0 waits for other stages");
+	return by_share(s, f, share(s, "comm_pipeline_s"), 0.25,
+			"of rank 0 is spent waiting for other pipeline stages");
 }
 
 bool doctor_slow_saves(const struct steps *s, struct dt_finding *f)
 {
-	return by_share(s, f, share(s, "checkpoint_s"), 0.1, "writes checkpoints");
+	return by_share(s, f, share(s, "checkpoint_s"), 0.1, "is spent writing checkpoints");
 }
 
 /* All matrix products are slow: too little work in each. */
@@ -50,7 +52,8 @@ bool doctor_low_mfu(const struct steps *s, struct dt_finding *f)
 	double compute = share(s, "compute_s");
 
 	return mfu < 0.12 && compute > 0.6 &&
-	       doctor_say(f, "MFU %.1f%% while %.0f%% of the time computes", 100 * mfu, 100 * compute);
+	       doctor_say(f, "MFU is only %.1f%%, although %.0f%% of the step time is compute", 100 * mfu,
+			  100 * compute);
 }
 
 /* Step time increases during the run. */
@@ -65,8 +68,9 @@ bool doctor_slows_down(const struct steps *s, struct dt_finding *f)
 	last = steps_median_of(s, "step_s", s->n - q, s->n);
 	f->gain = last > first ? 1 - first / last : 0;
 	return last > 1.3 * first &&
-	       doctor_say(f, "a step took %.3g s in the first quarter and takes %.3g s in the last", first,
-			  last);
+	       doctor_say(f,
+			  "a step took %.3g s in the first quarter of the run and takes %.3g s in the last",
+			  first, last);
 }
 
 bool doctor_uneven(const struct steps *s, struct dt_finding *f)
@@ -79,7 +83,7 @@ bool doctor_uneven(const struct steps *s, struct dt_finding *f)
 	mid = steps_median(s->a, n);
 	high = s->a[n - 1 - n / 20];
 	return high > 2.5 * mid && share(s, "checkpoint_s") < 0.05 &&
-	       doctor_say(f, "one step in 20 takes %.1f times the median and more", high / mid);
+	       doctor_say(f, "one step in 20 takes %.1f times the median or longer", high / mid);
 }
 
 /* A rank that computes longer than the others in most lines of details. */
@@ -122,8 +126,8 @@ bool doctor_straggler(const struct steps *s, struct dt_finding *f)
 	lines = times && lines >= 3 && times[worst] * 3 >= lines * 2 ? times[worst] : 0;
 	free(times);
 	return lines && doctor_say(f,
-				   "rank %zu computes longest in %zu of %zu lines of details, up to %.1f "
-				   "times the median",
+				   "rank %zu has the longest compute time in %zu of %zu lines of "
+				   "--details, up to %.1f times the median",
 				   worst, lines, json_array_size(s->r->details), most);
 }
 

@@ -245,9 +245,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 		return MHD_YES;
 	}
 	if (strcmp(method, "GET") && strcmp(method, "HEAD"))
-		return plain(c, MHD_HTTP_METHOD_NOT_ALLOWED, "GET alone\n");
+		return plain(c, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET is allowed\n");
 	if (!host_is_ours(h, c))
-		return plain(c, MHD_HTTP_FORBIDDEN, "not under this name\n");
+		return plain(c, MHD_HTTP_FORBIDDEN, "this host name is not served without --key\n");
 	if (!strcmp(path, "/health"))
 		return plain(c, MHD_HTTP_OK, "ok\n");
 	if (!may_see(h, c))
@@ -294,12 +294,12 @@ int dt_board_http_open(struct dt_board_http **ret, struct dt_board *b, const str
 	if (!h->mhd) {
 		close(fd);
 		free(h);
-		return dt_err_set(err, -EIO, "cannot start the server of HTTP");
+		return dt_err_set(err, -EIO, "cannot start the HTTP server");
 	}
 	if (pthread_create(&h->reader, NULL, read_on, h)) {
 		MHD_stop_daemon(h->mhd);
 		free(h);
-		return dt_err_set(err, -EAGAIN, "cannot start a thread that reads");
+		return dt_err_set(err, -EAGAIN, "cannot start the reader thread");
 	}
 	*ret = h;
 	*ret_url = h->url;

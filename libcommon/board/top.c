@@ -116,10 +116,10 @@ static void spark(struct page *p, const struct dt_board_run *r, const char *key)
 static const struct {
 	const char *key, *word;
 	int color;
-} parts[] = {{"compute_s", "compute", 2},	 {"data_s", "data", 4},
-	     {"comm_tensor_s", "tensor", 3},	 {"comm_pipeline_s", "pipeline", 5},
-	     {"comm_grads_s", "gradients", 6},	 {"comm_weights_s", "weights", 6},
-	     {"comm_other_s", "other ranks", 3}, {"optimizer_s", "optimizer", 7},
+} parts[] = {{"compute_s", "compute", 2},	{"data_s", "data", 4},
+	     {"comm_tensor_s", "tp comm", 3},	{"comm_pipeline_s", "pp comm", 5},
+	     {"comm_grads_s", "grad comm", 6},	{"comm_weights_s", "weight comm", 6},
+	     {"comm_other_s", "other comm", 3}, {"optimizer_s", "optimizer", 7},
 	     {"checkpoint_s", "checkpoint", 1}};
 
 static void bar(struct page *p, const char *word, double share, double seconds, int color)
@@ -143,7 +143,8 @@ static void sections(struct page *p, const struct dt_board_run *r)
 
 	if (isnan(step) || step <= 0)
 		return;
-	line(p, "a step     %.4g s, the mean of the last %d", step, r->rows < RECENT ? (int)r->rows : RECENT);
+	line(p, "step time  %.4g s, mean of the last %d lines", step,
+	     r->rows < RECENT ? (int)r->rows : RECENT);
 	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
 		double v = recent(r, parts[i].key);
 
@@ -176,8 +177,8 @@ static void skew(struct page *p, const struct dt_board_run *r)
 	}
 	qsort(v + n, n, sizeof(*v), ascending);
 	mid = v[n + n / 2];
-	line(p, "ranks      %zu; rank %zu computes longest: %.3g s, %.2f of the median", n, worst, v[worst],
-	     mid > 0 ? v[worst] / mid : 1);
+	line(p, "ranks      %zu; longest compute time: rank %zu, %.3g s, %.2f times the median", n, worst,
+	     v[worst], mid > 0 ? v[worst] / mid : 1);
 	free(v);
 }
 
@@ -187,7 +188,7 @@ static void memory(struct page *p, const struct dt_board_run *r)
 	char a[32], b[32];
 
 	if (!isnan(plan) && !isnan(rss))
-		line(p, "memory     plan %s of the largest rank, rank 0 has had %s",
+		line(p, "memory     planned peak %s (largest rank), resident peak %s (rank 0)",
 		     dt_format_size((uint64_t)plan, a, sizeof(a)),
 		     dt_format_size((uint64_t)rss, b, sizeof(b)));
 }
@@ -239,7 +240,7 @@ static void first_lines(struct page *p, const struct dt_board_run *r)
 	if (!isnan(dt_board_run_newest(r, "eval_loss")))
 		line(p, "evaluation loss %.5g", dt_board_run_newest(r, "eval_loss"));
 	if (age > 60)
-		line(p, "quiet      nothing has come for %.0f s", age);
+		line(p, "quiet      no new line for %.0f s", age);
 }
 
 void dt_board_top(const struct dt_board *b, int run, const struct dt_board_screen *s, FILE *f)

@@ -13,7 +13,7 @@ static void cell_interval(struct dt_table *t, double x, double error)
 
 struct dt_table *dt_compare_texts_new(void)
 {
-	return dt_table_new("model|>perplexity|>nll less the first's|>KL|>KL 99%|>same top-1");
+	return dt_table_new("model|>perplexity|>NLL difference|>KL mean|>KL 99%|>same top-1");
 }
 
 void dt_compare_texts_first(struct dt_table *t, const char *first, const struct dt_ppl_pair *p)
@@ -35,7 +35,7 @@ void dt_compare_texts_row(struct dt_table *t, const char *model, const struct dt
 
 struct dt_table *dt_compare_tasks_new(void)
 {
-	return dt_table_new("model|>right|>less the first's share|>only it|>only the first|>p");
+	return dt_table_new("model|>accuracy|>difference|>only this right|>only first right|>p");
 }
 
 void dt_compare_tasks_first(struct dt_table *t, const char *first, const struct dt_score *s)

@@ -118,7 +118,7 @@ int dt_gptq_factor(const float *h, int64_t k, double damping, const int32_t *ord
 	memset(u, 0, (size_t)(k * k) * sizeof(*u));
 	if (rc == 0 && !cholesky(a, k))
 		rc = dt_err_set(err, -EDOM,
-				"inputs depend on each other: give more text or a larger --damping");
+				"the Hessian of the inputs is singular: use more text or a larger --damping");
 	else if (rc == 0)
 		rc = invert(a, k, u);
 	free(a);

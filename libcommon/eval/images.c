@@ -40,10 +40,11 @@ static int same_classes(const struct job *j, struct dt_err *err)
 	int rc;
 
 	if (!dt_config_is_image(c))
-		return dt_err_set(err, -EINVAL, "'%s' is no classifier of images", j->model);
+		return dt_err_set(err, -EINVAL, "'%s' is not an image classifier", j->model);
 	if (c->channels != j->info.channels)
-		return dt_err_set(err, -EINVAL, "'%s' takes images of %lld channels, those of '%s' have %d",
-				  j->model, (long long)c->channels, j->q->data, j->info.channels);
+		return dt_err_set(err, -EINVAL,
+				  "'%s' expects images with %lld channels, those of '%s' have %d", j->model,
+				  (long long)c->channels, j->q->data, j->info.channels);
 	if (c->vocab != j->info.classes)
 		return dt_err_set(err, -EINVAL, "'%s' has %lld classes, '%s' has %d", j->model,
 				  (long long)c->vocab, j->q->data, j->info.classes);
@@ -287,7 +288,7 @@ static int sum_up(struct job *j, struct dt_images_result *r, struct dt_err *err)
 	for (int c = 0; c < k && r->name; c++)
 		r->name[c] = strdup(j->info.class_name[c]);
 	if (!r->confusion || !r->name || (k && !r->name[k - 1]))
-		return dt_err_sys(err, -ENOMEM, "cannot sum up an evaluation");
+		return dt_err_sys(err, -ENOMEM, "cannot collect the results");
 	for (int64_t i = 0; i < j->n; i++) {
 		const double above = j->answer[ABOVE * j->n + i];
 

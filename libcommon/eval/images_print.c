@@ -64,12 +64,12 @@ json_t *dt_images_result_json(const char *model, const struct dt_images_query *q
 }
 
 static const char *const tta_said[] = {[DT_TTA_NONE] = "",
-				       [DT_TTA_MIRROR] = ", each with its mirror image",
-				       [DT_TTA_SHIFT] = ", each with its mirror image and moved a pixel"};
+				       [DT_TTA_MIRROR] = ", averaged with mirrored images",
+				       [DT_TTA_SHIFT] = ", averaged with mirrored and shifted images"};
 
 static int print_classes(const struct dt_images_result *r, FILE *f, struct dt_err *err)
 {
-	struct dt_table *t = dt_table_new("class|>images|>precision|>recall|mostly mistaken for");
+	struct dt_table *t = dt_table_new("class|>images|>precision|>recall|most often confused with");
 
 	if (!t)
 		return dt_err_sys(err, -ENOMEM, "cannot print");
@@ -98,11 +98,10 @@ int dt_images_result_print(const struct dt_images_query *q, const struct dt_imag
 {
 	fprintf(f, "top-1 %.2f%% +- %.2f, top-5 %.2f%%, loss %.4f on %lld images%s\n", 100 * r->top1,
 		100 * r->top1_error, 100 * r->top5, r->loss, (long long)r->n, tta_said[q->tta]);
-	fprintf(f, "%.1f images/s; a batch of %lld in %.1f ms, one in a hundred in %.1f ms or more\n",
+	fprintf(f, "%.1f images/s; latency of a batch of %lld: median %.1f ms, 99th percentile %.1f ms\n",
 		(double)r->n / r->seconds, (long long)q->batch, 1e3 * r->batch_p50, 1e3 * r->batch_p99);
 	if (r->classes > TABLE_MOST) {
-		fprintf(f, "%d classes; recall of the worst %.2f%%\n", r->classes,
-			100 * r->recall_of_worst_class);
+		fprintf(f, "%d classes; lowest recall %.2f%%\n", r->classes, 100 * r->recall_of_worst_class);
 		return 0;
 	}
 	return print_classes(r, f, err);

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "nn/device.h"
 #include "serve/api/openai.h"
 #include "serve/api/served.h"
 
@@ -78,12 +79,13 @@ static int encode_pair(struct local *l, const struct dt_question *q, json_t **re
 	if (rc == 0)
 		rc = append_ids(list, context + cut, nown - cut);
 	if (rc == 0 && nwhole <= nown)
-		rc = dt_err_set(err, -EINVAL, "'%.40s' adds no token to what stands before it",
+		rc = dt_err_set(err, -EINVAL, "the continuation '%.40s' adds no token to its context",
 				q->continuation);
 	if (rc == 0)
 		rc = append_ids(list, whole + nown, nwhole - nown);
 	if (rc == -ENOMEM)
-		dt_err_sys(err, -ENOMEM, "cannot ask '%s'", l->served.tok ? q->continuation : "");
+		dt_err_sys(err, -ENOMEM, "cannot query the model for '%s'",
+			   l->served.tok ? q->continuation : "");
 	*ret = list;
 	a->context = (int)(before + nown - cut);
 	a->cut = cut > 0;
@@ -179,7 +181,7 @@ static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct 
 	struct local *l = (struct local *)asker;
 	struct asked *a = calloc(SEQS + QUEUE, sizeof(*a));
 	int64_t sent = 0, got = 0;
-	int rc = a ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
+	int rc = a ? 0 : dt_err_sys(err, -ENOMEM, "cannot query the model");
 
 	while (rc == 0 && got < n) {
 		while (rc == 0 && sent < n && sent - got < SEQS + QUEUE) {
@@ -216,14 +218,33 @@ static void local_close(struct dt_asker *asker)
 	free(l);
 }
 
+/* The device of this rank: the engine knows no ranks, so that "cuda" and "auto" get an index here. */
+static const char *device_of(const struct dt_eval_opts *o, char *buf, size_t n)
+{
+	int cards;
+
+	if (!o->device || strchr(o->device, ':') || !dt_nn_device_is_card(o->device))
+		return o->device ? o->device : "cpu";
+	cards = dt_dev_count(DT_DEV_CUDA);
+	if (cards < 2)
+		return o->device;
+	snprintf(buf, n, "cuda:%d", o->local_rank % cards);
+	return buf;
+}
+
 int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_asker **ret, struct dt_err *err)
 {
 	struct dt_served_params p = dt_served_in_process(path, o->tokenizer, o->threads, o->seq, o->fp32);
 	struct local *l = calloc(1, sizeof(*l));
+	char card[24];
 	int rc;
 
 	if (!l)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
+	p.device = device_of(o, card, sizeof(card));
+	p.invariant = true; /* scores must not depend on other questions in the batch, also on a GPU */
+	p.weights_disk = o->weights_disk;
+	p.weights_memory = o->weights_memory;
 	p.seqs = SEQS;
 	p.queue = QUEUE;
 	p.weights = o->weights;

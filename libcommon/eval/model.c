@@ -54,8 +54,8 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 	m->vocab = c->vocab;
 	m->len = o->seq ? o->seq : c->max_seq;
 	if (m->len > dt_config_positions(c))
-		return dt_err_set(err, -EINVAL, "--seq %lld: '%s' was made for %lld tokens",
-				  (long long)m->len, m->path, (long long)dt_config_positions(c));
+		return dt_err_set(err, -EINVAL, "--seq %lld exceeds the %lld positions of '%s'",
+				  (long long)m->len, (long long)dt_config_positions(c), m->path);
 	m->rows = (int)(LOGITS_BYTES / 4 / m->vocab);
 	m->rows = m->rows > MOST_ROWS ? MOST_ROWS : m->rows < BLOCK ? BLOCK : m->rows;
 	if (m->rows > m->len)

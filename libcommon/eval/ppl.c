@@ -50,7 +50,7 @@ static int text_open(struct dt_eval_model *m, const struct dt_ppl_query *q, stru
 	if (!t->ids)
 		return dt_err_sys(err, -ENOMEM, "cannot read the text");
 	if (stride > m->len)
-		return dt_err_set(err, -EINVAL, "--stride %lld is more than the window of %lld",
+		return dt_err_set(err, -EINVAL, "--stride %lld is larger than the window of %lld tokens",
 				  (long long)stride, (long long)m->len);
 	t->nwindow = dt_windows_cut(q->windows, (int64_t)t->n, m->len, stride > 0 ? stride : 1, &t->w, err);
 	if (t->nwindow < 0)
@@ -277,8 +277,9 @@ int dt_ppl_compare(struct dt_eval_model *a, struct dt_eval_model *b, const struc
 	int rc;
 
 	if (strcmp(dt_tokenizer_hash(a->tok), dt_tokenizer_hash(b->tok)) || a->vocab != b->vocab) {
-		dt_err_set(err, -EINVAL, "'%s' and '%s' have different tokens: compare their bits a byte",
-			   a->path, b->path);
+		dt_err_set(err, -EINVAL,
+			   "'%s' and '%s' have different tokenizers: compare their bits per byte", a->path,
+			   b->path);
 		return -EINVAL;
 	}
 	if (a->len != b->len) /* both use the same windows */

@@ -63,13 +63,15 @@ static int take_scores(const struct dt_question *q, const json_t *choice, json_i
 	const size_t n = json_array_size(at);
 
 	if (!json_is_array(at) || json_array_size(lp) != json_array_size(at))
-		return dt_err_set(err, -ENOTSUP, "the server gives no log-probabilities of a prompt (echo)");
+		return dt_err_set(err, -ENOTSUP,
+				  "the server returns no log-probabilities of the prompt (echo)");
 	/* A text's first token has no log-probability, so it must not be the answer's. */
 	if (from == 0 && n > 0 && !json_is_number(json_array_get(lp, 0)) &&
 	    begins(q, json_string_value(json_array_get(json_object_get(o, "tokens"), 0))))
-		return dt_err_set(err, -EINVAL,
-				  "the server puts no token in front of a text, so that the first one behind "
-				  "an empty context has no log-probability");
+		return dt_err_set(
+			err, -EINVAL,
+			"the server adds no token before a prompt, so that the first token after an "
+			"empty context has no log-probability");
 	ret->greedy = true;
 	/* One token was generated: without a count of the prompt's tokens, it is the last one. */
 	for (size_t i = 0; i < (prompt > 0 && (size_t)prompt < n ? (size_t)prompt : n ? n - 1 : 0); i++) {
@@ -85,7 +87,7 @@ static int take_scores(const struct dt_question *q, const json_t *choice, json_i
 		json_object_foreach((json_t *)alternatives, key, v) ret->greedy &= json_number_value(v) <= x;
 	}
 	return ret->tokens ? 0
-			   : dt_err_set(err, -EINVAL, "no token begins where the context '%.40s' ends",
+			   : dt_err_set(err, -EINVAL, "no token starts at the end of the context '%.40s'",
 					q->context);
 }
 
@@ -105,7 +107,7 @@ static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 			err);
 	text = json_string_value(json_object_get(choice, "text"));
 	if (!text)
-		return dt_err_set(err, -EIO, "'%s': an answer without text", dt_asks_url(r->asks));
+		return dt_err_set(err, -EIO, "'%s': the response has no text", dt_asks_url(r->asks));
 	q->text = strdup(text);
 	return q->text ? 0 : dt_err_sys(err, -ENOMEM, "cannot keep an answer");
 }
@@ -131,7 +133,8 @@ int dt_asker_remote(const char *url, const char *model, const char *key, int par
 {
 	const struct dt_asks_opts o = {model, key, parallel, .most_reply = 64u << 20};
 	struct remote *r = calloc(1, sizeof(*r));
-	int rc = r ? dt_asks_open(url, &o, &r->asks, err) : dt_err_sys(err, -ENOMEM, "cannot ask '%s'", url);
+	int rc =
+		r ? dt_asks_open(url, &o, &r->asks, err) : dt_err_sys(err, -ENOMEM, "cannot query '%s'", url);
 
 	if (rc < 0) {
 		free(r);

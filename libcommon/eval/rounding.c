@@ -34,7 +34,8 @@ static int read_text(struct dt_rounding_work *w)
 		return rc;
 	w->len = w->r->seq ? w->r->seq : c->max_seq < DT_ROUNDING_SEQ ? c->max_seq : DT_ROUNDING_SEQ;
 	if (w->len > dt_config_positions(c))
-		return dt_err_set(w->err, -EINVAL, "windows of %lld tokens: the model was made for %lld",
+		return dt_err_set(w->err, -EINVAL,
+				  "windows of %lld tokens exceed the %lld positions of the model",
 				  (long long)w->len, (long long)dt_config_positions(c));
 	w->nseq = ((int64_t)count < most ? (int64_t)count : most) / w->len;
 	if (w->nseq < 1)
@@ -190,8 +191,8 @@ static int prune_matrix(struct dt_rounding_work *w, int i, const float *root)
 	if (dt_format_info(f)->dtype < 0)
 		f = DT_FMT_F32;
 	if (rc == 0 && w->r->of && k % w->r->of)
-		rc = dt_err_set(w->err, -EINVAL, "'%s' has rows of %lld, no multiple of %d", p->name,
-				(long long)k, w->r->of);
+		rc = dt_err_set(w->err, -EINVAL, "'%s' has rows of %lld elements, not a multiple of %d",
+				p->name, (long long)k, w->r->of);
 	if (rc == 0 && !root && !w->r->of) {
 		dt_prune_least(x, rows * k, NULL, (int64_t)((double)(rows * k) * w->r->sparsity));
 	} else if (rc == 0) {
@@ -321,7 +322,7 @@ int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_sour
 
 	if (!dt_rounding_prunes(r->method) && dt_format_info(r->format)->dtype >= 0) {
 		dt_source_close(s);
-		return dt_err_set(err, -EINVAL, "%s has no blocks to round to",
+		return dt_err_set(err, -EINVAL, "%s is not a format of quantized blocks",
 				  dt_format_info(r->format)->name);
 	}
 	rc = dt_source_replaced(s, r->near, &w.s, err);

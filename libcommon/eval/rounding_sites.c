@@ -55,7 +55,8 @@ static int add_site(struct dt_rounding_work *w, const struct dt_walk_seen *seen,
 	struct dt_site *s = &w->site[w->nsite];
 
 	if (w->nsite == DT_SITES_MOST)
-		return dt_err_set(w->err, -ENOTSUP, "a layer of more than %d products", DT_SITES_MOST);
+		return dt_err_set(w->err, -ENOTSUP, "a layer has more than %d matrix products",
+				  DT_SITES_MOST);
 	*s = (struct dt_site){.node = *seen->node, .k = (int64_t)k};
 	memcpy(s->param, seen->param, sizeof(s->param));
 	s->format = dt_export_format(dt_source_config(w->s), &dt_source_params(w->s)->p[s->param[0]],
@@ -65,7 +66,7 @@ static int add_site(struct dt_rounding_work *w, const struct dt_walk_seen *seen,
 	s->most = calloc(k, sizeof(*s->most));
 	w->nsite++;
 	if (!s->h || !s->mean || !s->most)
-		return dt_err_sys(w->err, -ENOMEM, "cannot sum up the inputs of '%s'", seen->node->name);
+		return dt_err_sys(w->err, -ENOMEM, "cannot accumulate the inputs of '%s'", seen->node->name);
 	*ret = s;
 	return 0;
 }
@@ -96,7 +97,7 @@ int dt_sites_sum_up(void *arg, const struct dt_walk_seen *seen, struct dt_err *e
 	if (dt_sites_products(w))
 		rc = w->dev->ops->matmul(w->dev, dt_t2(s->h, DT_F32, s->k, s->k), x, true, x, false, DT_NONE,
 					 true);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot sum up the inputs of '%s'", seen->node->name) : 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot accumulate the inputs of '%s'", seen->node->name) : 0;
 }
 
 int dt_sites_finish(struct dt_rounding_work *w, int layer)

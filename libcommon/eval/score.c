@@ -110,7 +110,7 @@ static int64_t ask_batch(const struct dt_task *t, struct dt_asker *a, const stru
 		n += questions_of(&t->item[end]);
 	q = calloc((size_t)n, sizeof(*q));
 	if (!q)
-		return dt_err_sys(err, -ENOMEM, "cannot ask");
+		return dt_err_sys(err, -ENOMEM, "cannot query the model");
 	for (int64_t i = first; i < end; at += questions_of(&t->item[i]), i += sq->size)
 		put_questions(t, &t->item[i], q + at);
 	rc = dt_asker_ask(a, q, n, err);
@@ -172,8 +172,9 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 			     .given = calloc(n, sizeof(double)),
 			     .cut = calloc(n, sizeof(double))};
 	int64_t at = q->rank;
-	int rc =
-		s.right && s.norm && s.bytes && s.given && s.cut ? 0 : dt_err_sys(err, -ENOMEM, "cannot ask");
+	int rc = s.right && s.norm && s.bytes && s.given && s.cut
+			 ? 0
+			 : dt_err_sys(err, -ENOMEM, "cannot query the model");
 
 	while (rc == 0 && at < t->n) {
 		at = ask_batch(t, a, q, at, &s, err);
@@ -316,7 +317,7 @@ static void print_labels(const struct dt_task *t, const struct dt_score *s, FILE
 	dt_table_print(table, f);
 	dt_table_free(table);
 	if (t->nlabel <= 10)
-		fputs("\nRows are what is right, columns what was given.\n", f);
+		fputs("\nRows are labels, columns are predictions.\n", f);
 }
 
 /* " +- 0.0123"; empty for one item. */
@@ -331,7 +332,7 @@ static const char *error_of(double x, char text[32])
 static void print_cut(const struct dt_score *s, FILE *f)
 {
 	if (s->ncut)
-		fprintf(f, "%lld of them longer than the context: only the end was given to the model\n",
+		fprintf(f, "%lld of them longer than the context: the model was given only the end\n",
 			(long long)s->ncut);
 }
 

@@ -32,7 +32,7 @@ static int read_strings(const json_t *v, const char *key, char ***ret, int *ret_
 	if (!v)
 		return dt_err_set(err, -EINVAL, "'%s' is missing", key);
 	if (n < 1 || n > MOST_CHOICES)
-		return dt_err_set(err, -EINVAL, "'%s' has %zu entries; 1 to %d are taken", key, n,
+		return dt_err_set(err, -EINVAL, "'%s' has %zu entries; 1 to %d are allowed", key, n,
 				  MOST_CHOICES);
 	*ret = calloc(n, sizeof(**ret));
 	if (!*ret)
@@ -61,7 +61,8 @@ static int find_answer(const json_t *o, char *const *choice, int n, int *ret, st
 			return 0;
 		}
 	return dt_err_set(err, -EINVAL,
-			  v ? "'answer' is none of the %d choices, counted from 0" : "'answer' is missing",
+			  v ? "'answer' is none of the %d choices, which are numbered from 0"
+			    : "'answer' is missing",
 			  n);
 }
 
@@ -83,7 +84,7 @@ static int read_choices(const struct dt_task *t, const struct header *h, const j
 	if (rc < 0 || (rc = find_answer(o, it->choice, it->nchoice, &it->answer, err)) < 0)
 		return rc;
 	if (it->nchoice < 2)
-		return dt_err_set(err, -EINVAL, "one choice is none");
+		return dt_err_set(err, -EINVAL, "an item needs at least two choices");
 	for (int i = 0; i < it->nchoice; i++) {
 		char *whole = join(h->delimiter, it->choice[i]);
 
@@ -160,7 +161,7 @@ static int make_examples(const struct dt_task *t, struct header *h, const json_t
 			free(parts[k]);
 		item_release(&it);
 		if (rc < 0)
-			return dt_err_prefix(err, "example %zu", i + 1);
+			return dt_err_prefix(err, "'shots': item %zu", i + 1);
 	}
 	return 0;
 }
@@ -192,7 +193,7 @@ static int check_keys(const json_t *o, struct dt_err *err)
 		while (i < sizeof(known) / sizeof(*known) && strcmp(known[i], key))
 			i++;
 		if (i == sizeof(known) / sizeof(*known))
-			return dt_err_set(err, -EINVAL, "unknown key '%s' of a task's header", key);
+			return dt_err_set(err, -EINVAL, "unknown key '%s' in the task header", key);
 	}
 	return 0;
 }
@@ -226,7 +227,7 @@ static int read_header(struct dt_task *t, struct header *h, const json_t *o, str
 	t->max_tokens = (int)most;
 	h->choices = json_object_get(o, "choices");
 	if (t->kind == DT_TASK_CLASSIFY && !h->choices)
-		return dt_err_set(err, -EINVAL, "a task that classifies needs 'choices': its labels");
+		return dt_err_set(err, -EINVAL, "a task of kind 'classify' needs 'choices', its labels");
 	if (t->kind == DT_TASK_CLASSIFY)
 		rc = read_strings(h->choices, "choices", &t->label, &t->nlabel, err);
 	if (rc >= 0 && json_object_get(o, "stop"))

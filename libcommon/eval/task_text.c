@@ -36,14 +36,15 @@ static int put_field(struct out *o, const json_t *item, const char *name, size_t
 	int rc;
 
 	if (n >= sizeof(key))
-		return dt_err_set(err, -EINVAL, "the template names a field of %zu characters", n);
+		return dt_err_set(err, -EINVAL,
+				  "a field name in the template has %zu characters, more than 255", n);
 	if (!item)
 		return 0;
 	memcpy(key, name, n);
 	key[n] = '\0';
 	v = json_object_get(item, key);
 	if (!v)
-		return dt_err_set(err, -EINVAL, "the template wants '%s', which the item lacks", key);
+		return dt_err_set(err, -EINVAL, "the item lacks '%s', which the template uses", key);
 	if (json_is_string(v))
 		return put(o, json_string_value(v), json_string_length(v));
 	text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);

@@ -186,8 +186,8 @@ int dt_teacher_seq(const struct dt_teacher_query *q, int64_t *ret, struct dt_err
 	dt_dataset_close(d);
 	if (*ret)
 		return 0;
-	dt_err_set(err, -EINVAL, "'%s' was not packed into samples: --seq says how long they are in training",
-		   q->data);
+	dt_err_set(err, -EINVAL,
+		   "'%s' is not packed into samples: give --seq, the sequence length of training", q->data);
 	return -EINVAL;
 }
 
@@ -204,8 +204,10 @@ static int open_work(struct dt_eval_model *m, const struct dt_teacher_query *q, 
 	if (rc < 0)
 		return rc;
 	if (strcmp(dt_tokenizer_hash(m->tok), k->i.tokenizer_hash) || m->vocab < k->i.vocab) {
-		dt_err_set(err, -EINVAL, "'%s' and '%s' have different tokens", m->path, q->data);
-		dt_err_hint(err, "a teacher reads the tokens that its student is trained on");
+		dt_err_set(err, -EINVAL, "'%s' and '%s' have different tokenizers", m->path, q->data);
+		dt_err_hint(
+			err,
+			"the teacher must have the tokenizer of the data set that its student is trained on");
 		return -EINVAL;
 	}
 	k->i.k = q->k < k->i.vocab ? q->k : k->i.vocab;
@@ -219,7 +221,7 @@ static int open_work(struct dt_eval_model *m, const struct dt_teacher_query *q, 
 	k->logprobs = calloc(slots * all, sizeof(*k->logprobs));
 	k->rest = calloc(slots * n, sizeof(*k->rest));
 	if (!k->ids || !k->first || !k->columns || !k->logprobs || !k->rest)
-		return dt_err_sys(err, -ENOMEM, "cannot ask '%s'", m->path);
+		return dt_err_sys(err, -ENOMEM, "cannot run the teacher '%s'", m->path);
 	return q->rank ? 0 : dt_teacher_create(q->out, &k->i, &k->w, err);
 }
 
@@ -245,7 +247,7 @@ int dt_teacher_end(struct dt_teacher_made *r, const char *teacher, struct dt_tea
 	r->named /= (double)(r->tokens > 0 ? r->tokens : 1);
 	r->entropy /= (double)(r->tokens > 0 ? r->tokens : 1);
 	if (!isfinite(r->entropy))
-		return dt_err_set(err, -EDOM, "'%s' gives logits that are not finite", teacher);
+		return dt_err_set(err, -EDOM, "'%s' computes logits that are not finite", teacher);
 	*w = NULL;
 	return file ? dt_teacher_finish(file, err) : 0;
 }
@@ -288,10 +290,12 @@ void dt_teacher_made_print(const struct dt_teacher_query *q, const struct dt_tea
 {
 	char size[32];
 
-	fprintf(f, "%s: %lld columns of each of %lld tokens in %lld samples, %s\n", q->out, (long long)r->k,
-		(long long)r->tokens, (long long)r->samples,
+	fprintf(f, "%s: top %lld log-probabilities for each of %lld tokens in %lld samples, %s\n", q->out,
+		(long long)r->k, (long long)r->tokens, (long long)r->samples,
 		dt_format_size((uint64_t)r->bytes, size, sizeof(size)));
-	fprintf(f, "they have %.2f%% of the probability on average; entropy %.4f nats, the rest as one\n",
+	fprintf(f,
+		"they hold %.2f%% of the probability on average; mean entropy %.4f nats (all other tokens as "
+		"one)\n",
 		100 * r->named, r->entropy);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -83,7 +83,7 @@ static int take_probe(void *arg, int64_t i, const json_t *reply, struct dt_err *
 
 	if (!json_is_array(list))
 		return dt_err_set(err, -ENOTSUP,
-				  "'%s' does not tell the tokens of a prompt (return_token_ids)",
+				  "'%s' does not return the token ids of a prompt (return_token_ids)",
 				  dt_asks_url(k->asks));
 	dt_dataset_info(k->data, &info);
 	rc = dt_tokenizer_from_text(info.tokenizer_text, info.tokenizer_bytes, &tok, err);
@@ -100,8 +100,9 @@ static int take_probe(void *arg, int64_t i, const json_t *reply, struct dt_err *
 	free(ids);
 	if (same)
 		return 0;
-	dt_err_set(err, -EINVAL, "'%s' and the set have different tokens", dt_asks_url(k->asks));
-	dt_err_hint(err, "a teacher reads the tokens that its student is trained on");
+	dt_err_set(err, -EINVAL, "'%s' and the data set have different tokenizers", dt_asks_url(k->asks));
+	dt_err_hint(err,
+		    "the teacher must have the tokenizer of the data set that its student is trained on");
 	return -EINVAL;
 }
 
@@ -145,12 +146,15 @@ static int take_place(struct work *k, const json_t *o, int64_t at, struct dt_err
 
 		if (n > k->i.k || !json_is_number(lp) || id < 0 || id >= k->i.vocab)
 			return dt_err_set(err, -EINVAL,
-					  "'%s': a prompt's alternatives are not the set's tokens",
+					  "'%s': prompt_logprobs has more tokens than asked for, or tokens "
+					  "that the data set's "
+					  "tokenizer does not have",
 					  dt_asks_url(k->asks));
 		k->column[n++] = (struct column){(int32_t)id, (float)json_number_value(lp)};
 	}
 	if (n < k->i.k)
-		return dt_err_set(err, -ENOTSUP, "'%s' gives %lld alternatives of a prompt's token, not %lld",
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' returns %lld log-probabilities of a prompt token, not %lld",
 				  dt_asks_url(k->asks), (long long)n, (long long)k->i.k);
 	qsort(k->column, (size_t)n, sizeof(*k->column), by_logprob);
 	for (int64_t c = 0; c < k->i.k; c++) {
@@ -174,11 +178,12 @@ static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 
 	if (json_array_size(list) != (size_t)(p->to - p->from + 1))
 		return dt_err_set(err, -ENOTSUP,
-				  "'%s' gives no log-probabilities of a prompt (prompt_logprobs)",
+				  "'%s' returns no log-probabilities of the prompt (prompt_logprobs)",
 				  dt_asks_url(k->asks));
 	if (fabs(is - k->i.temperature) > 1e-9 * k->i.temperature)
 		return dt_err_set(err, -ENOTSUP,
-				  "'%s' gives log-probabilities at temperature %g, not %g (" TEMPERATURE ")",
+				  "'%s' returns log-probabilities at temperature %g, not %g (" TEMPERATURE
+				  ")",
 				  dt_asks_url(k->asks), is, k->i.temperature);
 	for (int64_t at = p->from; at < p->to && rc == 0; at++)
 		rc = take_place(k, json_array_get(list, (size_t)(at - p->from + 1)), p->slot * k->i.seq + at,
@@ -232,7 +237,7 @@ static int open_work(const struct dt_teacher_server *s, const struct dt_teacher_
 	k->piece = calloc(slots * n, sizeof(*k->piece));
 	k->column = calloc((size_t)k->i.k + 1, sizeof(*k->column));
 	if (!k->ids || !k->first || !k->columns || !k->logprobs || !k->rest || !k->piece || !k->column)
-		return dt_err_sys(err, -ENOMEM, "cannot ask '%s'", s->url);
+		return dt_err_sys(err, -ENOMEM, "cannot query '%s'", s->url);
 	return dt_teacher_create(q->out, &k->i, &k->w, err);
 }
 
@@ -263,7 +268,7 @@ int dt_teacher_ask(const struct dt_teacher_server *s, const struct dt_teacher_qu
 	int rc;
 
 	if (q->size > 1)
-		return dt_err_set(err, -ENOTSUP, "a server is asked by one process, not by %d ranks",
+		return dt_err_set(err, -ENOTSUP, "a teacher on a server needs one process, not %d ranks",
 				  q->size);
 	rc = open_work(s, q, &k, err);
 	*ret = dt_teacher_begin(&k.i);

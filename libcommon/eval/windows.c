@@ -52,7 +52,7 @@ int64_t dt_windows_cut(enum dt_windows how, int64_t n, int64_t seq, int64_t stri
 	int64_t k;
 
 	if (!w)
-		return dt_err_sys(err, -ENOMEM, "cannot cut the text");
+		return dt_err_sys(err, -ENOMEM, "cannot cut the text into windows");
 	k = how == DT_WINDOWS_ROLLING	     ? rolling(n, seq, stride, w)
 	    : how == DT_WINDOWS_TRANSFORMERS ? transformers(n, seq, stride, w)
 					     : llama(n, seq, w);
@@ -65,7 +65,7 @@ int64_t dt_windows_cut(enum dt_windows how, int64_t n, int64_t seq, int64_t stri
 		return dt_err_set(err, -EINVAL,
 				  "the text has %lld tokens, fewer than one window of %lld (--seq)",
 				  (long long)n, (long long)seq);
-	return dt_err_set(err, -EINVAL, "the text has %lld token%s: there is none to predict", (long long)n,
-			  n == 1 ? "" : "s");
+	return dt_err_set(err, -EINVAL, "the text has %lld token%s: there is nothing to predict",
+			  (long long)n, n == 1 ? "" : "s");
 }
 /* SPDX-License-Identifier: Apache-2.0 */

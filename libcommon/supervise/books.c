@@ -5,8 +5,8 @@
 
 static const char *const keys[SUP_COSTS] = {"steps_s",	 "start_up_s", "data_s",     "save_s",
 					    "restore_s", "redone_s",   "recovery_s", "other_s"};
-static const char *const words[SUP_COSTS] = {"steps",	  "start-up",	  "data",     "saving",
-					     "restoring", "steps redone", "recovery", "other"};
+static const char *const words[SUP_COSTS] = {"steps",	  "start-up",	    "data",	"saving",
+					     "restoring", "repeated steps", "recovery", "other"};
 
 void sup_books_step(struct sup_books *b, int64_t step, double seconds)
 {
@@ -86,7 +86,7 @@ void sup_books_text(const struct sup_books *b, char *buf, size_t n)
 
 	for (int i = 0; i < SUP_COSTS; i++)
 		wall += b->s[i];
-	k = (size_t)snprintf(buf, n, "%.1f s: %.1f%% in %lld steps that count", wall,
+	k = (size_t)snprintf(buf, n, "%.1f s, of which %.1f%% in %lld steps that count", wall,
 			     wall > 0 ? 100 * b->s[SUP_STEPS] / wall : 0, (long long)sup_books_count(b));
 	for (int i = SUP_STEPS + 1; i < SUP_COSTS && k < n; i++)
 		k += (size_t)snprintf(buf + k, n - k, ", %s %.1f s", words[i], b->s[i]);

@@ -139,7 +139,7 @@ int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *er
 	       !is_program(argv[c->program], "dt-serve"))
 		c->program++;
 	if (!argv[c->program])
-		return dt_err_set(err, -EINVAL, "the command has no dt-train and no dt-serve in it");
+		return dt_err_set(err, -EINVAL, "the command runs neither dt-train nor dt-serve");
 	c->serves = is_program(argv[c->program], "dt-serve");
 	c->resumes = c->serves;
 	if (c->serves)
@@ -155,14 +155,14 @@ int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *er
 		return rc;
 	if (!s->dir)
 		return dt_err_set(err, -EINVAL,
-				  "dt-train needs --save: without checkpoints a restart loses everything");
+				  "dt-train needs --save: a restart without a checkpoint loses all progress");
 	if (s->resume && strcmp(s->resume, "auto"))
-		return dt_err_set(err, -EINVAL, "--resume of dt-train is auto here, not '%s'", s->resume);
+		return dt_err_set(err, -EINVAL, "dt-run needs --resume auto, not '%s'", s->resume);
 	if (s->overwrite)
 		return dt_err_set(
 			err, -EINVAL,
-			"--overwrite of dt-train would start over each time: remove '%s' before, or "
-			"save elsewhere",
+			"with --overwrite every restart would begin at step 0: remove '%s' first, or change "
+			"--save",
 			s->dir);
 	c->resumes = s->resume != NULL;
 	return 0;

@@ -36,7 +36,7 @@ static int map_file(const char *path, struct dt_recording **ret, struct dt_err *
 	    r->room != DT_RECORDER_ROOM) {
 		if (r != MAP_FAILED)
 			munmap(r, sizeof(*r));
-		return dt_err_set(err, -EINVAL, "'%s' is no recording of this version of dt", path);
+		return dt_err_set(err, -EINVAL, "'%s' is not a flight recording of this version of dt", path);
 	}
 	for (int i = 0; i < DT_RECORDER_ROOM; i++) {
 		struct dt_record *k = &r->r[i];
@@ -125,8 +125,8 @@ static void explain_last(struct files *s, const struct dt_record *group, uint64_
 	}
 	if (last - first > 0.5)
 		fprintf(s->out,
-			"  rank %d (process %d) came last, %.1f s after the first, if the clocks are one "
-			"machine's\n",
+			"  rank %d (process %d) arrived last, %.1f s after the first (if their clocks "
+			"agree)\n",
 			s->f[who]->rank, s->f[who]->pid, last - first);
 }
 
@@ -155,7 +155,7 @@ static void explain_group(struct files *s, const struct dt_record *group)
 	if (!waiting)
 		return;
 	describe(newest, text, sizeof(text));
-	fprintf(s->out, "group %s of %d ranks, collective %llu, %s: %d wait in it\n", group->group,
+	fprintf(s->out, "group %s of %d ranks, collective %llu, %s: %d ranks wait in it\n", group->group,
 		group->members, (unsigned long long)newest->seq, text, waiting);
 	s->findings++;
 	if (!late)
@@ -166,9 +166,9 @@ static void explain_group(struct files *s, const struct dt_record *group)
 		if (!r || r->seq == newest->seq)
 			continue;
 		describe(r, text, sizeof(text));
-		fprintf(s->out, "  rank %d (process %d) lags: its last is collective %llu, %s, %s\n",
+		fprintf(s->out, "  rank %d (process %d) is behind: its last is collective %llu, %s, %s\n",
 			s->f[i]->rank, s->f[i]->pid, (unsigned long long)r->seq, text,
-			r->ended > 0 ? "done" : "not done");
+			r->ended > 0 ? "complete" : "not complete");
 	}
 }
 
@@ -202,7 +202,7 @@ static void explain_messages(struct files *s)
 			if (!r->no || r->seq || r->ended > 0)
 				continue;
 			describe(r, text, sizeof(text));
-			fprintf(s->out, "rank %d: %s with rank %d is not done\n", s->f[i]->rank, text,
+			fprintf(s->out, "rank %d: %s with rank %d is not complete\n", s->f[i]->rank, text,
 				r->peer);
 			s->findings++;
 		}
@@ -219,7 +219,7 @@ static void explain_missing(struct files *s)
 			there |= s->f[i]->rank == rank;
 		if (there)
 			continue;
-		fprintf(s->out, "rank %d of %d: no recording was given\n", rank, size);
+		fprintf(s->out, "rank %d of %d: its recording was not given\n", rank, size);
 		s->findings++;
 	}
 }
@@ -238,7 +238,7 @@ int dt_supervise_explain(char *const *path, int n, FILE *out, struct dt_err *err
 		explain_groups(&s);
 		explain_messages(&s);
 		if (!s.findings)
-			fprintf(out, "%d ranks: every operation that began is done\n", n);
+			fprintf(out, "%d ranks: all recorded operations are complete\n", n);
 	}
 	for (int i = 0; i < s.n; i++)
 		munmap(s.f[i], sizeof(*s.f[i]));

@@ -15,7 +15,7 @@ static int parse_line(const char *line, struct sup_host *ret, struct dt_err *err
 
 	*ret = (struct sup_host){.slots = 1};
 	if (n >= sizeof(ret->name))
-		return dt_err_set(err, -EINVAL, "a host's name is too long");
+		return dt_err_set(err, -EINVAL, "a host name is too long");
 	memcpy(ret->name, line, n);
 	rest += strspn(rest, " \t");
 	if (*rest == ':' || !strncmp(rest, "slots=", 6)) {

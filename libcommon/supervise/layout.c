@@ -50,7 +50,8 @@ static int search(const struct dt_run *run, const struct dt_cluster *cluster, co
 		ret->layout = p.best[0].layout;
 		ret->microbatch = p.best[0].microbatch;
 	} else {
-		rc = dt_err_set(err, -ENOSPC, "no layout of %d ranks fits", cluster->gpus);
+		rc = dt_err_set(err, -ENOSPC, "no layout of %d ranks is valid and fits in memory",
+				cluster->gpus);
 	}
 	dt_plan_release(&p);
 	return rc;
@@ -77,7 +78,7 @@ int sup_choose(const struct sup_command *c, const char *cluster, int ranks, int 
 	if (ret->layout.dp && dt_layout_world(&ret->layout) == ranks)
 		return 0;
 	if (!o.run.model)
-		return dt_err_set(err, -EINVAL, "dt-train needs --model for the choice of a layout");
+		return dt_err_set(err, -EINVAL, "dt-train needs --model, so that dt-run can choose a layout");
 	if ((rc = dt_config_load(o.run.model, &config, err)) < 0 ||
 	    (rc = describe(cluster, ranks, per_node, &machines, err)) < 0)
 		return rc;

@@ -98,8 +98,8 @@ static void tell(struct sup *s, int64_t step, int status)
 {
 	const char *what = doing[s->mirror.doing];
 
-	dt_log_msg(s->log, "--mirror: %s step %lld has failed (%s %d): the run goes on without", what,
-		   (long long)step, status < 0 ? "errno" : "exit status", status < 0 ? -status : status);
+	dt_log_msg(s->log, "--mirror: %s step %lld failed (%s %d); the run continues", what, (long long)step,
+		   status < 0 ? "errno" : "exit status", status < 0 ? -status : status);
 	sup_event(s, "mirror-failed", "{s:I, s:s, s:i}", "mirror_step", (json_int_t)step, "at", what,
 		  "status", status);
 }
@@ -117,11 +117,13 @@ void sup_mirror_listed(struct sup *s, const char *folder)
 
 	if (sup_mirror_list_read(&s->mirror.list, folder, &err) < 0)
 		dt_log_msg(s->log,
-			   "--mirror: what the mirror has is not known (%s): what is there already stays",
+			   "--mirror: cannot read the list of checkpoints in the mirror (%s); they are kept",
 			   err.msg);
 	for (int i = 0; i < left->n; i++)
 		if (sup_mirror_list_set(&s->mirror.list, left->v[i].step, false) < 0)
-			dt_log_msg(s->log, "--mirror: no memory for what an earlier run had begun to send");
+			dt_log_msg(
+				s->log,
+				"--mirror: out of memory for the upload that an earlier run left incomplete");
 	s->mirror.listed = true;
 }
 

@@ -92,9 +92,9 @@ static int read_steps(struct sup_mirror_list *l, const json_t *o, const char *ke
 	json_array_foreach(list, i, e)
 	{
 		if (!json_is_integer(e) || json_integer_value(e) < 0)
-			return dt_err_set(err, -EINVAL, "'%s' has what is no step", key);
+			return dt_err_set(err, -EINVAL, "'%s' has an entry that is not a step number", key);
 		if (sup_mirror_list_set(l, json_integer_value(e), whole) < 0)
-			return dt_err_sys(err, -ENOMEM, "list of the mirror");
+			return dt_err_sys(err, -ENOMEM, "list of checkpoints in the mirror");
 	}
 	return 0;
 }

@@ -80,28 +80,28 @@ static int fetch(struct sup *s, struct dt_err *err)
 	rc = to_the_end(s, rc < 0 ? rc : sup_mirror_command(s, s->o->mirror_get, latest, "latest"));
 	if (rc) {
 		dt_err_set(err, -EIO,
-			   "--mirror-get: whether the mirror has a checkpoint is not known (%s %d)",
+			   "--mirror-get failed (%s %d): cannot tell whether the mirror has a checkpoint",
 			   rc < 0 ? "errno" : "exit status", rc < 0 ? -rc : rc);
-		dt_err_hint(err,
-			    "of a mirror with nothing in it the command exits with 0, and brings nothing");
+		dt_err_hint(err, "for an empty mirror the command must exit with 0 and create nothing");
 		return -EIO;
 	}
 	sup_mirror_listed(s, latest);
 	rc = read_name(latest, name);
 	if (rc <= 0)
-		return rc < 0 ? dt_err_sys(err, rc, "--mirror-get: 'latest' of the mirror") : 0;
+		return rc < 0 ? dt_err_sys(err, rc, "--mirror-get: cannot read 'latest' of the mirror") : 0;
 	if ((rc = sup_mirror_place(s, "back", name, back, sizeof(back))) == 0)
 		rc = sup_mirror_fresh(s, "back");
 	rc = to_the_end(s, rc < 0 ? rc : sup_mirror_command(s, s->o->mirror_get, back, name));
 	if (rc)
-		return dt_err_set(err, -EIO, "--mirror-get: '%s' cannot be fetched (%s %d)", name,
+		return dt_err_set(err, -EIO, "--mirror-get: cannot download '%s' (%s %d)", name,
 				  rc < 0 ? "errno" : "exit status", rc < 0 ? -rc : rc);
 	if (to_the_end(s, sup_mirror_check(s, back, NULL)))
-		return dt_err_set(err, -EIO, "--mirror-get: what came as '%s' is no whole checkpoint", name);
+		return dt_err_set(err, -EIO, "--mirror-get: the downloaded '%s' is not a complete checkpoint",
+				  name);
 	rc = move_in(s, back, name);
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot put '%s' into '%s'", name, s->cmd.o.run.save.dir);
-	dt_log_msg(s->log, "'%s' is fetched from the mirror", name);
+		return dt_err_sys(err, rc, "cannot move '%s' into '%s'", name, s->cmd.o.run.save.dir);
+	dt_log_msg(s->log, "downloaded '%s' from the mirror", name);
 	sup_event(s, "fetched", "{s:s}", "name", name);
 	return 0;
 }
@@ -116,7 +116,7 @@ int sup_mirror_fetch(struct sup *s, struct dt_err *err)
 		return 0;
 	rc = sup_command_refresh(&s->cmd, &step, err);
 	if (rc == 0 && (rc = sup_mirror_left(s, &m->left)) < 0)
-		dt_err_sys(err, rc, "what an earlier run had begun to send");
+		dt_err_sys(err, rc, "cannot list uploads that an earlier run left incomplete");
 	if (rc == 0 && step < 0) {
 		m->fetching = true;
 		rc = fetch(s, err);

@@ -39,21 +39,25 @@ static void values(struct sup *s, struct dt_prom *p)
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	dt_prom_one(p, "dt_run_updated_timestamp_seconds", "gauge", "When this page was written.",
+	dt_prom_one(p, "dt_run_updated_timestamp_seconds", "gauge", "Time at which this page was written.",
 		    (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
 	dt_prom_one(p, "dt_run_up", "gauge", "Whether the job is running.", s->job.running);
-	dt_prom_one(p, "dt_run_starts_total", "counter", "Starts of the job.", s->start);
-	dt_prom_one(p, "dt_run_ranks", "gauge", "Ranks that have been heard in this start.", ranks_known(s));
-	dt_prom_one(p, "dt_run_step", "gauge", "Largest step ever done.", s->best < 0 ? 0 : (double)s->best);
+	dt_prom_one(p, "dt_run_starts_total", "counter", "Number of starts of the job.", s->start);
+	dt_prom_one(p, "dt_run_ranks", "gauge", "Ranks that have sent a heartbeat in this start.",
+		    ranks_known(s));
+	dt_prom_one(p, "dt_run_step", "gauge", "Largest step completed so far.",
+		    s->best < 0 ? 0 : (double)s->best);
 	dt_prom_one(p, "dt_run_saved_step", "gauge", "Step of the newest checkpoint; -1: none.",
 		    (double)s->saved);
 	dt_prom_one(p, "dt_run_starts_without_progress", "gauge",
-		    "Starts since the last new step; at --tries it is given up.", s->idle);
-	dt_prom_one(p, "dt_run_goodput_ratio", "gauge", "Time in steps that count over the wall clock.",
+		    "Starts since the last new step; dt-run gives up at --tries.", s->idle);
+	dt_prom_one(p, "dt_run_goodput_ratio", "gauge",
+		    "Time in steps that count, divided by the wall-clock time.",
 		    json_number_value(json_object_get(books, "goodput")));
-	dt_prom_one(p, "dt_run_steps_redone_total", "counter", "Steps that were lost and done again.",
+	dt_prom_one(p, "dt_run_steps_redone_total", "counter", "Steps that were lost and repeated.",
 		    json_number_value(json_object_get(books, "steps_redone")));
-	dt_prom_metric(p, name, "gauge", "Where the wall clock went; redone steps move between sections.");
+	dt_prom_metric(p, name, "gauge",
+		       "Wall-clock time by section; a repeated step moves from steps to redone.");
 	json_object_foreach(books, section, v)
 	{
 		char word[32];
@@ -66,7 +70,7 @@ static void values(struct sup *s, struct dt_prom *p)
 	}
 	json_decref(books);
 	name = "dt_run_events_total";
-	dt_prom_metric(p, name, "counter", "Events, as --events has them.");
+	dt_prom_metric(p, name, "counter", "Number of events by kind, as in --events.");
 	for (int i = 0; i < SUP_EVENT_KINDS; i++)
 		dt_prom_value(p, name, s->page_events[i], "event", kinds[i], NULL);
 }
@@ -87,7 +91,7 @@ void sup_page(struct sup *s, bool now)
 	}
 	if (rc < 0) {
 		dt_log_err(s->log, &err);
-		dt_log_msg(s->log, "the page for Prometheus is not written any more");
+		dt_log_msg(s->log, "--prometheus: no more metrics are written");
 		s->page_failed = true;
 	}
 }

@@ -28,7 +28,7 @@ int sup_ranks_open(struct sup_ranks *r, struct dt_err *err)
 	setsockopt(r->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
 	r->port = ntohs(at.sin_port);
 	if (getrandom(r->cookie, sizeof(r->cookie), 0) != sizeof(r->cookie))
-		return dt_err_sys(err, -errno, "random numbers");
+		return dt_err_sys(err, -errno, "cannot get random numbers");
 	return 0;
 }
 
@@ -185,8 +185,8 @@ int sup_ranks_lost(struct sup_ranks *r, double now, double limit, char *why, siz
 
 		if (!k->known || k->beat.phase == DT_BEAT_END || now - k->heard <= limit)
 			continue;
-		snprintf(why, n, "rank %d (process %d on '%s') has not been heard for %.1f s", i, k->beat.pid,
-			 k->beat.host, now - k->heard);
+		snprintf(why, n, "rank %d (process %d on '%s') has sent no heartbeat for %.1f s", i,
+			 k->beat.pid, k->beat.host, now - k->heard);
 		return i;
 	}
 	return -1;

@@ -96,7 +96,7 @@ static void start_one(struct sup *s, const struct dt_beat *at, double now)
 		dt_log_err(s->log, &err);
 		return;
 	}
-	dt_log_msg(s->log, "process %d is started in place of a lost rank", rc);
+	dt_log_msg(s->log, "started process %d to replace a lost rank", rc);
 	sup_event(s, "replacement", "{s:i}", "pid", rc);
 }
 
@@ -117,6 +117,7 @@ void sup_replace_step(struct sup *s, double now)
 		return;
 	}
 	p->given_up = true;
-	dt_log_msg(s->log, "%d replacements of which none trained a step: the run goes on without", p->tried);
+	dt_log_msg(s->log, "none of %d replacements trained a step: the run continues without them",
+		   p->tried);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -49,7 +49,7 @@ void sup_event(struct sup *s, const char *name, const char *fmt, ...)
 	if (line && more)
 		json_object_update(line, more);
 	if (line && dt_json_write_line(s->events, line, NULL) < 0) {
-		dt_log_msg(s->log, "cannot write events any more");
+		dt_log_msg(s->log, "cannot write to --events: no more events are written");
 		s->events = NULL;
 	}
 	json_decref(more);

@@ -87,7 +87,7 @@ static int choose(struct sup *s, double now, struct sup_choice *ret, struct dt_e
 	int rc = -EAGAIN;
 
 	if (most < s->o->min_ranks)
-		return dt_err_set(err, -EAGAIN, "%d slots on %d hosts, --ranks asks for %d", slots,
+		return dt_err_set(err, -EAGAIN, "%d slots on %d hosts, but --ranks needs %d", slots,
 				  s->hosts.n, s->o->min_ranks);
 	for (int n = most; n >= s->o->min_ranks; n--) {
 		rc = sup_choose(&s->cmd, s->o->cluster, n, sup_hosts_per(&s->hosts, now, n), ret, err);
@@ -196,7 +196,7 @@ void sup_check_hosts(struct sup *s, double now)
 		}
 		h->cool_s = h->cool_s > 0 ? 2 * h->cool_s : s->o->cool_s;
 		h->out_until = now + h->cool_s;
-		dt_log_msg(s->log, "host '%s' cannot be reached: left out for %.0f s", h->name, h->cool_s);
+		dt_log_msg(s->log, "host '%s' is unreachable: left out for %.0f s", h->name, h->cool_s);
 		sup_event(s, "host-out", "{s:s, s:f}", "host", h->name, "seconds", h->cool_s);
 	}
 }

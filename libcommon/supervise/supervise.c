@@ -65,7 +65,7 @@ static int wait_for_hosts(struct sup *s, struct dt_err *err)
 		    (s->hosts_known && sup_hosts_slots(&s->hosts, now) >= s->o->min_ranks))
 			return 0;
 		if (s->hosts_known && !said) {
-			dt_log_msg(s->log, "waits for hosts: %d slots, %d needed",
+			dt_log_msg(s->log, "waiting for hosts: %d slots, %d needed",
 				   sup_hosts_slots(&s->hosts, now), s->o->min_ranks);
 			sup_event(s, "wait-hosts", "{s:i}", "slots", sup_hosts_slots(&s->hosts, now));
 			said = true;
@@ -101,11 +101,10 @@ static int judge(struct sup *s, int status)
 		s->idle = 0;
 	if (s->idle >= s->o->tries) {
 		if (s->cmd.serves)
-			dt_log_msg(s->log, "%d starts of which none lasted %d s: given up", s->idle,
-				   SERVED_S);
+			dt_log_msg(s->log, "giving up: none of %d starts lasted %d s", s->idle, SERVED_S);
 		else
-			dt_log_msg(s->log, "%d start%s without a new step after step %lld: given up", s->idle,
-				   s->idle == 1 ? "" : "s", (long long)(s->best < 0 ? 0 : s->best));
+			dt_log_msg(s->log, "giving up: %d start%s without a new step after step %lld",
+				   s->idle, s->idle == 1 ? "" : "s", (long long)(s->best < 0 ? 0 : s->best));
 		sup_event(s, "crash-loop", "{s:i}", "starts", s->idle);
 		return DT_EXIT_CRASH_LOOP;
 	}
@@ -130,10 +129,9 @@ static int finish_start(struct sup *s)
 	verdict = judge(s, status);
 	sup_event(s, "end", "{s:i, s:i}", "start", s->start, "status", status);
 	if (verdict < 0 && s->cmd.serves)
-		dt_log_msg(s->log, "start %d has ended with %d: the server is started again", s->start,
-			   status);
+		dt_log_msg(s->log, "start %d exited with status %d: restarting the server", s->start, status);
 	else if (verdict < 0 && s->ending != SUP_RESIZE)
-		dt_log_msg(s->log, "start %d has ended with %d at step %lld: the job is started again",
+		dt_log_msg(s->log, "start %d exited with status %d at step %lld: restarting the job",
 			   s->start, status, (long long)s->last.step);
 	if (verdict >= 0) /* the run ends: no recovery time */
 		s->down = 0;
@@ -238,14 +236,17 @@ static int begin(struct sup *s, struct dt_err *err)
 	int rc = sup_command_read(&s->cmd, s->o->argv, err);
 
 	if (rc == 0 && s->o->max_ranks && s->cmd.serves)
-		rc = dt_err_set(err, -EINVAL, "--ranks is for dt-train: give dt-serve with its launcher");
-	else if (rc == 0 && s->o->max_ranks && s->cmd.program)
-		rc = dt_err_set(err, -EINVAL, "with --ranks the command begins with dt-train");
-	else if (rc == 0 && s->o->mirror && s->cmd.serves)
-		rc = dt_err_set(err, -EINVAL, "--mirror is for checkpoints of dt-train");
-	else if (rc == 0 && s->o->mirror_remove && s->cmd.o.run.save.keep <= 0)
 		rc = dt_err_set(err, -EINVAL,
-				"--mirror-remove needs --keep of dt-train, which says how many");
+				"--ranks is for dt-train alone: start dt-serve with its launcher");
+	else if (rc == 0 && s->o->max_ranks && s->cmd.program)
+		rc = dt_err_set(err, -EINVAL,
+				"with --ranks the command must begin with dt-train, without a launcher");
+	else if (rc == 0 && s->o->mirror && s->cmd.serves)
+		rc = dt_err_set(err, -EINVAL, "--mirror is for checkpoints of dt-train, not for dt-serve");
+	else if (rc == 0 && s->o->mirror_remove && s->cmd.o.run.save.keep <= 0)
+		rc = dt_err_set(
+			err, -EINVAL,
+			"--mirror-remove needs --keep of dt-train: the number of checkpoints to keep");
 	else if (rc == 0 && s->o->replace && (s->cmd.serves || !s->cmd.o.run.watch.elastic))
 		rc = dt_err_set(err, -EINVAL, "--replace needs --elastic of dt-train");
 	if (rc < 0)
@@ -269,7 +270,7 @@ static int begin(struct sup *s, struct dt_err *err)
 		rc = sup_ranks_open(&s->ranks, err);
 	s->signals = catch_signals();
 	if (rc == 0 && s->signals < 0)
-		rc = dt_err_sys(err, -errno, "signals");
+		rc = dt_err_sys(err, -errno, "cannot handle signals");
 	return rc;
 }
 

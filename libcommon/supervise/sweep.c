@@ -146,7 +146,7 @@ static void wait_event(struct sweep *s, const sigset_t *set)
 	if (sig <= 0 || sig == SIGCHLD)
 		return;
 	if (!s->stop)
-		dt_log_msg(s->o->log, "stops: trials save and end; the same command goes on");
+		dt_log_msg(s->o->log, "stopping: trials save and exit; the same command continues the sweep");
 	end_trials(s, s->stop ? SIGTERM : SIGUSR1); /* forwarded by mpirun */
 	s->stop = true;
 }
@@ -231,7 +231,7 @@ static void say_best(const struct sweep *s)
 		     (s->trial[i].rung == best->rung && sweep_better(s, &s->trial[i], best))))
 			best = &s->trial[i];
 	if (best)
-		dt_log_msg(s->o->log, "best: trial %d, %s; dt-board %s/* shows all", best->number,
+		dt_log_msg(s->o->log, "best: trial %d, %s; dt-board %s/* shows all trials", best->number,
 			   sweep_name(s, best, name, sizeof(name)), s->o->dir);
 }
 
@@ -264,7 +264,7 @@ int dt_sweep_run(const struct dt_sweep *o, FILE *out, struct dt_err *err)
 		rc = sweep_open(&s, err);
 	if (rc == 0) {
 		dt_log_msg(o->log, "%d trials of %lld steps, %d at a time%s", s.ntrials, (long long)s.steps,
-			   s.jobs, s.rungs > 1 ? ", the best go on" : "");
+			   s.jobs, s.rungs > 1 ? ", the best continue" : "");
 		rc = run_all(&s, err);
 		status = rc == -EINVAL ? DT_EXIT_USAGE : status;
 	}

@@ -86,7 +86,7 @@ static int parse_random(struct sweep_axis *a, const char *text, struct dt_err *e
 	at = end + 1;
 	a->hi = strtod(at, &end);
 	if (end == at || !(isfinite(a->lo) && isfinite(a->hi) && a->lo < a->hi))
-		return dt_err_set(err, -EINVAL, "'%s': the range is from a number to a larger one", text);
+		return dt_err_set(err, -EINVAL, "'%s': LOW must be a number below HIGH", text);
 	while (*end == ':') {
 		a->log |= !strncmp(end, ":log", 4);
 		a->whole |= !strncmp(end, ":int", 4);
@@ -95,9 +95,9 @@ static int parse_random(struct sweep_axis *a, const char *text, struct dt_err *e
 		end += 4;
 	}
 	if (*end)
-		return dt_err_set(err, -EINVAL, "'%s': what is '%s'? log or int may stand there", text, end);
+		return dt_err_set(err, -EINVAL, "'%s': '%s' is not :log or :int", text, end);
 	if (a->log && a->lo <= 0)
-		return dt_err_set(err, -EINVAL, "'%s': a logarithmic range begins above 0", text);
+		return dt_err_set(err, -EINVAL, "'%s': with log, LOW must be above 0", text);
 	return 0;
 }
 
@@ -111,7 +111,8 @@ static int parse_axes(struct sweep *s, struct dt_err *err)
 			int rc;
 
 			if (s->naxes == SWEEP_AXES_MAX)
-				return dt_err_set(err, -E2BIG, "more than %d options", SWEEP_AXES_MAX);
+				return dt_err_set(err, -E2BIG, "more than %d options to vary",
+						  SWEEP_AXES_MAX);
 			s->naxes++;
 			rc = k ? parse_random(a, from[k]->v[i], err) : parse_grid(a, from[k]->v[i], err);
 			if (rc < 0)
@@ -120,7 +121,7 @@ static int parse_axes(struct sweep *s, struct dt_err *err)
 				if (!strcmp(s->axis[j].name, a->name))
 					return dt_err_set(err, -EINVAL, "'--%s' is given twice", a->name);
 		}
-	return s->naxes ? 0 : dt_err_set(err, -EINVAL, "no --grid and no --random: nothing to vary");
+	return s->naxes ? 0 : dt_err_set(err, -EINVAL, "nothing to vary: give --grid or --random");
 }
 
 /* Draws value `sample` of a random axis; depends only on the seed, the axis name and the number. */
@@ -203,7 +204,7 @@ static int count_rungs(struct sweep *s, struct dt_err *err)
 	if (!s->o->halve)
 		return 0;
 	if (s->o->first >= s->steps)
-		return dt_err_set(err, -EINVAL, "--first is to be less than the command's --steps %lld",
+		return dt_err_set(err, -EINVAL, "--first must be less than --steps %lld of the command",
 				  (long long)s->steps);
 	for (int64_t at = s->o->first; at < s->steps; at *= s->o->halve)
 		s->rungs++;
@@ -242,7 +243,7 @@ int sweep_plan(struct sweep *s, struct dt_err *err)
 	words = sweep_command(s, &s->trial[0], 0);
 	rc = sup_command_read(&c, words.v, err);
 	if (rc == 0 && c.serves)
-		rc = dt_err_set(err, -EINVAL, "a sweep is of dt-train");
+		rc = dt_err_set(err, -EINVAL, "sweep is for dt-train, not for dt-serve");
 	s->program = c.program;
 	s->steps = c.o.run.steps;
 	sup_command_release(&c);

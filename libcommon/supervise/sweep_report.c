@@ -57,8 +57,8 @@ static int take_over(struct sweep *s, const char *path, const json_t *own, struc
 	j.skip_bad = true; /* a line cut off by a kill */
 	while (rc == 0 && (more = dt_jsonl_next(&j, &line, err)) > 0) {
 		if (first && !json_equal(line, own))
-			rc = dt_err_set(err, -EEXIST, "'%s' is of another sweep: give this one its own --dir",
-					path);
+			rc = dt_err_set(err, -EEXIST,
+					"'%s' belongs to another sweep: give this one another --dir", path);
 		else if (!first)
 			take_line(s, line);
 		first = false;

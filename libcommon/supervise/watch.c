@@ -20,12 +20,12 @@ void sup_ask(struct sup *s, enum sup_ending why, const char *reason)
 		s->stop = true;
 	if (!s->job.running) {
 		if (why == SUP_LEAVE)
-			dt_log_msg(s->log, "%s: nothing is started", reason);
+			dt_log_msg(s->log, "%s: not starting the job", reason);
 		return;
 	}
 	dt_log_msg(s->log, "%s: the %s", reason,
-		   s->cmd.serves ? "server is asked to finish what runs, and end"
-				 : "job is asked for a checkpoint and its end");
+		   s->cmd.serves ? "server is asked to finish its requests and exit"
+				 : "job is asked to save a checkpoint and exit");
 	sup_event(s, "ask-end", "{s:s}", "reason", reason);
 	if (s->ending == SUP_RUNS)
 		s->ending = why;
@@ -48,7 +48,7 @@ static void fail_job(struct sup *s, const char *why, const char *event, int rank
 /* In an elastic run: the others go on without the rank. */
 static void lose_rank(struct sup *s, const char *why, int rank)
 {
-	dt_log_msg(s->log, "%s: the others go on", why);
+	dt_log_msg(s->log, "%s: the other ranks continue", why);
 	sup_event(s, "rank-lost", "{s:s, s:i}", "what", why, "rank", rank);
 	sup_ranks_forget(&s->ranks, rank);
 }
@@ -171,7 +171,7 @@ static void read_signals(struct sup *s)
 			if (dt_now() - s->signalled < TOGETHER_S)
 				continue;
 			s->forced = true;
-			dt_log_msg(s->log, "signalled again: the job is killed");
+			dt_log_msg(s->log, "second signal: the job is killed");
 			sup_job_kill(&s->job);
 		} else {
 			s->leave |= s->stop;
@@ -189,7 +189,7 @@ static void look_for_files(struct sup *s, double now)
 		return;
 	s->next_files = now + 0.5;
 	if (kf && !s->stop && access(kf, F_OK) == 0)
-		sup_ask(s, SUP_LEAVE, "the kill file is there");
+		sup_ask(s, SUP_LEAVE, "the file of --kill-file exists");
 	if (sf && s->trained > 0 && s->job.running && access(sf, F_OK) == 0 && unlink(sf) == 0) {
 		sup_event(s, "ask-save", "{}");
 		sup_job_signal(&s->job, SIGUSR2);
@@ -213,7 +213,7 @@ static void take_hosts(struct sup *s, double now)
 	if (would && would != s->choice.ranks) {
 		char text[96];
 
-		snprintf(text, sizeof(text), "hosts for %d rank%s instead of %d", would,
+		snprintf(text, sizeof(text), "hosts have slots for %d rank%s instead of %d", would,
 			 would == 1 ? "" : "s", s->choice.ranks);
 		sup_ask(s, SUP_RESIZE, text);
 	}
@@ -227,11 +227,13 @@ static void run_probes(struct sup *s, double now)
 		if (status == 0)
 			take_hosts(s, now);
 		else
-			dt_log_msg(s->log, "--discover exits with %d: the hosts stay as they were", status);
+			dt_log_msg(s->log,
+				   "--discover exited with status %d: the list of hosts stays as it was",
+				   status);
 	}
 	if (!s->stop && sup_probe_step(&s->notice, now, &status) && status == 0) {
 		sup_event(s, "notice", "{}");
-		sup_ask(s, SUP_LEAVE, "this machine is about to go");
+		sup_ask(s, SUP_LEAVE, "--notice: this machine is about to be reclaimed");
 	}
 }
 
@@ -249,7 +251,7 @@ static void check_job(struct sup *s, double now)
 	} else if (rank >= 0) {
 		fail_job(s, why, "rank-lost", rank);
 	} else if (s->asked > 0 && now - s->asked > s->o->grace_s) {
-		snprintf(why, sizeof(why), "the job has not ended %.0f s after it was asked to",
+		snprintf(why, sizeof(why), "the job has not exited %.0f s after it was asked to",
 			 now - s->asked);
 		fail_job(s, why, "overdue", -1);
 		s->ending = s->stop ? SUP_LEAVE : SUP_FAILED;
@@ -283,7 +285,7 @@ static void evict(struct sup *s, int rank, const char *why)
 	dt_log_msg(s->log, "%s", why);
 	if (!k->local || k->ended || sup_ranks_count(&s->ranks) < 2)
 		return;
-	dt_log_msg(s->log, "rank %d (process %d) is ended: the others go on without it", rank, k->beat.pid);
+	dt_log_msg(s->log, "rank %d (process %d) is killed: the other ranks continue", rank, k->beat.pid);
 	sup_event(s, "evicted", "{s:i, s:i}", "rank", rank, "pid", k->beat.pid);
 	syscall(SYS_pidfd_send_signal, k->pidfd, SIGKILL, NULL, 0);
 }
@@ -303,7 +305,7 @@ static void check_pace(struct sup *s, double now)
 		return;
 	p = &s->slow.v[rank];
 	snprintf(why, sizeof(why),
-		 "rank %d (process %d on '%s') is slow: %.2f of the others' pace, %.2f of its own best", rank,
+		 "rank %d (process %d on '%s') is slow: %.2f of the median speed, %.2f of its own best", rank,
 		 s->ranks.v[rank].beat.pid, s->ranks.v[rank].beat.host, p->score, p->own);
 	sup_event(s, "slow-rank", "{s:i, s:f, s:f, s:s}", "rank", rank, "score", p->score, "own", p->own,
 		  "host", s->ranks.v[rank].beat.host);

@@ -179,7 +179,7 @@ verify() { # model layouts options...
         jq -en --slurpfile a one.jsonl --slurpfile b ppl.json '($a | map(.loss // empty) | last) - $b[0].nll | fabs < 1e-5'
     done
     run -1 dt-eval ppl --text one.txt --seq 200 --precision fp32 --threads 1 "s-${some[0]}"
-    [[ "$output" == *"was made for 128 tokens"* ]]
+    [[ "$output" == *"exceeds the 128 positions of"* ]]
     run -2 dt-train --model s-yarn/step-00000002 --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --rope-scaling linear:2
     [[ "$output" == *"scaled already (yarn:2)"* ]]
     run -2 dt-train --model gpt2.json --data d.h5 --seq 24 --steps 1 "${run_of[@]}" --rope-scaling yarn:2

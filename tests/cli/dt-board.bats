@@ -160,7 +160,7 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
         [ "$(LC_ALL=$locale wc -L <top)" -le 80 ]
         grep -E "^step +$(jq -s 'map(.step) | max' mine/m.jsonl), loss $(jq -s 'map(select(.loss))[-1].loss' mine/m.jsonl | cut -c1-4)" top
         grep -E '^  compute +[0-9.]+%' top
-        grep -E '^ranks +2; rank [01] computes longest' top
+        grep -E '^ranks +2; longest compute time: rank [01],' top
         grep -E '^event +step 4: rollback' top
     done
     run -1 env LC_ALL=C grep -P '[^\x00-\x7f]|\x1b' top

@@ -37,7 +37,7 @@ names() {
     mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 12 --details 4 --metrics slow.jsonl \
         --inject slow:rank=1,step=1,steps=12,seconds=0.4
     names slow.jsonl | grep -w straggler
-    dt-doctor slow.jsonl | grep -F 'rank 1 computes longest'
+    dt-doctor slow.jsonl | grep -F 'rank 1 has the longest compute time'
     dt-train "${run[@]}" --steps 20 --nan-skips 2 --inject nan:step=9 --metrics nan.jsonl
     names nan.jsonl | grep -w not-finite
     dt-doctor nan.jsonl | grep -F 'the first is step 9'
@@ -72,10 +72,10 @@ names() {
     jq -e --arg best "$(dt-plan "${plan[@]:0:8}" --json --global-batch 2 --top 1 gpt2-tiny | jq -r .plans[0].layout)" \
         '[.changes[] | select(.args | startswith("--layout " + $best + " "))] | length == 1' plan.json
     jq -e '[.changes[].gain] | . == (sort | reverse)' plan.json
-    dt-doctor --gpu H100 r.jsonl | grep -E '% less time a sample, .* s a step: --global-batch 4$'
+    dt-doctor --gpu H100 r.jsonl | grep -E '% less time per sample, .* s per step: --global-batch 4$'
     # cards that nobody names
     jq -c 'if .run then .run.device = "cuda" else . end' r.jsonl >cards.jsonl
-    dt-doctor cards.jsonl | grep -F -e '--gpu or --cluster names the cards'
+    dt-doctor cards.jsonl | grep -F -e 'give --gpu or --cluster to predict'
     # what is no run, or cannot be one, is said in a line
     for wrong in '5' '{}' '{"ranks": 2, "device": "cpu"}' '{"ranks": -1}' '{"ranks": 2, "device": "cpu", "options": {"layout": "dp9"}}'; do
         jq -c --argjson wrong "$wrong" 'if .run then .run = $wrong else . end' r.jsonl >w.jsonl
@@ -98,9 +98,9 @@ names() {
     [[ $output == "one.jsonl: nothing found in 1 line, too few to judge times and losses" ]]
     jq -c 'del(.step_s)' h.jsonl >other.jsonl
     run -0 dt-doctor other.jsonl
-    [[ $output == "other.jsonl: nothing was looked for: "* ]]
+    [[ $output == "other.jsonl: not examined: "* ]]
     run -3 dt-doctor h.jsonl f.jsonl
-    [[ $output == *"f.jsonl: data-bound: "*"% of the time of steps waits for samples"*"try: "* ]]
+    [[ $output == *"f.jsonl: data-bound: "*"% of the step time is spent waiting for samples"*"try: "* ]]
     run -0 --separate-stderr dt-doctor --json h.jsonl
     [ -z "$output" ]
     # whose beginning is lost, as a file's that was cut from behind

@@ -134,7 +134,7 @@ refused() { # status, what stderr says, arguments
         ({q: ($all, $tail, "short"), choices: ["1", "2"], answer: 0})' >long.jsonl
     dt-eval task "${common[@]}" --seq 128 long.jsonl run --predictions lines.jsonl >said
     cat said
-    grep -qx '1 of them longer than the context: only the end was given to the model' said
+    grep -qx '1 of them longer than the context: the model was given only the end' said
     jq -se '(map(.logprobs) | .[0] == .[1] and .[1] != .[2]) and length == 3' lines.jsonl
     dt-eval task "${common[@]}" --seq 128 --json long.jsonl run | jq -e '.truncated == 1 and .items == 3'
     mpirun -np 2 dt-eval task "${common[@]}" --seq 128 --json long.jsonl run | jq -e '.truncated == 1'
@@ -176,7 +176,7 @@ refused() { # status, what stderr says, arguments
     dt-train --model run --data d.h5 --seq 64 --steps 1 --threads 1 --no-mfu --save other --overwrite --precision fp32 --metrics m.jsonl >/dev/null
     refused 1 'trained on' ppl --text text.txt --lora tuned other
     dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 2 --lora tuned --any-base other
-    refused 2 'a server adds adapters' task few.jsonl http://127.0.0.1:9 --lora tuned
+    refused 2 '--lora does not apply to a server' task few.jsonl http://127.0.0.1:9 --lora tuned
 }
 
 @test "any number of ranks: the same to the last bit" {
@@ -341,7 +341,7 @@ refused() { # status, what stderr says, arguments
     refuse 2 'wanda needs a text' --method wanda --sparsity 0.5 run none
     refuse 2 'magnitude needs no text' --method magnitude "${how[@]}" --sparsity 0.5 run none
     refuse 2 'knows --method magnitude and wanda' --method gptq "${how[@]}" --sparsity 0.5 run none
-    refuse 1 'no multiple of 8' --pattern 4:8 run none
+    refuse 1 'not a multiple of 8' --pattern 4:8 run none
 }
 
 @test "calibration: bad input" {
@@ -356,7 +356,7 @@ refused() { # status, what stderr says, arguments
     refuse 2 '--damping is of --method gptq' --type q4_0 --calibrate text.txt --damping 0.1 run no.gguf
     refuse 2 '--act-order is of --method gptq' --type q4_0 --calibrate text.txt --act-order --method awq run no.gguf
     refuse 1 'fewer than one window of 64' --type q4_0 --calibrate-seq 64 --calibrate short.txt run no.gguf
-    refuse 1 'the model was made for' --type q4_0 --calibrate-seq 100000 --calibrate text.txt run no.gguf
+    refuse 1 'positions of the model' --type q4_0 --calibrate-seq 100000 --calibrate text.txt run no.gguf
     refuse 1 nowhere.txt --type q4_0 --calibrate nowhere.txt run no.gguf
     touch there.gguf
     run --separate-stderr -1 dt-shard-ckpt quantize --tokenizer byte --type q4_0 --calibrate text.txt run there.gguf
@@ -399,7 +399,7 @@ refused() { # status, what stderr says, arguments
           ($r[0].labels[1].given == [range(3) as $k | count(.answer == 1 and .given == $k)]) and
           ($r[0].acc - count(.given == .answer) / ($p | length) | fabs < 1e-12)'
     run dt-eval task "${common[@]}" kind.jsonl run
-    [[ $output == *"Rows are what is right, columns what was given."* ]]
+    [[ $output == *"Rows are labels, columns are predictions."* ]]
 }
 
 @test "generated answers: exact, loose and the last number" {
@@ -439,7 +439,7 @@ refused() { # status, what stderr says, arguments
     grep -q 401 wrong.txt
     # here nothing begins a text
     [ "$empty" -eq 1 ]
-    grep -q 'puts no token in front of a text' empty.txt
+    grep -q 'adds no token before a prompt' empty.txt
     [[ "$(cat one.txt)" != *nan* ]]
     grep -q ': acc [01].0000, acc_norm [01].0000, 1 item$' one.txt
     jq -en --slurpfile a here.jsonl --slurpfile b there.jsonl \
@@ -454,12 +454,12 @@ refused() { # status, what stderr says, arguments
     refused 1 "No such file" ppl --text nowhere.txt run
     refused 1 "nowhere" ppl --text text.txt nowhere
     : >empty.txt
-    refused 1 "there is none to predict" ppl --text empty.txt run
+    refused 1 "there is nothing to predict" ppl --text empty.txt run
     refused 1 "fewer than one window of 64" ppl --text <(head -c 20 text.txt) --windows llama.cpp --seq 64 run
-    refused 1 "was made for 128 tokens" ppl --text text.txt --seq 9999 run
-    refused 2 "--stride: windows of llama.cpp" ppl --text text.txt --windows llama.cpp --stride 3 run
-    refused 2 "--stride: windows of llama.cpp" compare --text text.txt --windows llama.cpp --stride 3 run run
-    refused 1 "more than the window" ppl --text text.txt --seq 64 --stride 65 run
+    refused 1 "exceeds the 128 positions of" ppl --text text.txt --seq 9999 run
+    refused 2 "--stride does not apply to --windows llama.cpp" ppl --text text.txt --windows llama.cpp --stride 3 run
+    refused 2 "--stride does not apply to --windows llama.cpp" compare --text text.txt --windows llama.cpp --stride 3 run run
+    refused 1 "larger than the window" ppl --text text.txt --seq 64 --stride 65 run
     echo '{"task": "x", "shots": 2}' >bad.jsonl
     refused 1 "bad.jsonl:1: 'shots' is not a list of items" task bad.jsonl run
     printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' \
@@ -468,7 +468,7 @@ refused() { # status, what stderr says, arguments
     echo '{"task": "x", "templat": "{q}"}' >bad.jsonl
     refused 1 "bad.jsonl:1: unknown key 'templat'" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' '{"p": "a"}' >bad.jsonl
-    refused 1 "bad.jsonl:3: the template wants 'q', which the item lacks" task bad.jsonl run
+    refused 1 "bad.jsonl:3: the item lacks 'q', which the template uses" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >bad.jsonl
     refused 1 "bad.jsonl:1: the template has a '{' without '}'" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 2}' >bad.jsonl

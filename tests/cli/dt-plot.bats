@@ -173,7 +173,7 @@ assert len(areas) == 2, areas'
 @test "logarithmic axes leave out what is not above zero and say so" {
     run dt-plot --log-y lr run.jsonl
     [ "$status" -eq 0 ]
-    [[ $output == *'points left out, being zero or less: 1'* ]]
+    [[ $output == *'skipped points that are zero or less: 1'* ]]
 }
 
 @test "lines without the key, blank lines and null are passed over" {
@@ -188,7 +188,7 @@ assert len(areas) == 2, areas'
     [[ $stderr == "dt-plot: bad.jsonl:2: not a JSON object: 'not json'" ]]
     run --separate-stderr dt-plot --skip-bad loss bad.jsonl
     [ "$status" -eq 0 ]
-    [[ $stderr == *'lines passed over, being no JSON object: 1' ]]
+    [[ $stderr == *'skipped lines that are not JSON objects: 1' ]]
     printf '[1]\n' >array.jsonl
     run dt-plot loss array.jsonl
     [ "$status" -eq 1 ]

@@ -70,21 +70,21 @@ job() {
 
 @test "what cannot be supervised is refused" {
     run -2 --separate-stderr dt-run -- mpirun -np 2 true
-    [[ $stderr == *"has no dt-train and no dt-serve in it"* ]]
+    [[ $stderr == *"runs neither dt-train nor dt-serve"* ]]
     run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --data d.h5
     [[ $stderr == *"needs --save"* ]]
     run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --save run --resume elsewhere
-    [[ $stderr == *"--resume of dt-train is auto here"* ]]
+    [[ $stderr == *"dt-run needs --resume auto"* ]]
     run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --data d.h5 --save run --overwrite
-    [[ $stderr == *"--overwrite of dt-train would start over each time"* ]]
+    [[ $stderr == *"with --overwrite every restart would begin at step 0"* ]]
     run -2 --separate-stderr dt-run --ranks 3:2 -- dt-train --save run
     run -2 --separate-stderr dt-run --ranks 2 -- mpirun dt-train --save run
-    [[ $stderr == *"begins with dt-train"* ]]
+    [[ $stderr == *"must begin with dt-train"* ]]
     run -2 --separate-stderr dt-run --discover true -- dt-train --save run
     run -2 --separate-stderr dt-run --replace -- dt-train --model gpt2-tiny --data d.h5 --save run
     [[ $stderr == *"--replace needs --elastic of dt-train"* ]]
     run -75 --separate-stderr dt-run --kill-file /dev/null -- dt-train --model gpt2-tiny --data d.h5 --save run
-    [[ $stderr == *"the kill file is there: nothing is started"* ]]
+    [[ $stderr == *"the file of --kill-file exists: not starting the job"* ]]
     run -2 --separate-stderr dt-run
     [[ $stderr == *"a command is missing"* ]]
     run -1 --separate-stderr dt-run -- /nonexistent/dt-train --save run
@@ -117,7 +117,7 @@ job() {
     kill -STOP "${ranks[1]}"
     wait $pid
     same_as_plain
-    event 'map(select(.event == "rank-lost")) | any(.rank == 1 and (.what | test("has not been heard for")))'
+    event 'map(select(.event == "rank-lost")) | any(.rank == 1 and (.what | test("has sent no heartbeat for")))'
 }
 
 @test "more and fewer hosts: another dp, the same bits" {
@@ -187,20 +187,20 @@ job() {
     short=("${train[@]/70/15}" --save-every 5)
     # what comes back is another checkpoint than the one that was sent
     dt-run --events events.jsonl --mirror 'true' --mirror-get "$other" --ranks 1 -- "${short[@]}" 2>err
-    grep -q "'step-00000010' is fetched from the mirror" err
-    grep -q -- "--mirror: checking step 15 has failed" err
+    grep -q "downloaded 'step-00000010' from the mirror" err
+    grep -q -- "--mirror: checking step 15 failed" err
     dt-train "${short[@]:1}" --save plain15 --resume kept --metrics -
     dt-shard-ckpt diff plain15/step-00000015 run/step-00000015
     event 'map(select(.event == "mirror-failed"))[-1] | .mirror_step == 15 and .at == "checking"'
     # failures end nothing, but for a mirror that cannot say what it has
     rm -rf run plain15
     run -1 --separate-stderr dt-run --mirror true --mirror-get 'exit 5' --ranks 1 -- "${short[@]}"
-    [[ $stderr == *"whether the mirror has a checkpoint is not known (exit status 5)"* ]]
+    [[ $stderr == *"--mirror-get failed (exit status 5): cannot tell whether the mirror has a checkpoint"* ]]
     [ ! -e run ]
     dt-run --events events.jsonl --mirror 'exit 7' --mirror-get true --ranks 1 -- "${short[@]}" 2>err
     event 'map(select(.event == "mirror-failed"))[-1] | .mirror_step == 15 and .at == "sending" and .status == 7'
     run -2 --separate-stderr dt-run --mirror true -- "${short[@]}"
-    [[ $stderr == *"--mirror and --mirror-get belong together"* ]]
+    [[ $stderr == *"--mirror and --mirror-get need each other"* ]]
 }
 
 @test "a mirror keeps as many checkpoints as the run, and knows across runs which it has" {
@@ -217,7 +217,7 @@ job() {
     done
     event '[.[] | select(.event == "mirror-failed") | [.mirror_step, .at, .status]] == [[5, "removing", 9]]'
     event '[.[] | select(.event == "mirror-removed") | .mirror_step] == [5, 10]'
-    grep -q -- "--mirror: removing step 5 has failed (exit status 9): the run goes on" err
+    grep -q -- "--mirror: removing step 5 failed (exit status 9); the run continues" err
     [ "$(ls store)" == $'latest\nstep-00000015\nstep-00000020' ]
     [ "$(cat dropped)" == $'step-00000005\nstep-00000005\nstep-00000010' ]
     # many in one run
@@ -323,7 +323,7 @@ job() {
     run mpirun --quiet -np 3 "${train[@]}" --flight-recorder flight --inject kill:rank=1,step=30
     [ "$status" -ne 0 ]
     run -3 dt-run explain flight.*
-    [[ $output == *"of 3 ranks, collective "*": 2 wait in it"*"rank 1 (process "*") lags: its last is "* ]]
+    [[ $output == *"of 3 ranks, collective "*": 2 ranks wait in it"*"rank 1 (process "*") is behind: its last is "* ]]
     run -2 dt-run explain
     run -1 dt-run explain d.h5
 }

@@ -178,7 +178,7 @@ as_one() {
     jq -en --slurpfile m bars.mirror.json --slurpfile a bars.none.json --slurpfile b mirrored.none.json \
         '$m[0].loss <= ($a[0].loss + $b[0].loss) / 2 + 1e-6'
     mpirun -np 2 dt-eval images bars-raw.h5 both --precision fp32 --threads 1 --split data --batch 50 --tta mirror --predictions two.jsonl >two.txt
-    grep "on 120 images, each with its mirror image" two.txt
+    grep "on 120 images, averaged with mirrored images" two.txt
     jq -en --slurpfile a bars.mirror.jsonl --slurpfile b two.jsonl "$same < 1e-5"
     run -2 dt-eval images bars.h5 both --tta rotate
 }
@@ -195,7 +195,7 @@ as_one() {
     margin='(if .given == "left" then 1 else -1 end) * (.probability / (1 - .probability) | log)'
     of() { dt-eval images "$1" pair --precision fp32 --threads 1 --predictions given.jsonl "${@:2}" >said && jq "$margin" given.jsonl; }
     of view0.h5 --tta mirror-shift >views
-    grep "on 80 images, each with its mirror image and moved a pixel" said
+    grep "on 80 images, averaged with mirrored and shifted images" said
     for view in 0 0mirror -1 -1mirror 1 1mirror; do of view$view.h5 >by$view; done
     paste by0 by0mirror by-1 by-1mirror by1 by1mirror views |
         awk '{ d = ($1 + $2) / 4 + ($3 + $4 + $5 + $6) / 8 - $7; bad += d * d > 1e-8; moved += ($3 - $1) ^ 2 > 1e-6 }

@@ -51,14 +51,14 @@ event() { # filter of jq over all events
 @test "two signals of one timeout(1) are one, and so are two that differ" {
     ENDS=2 run -75 timeout --preserve-status 1 dt-run --events events.jsonl -- ./dt-train-fake --save run
     [ "$(cat heard)" = USR1 ]
-    [[ $output != *"signalled again"* ]]
+    [[ $output != *"second signal"* ]]
     rm heard pid
     begin 2
     kill -TERM "$pid"
     sleep 0.3
     kill -HUP "$pid"
     ended 75 USR1
-    [ "$(grep -c "signalled again" err)" -eq 0 ]
+    [ "$(grep -c "second signal" err)" -eq 0 ]
 }
 
 @test "two signals are one where the job has been asked to end before, for other ranks" {
@@ -81,7 +81,7 @@ event() { # filter of jq over all events
     wait "$pid" || status=$?
     [ "$status" -eq 75 ] || { cat err; return 1; }
     event '[.[] | select(.event == "ask-end")] | length == 2'
-    [ "$(grep -c "signalled again" err)" -eq 0 ]
+    [ "$(grep -c "second signal" err)" -eq 0 ]
 }
 
 @test "a signal a second later kills the job: 1" {
@@ -91,7 +91,7 @@ event() { # filter of jq over all events
     sleep 1.2
     kill -INT "$pid"
     ended 1 USR1
-    grep -q "signalled again: the job is killed" err
+    grep -q "second signal: the job is killed" err
     event 'map(select(.event == "end"))[0].status == 137'
 }
 
@@ -106,7 +106,7 @@ event() { # filter of jq over all events
 @test "a job that a signal ends has 128 and its number as status, and is started again" {
     printf '#!/bin/sh\necho >>starts\nkill -s $SIGNAL $$\n' >dt-train-fake
     SIGNAL=KILL run -93 dt-run --events events.jsonl --tries 2 -- ./dt-train-fake --save run
-    [[ $output == *"start 1 has ended with 137 "* ]]
+    [[ $output == *"start 1 exited with status 137 "* ]]
     [ "$(wc -l <starts)" -eq 2 ]
     event '[.[] | select(.event == "end").status] == [137, 137]'
     SIGNAL=TERM run -93 dt-run --events terminated.jsonl --tries 1 -- ./dt-train-fake --save run

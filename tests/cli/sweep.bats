@@ -74,7 +74,7 @@ setup() {
         run -2 dt-run sweep "${@:2}"
         [[ $output == *"$1"* ]] || { echo "$output"; return 1; }
     }
-    refused "needs a command" --grid lr=1
+    refused "needs a dt-train command" --grid lr=1
     refused "nothing to vary" -- "${command[@]}"
     refused "--samples goes with --random" --grid lr=1 --samples 3 -- "${command[@]}"
     refused "--sweep-seed goes with --random" --grid lr=1 --sweep-seed 3 -- "${command[@]}"
@@ -83,12 +83,12 @@ setup() {
     refused "the sweep sets '--save' itself" --grid save=x -- "${command[@]}"
     refused "the sweep sets '--save' itself" --grid lr=1 -- "${command[@]}" --save x
     refused "given twice" --grid lr=1 --random lr=1:2 -- "${command[@]}"
-    refused "begins above 0" --random lr=0:2:log -- "${command[@]}"
+    refused "LOW must be above 0" --random lr=0:2:log -- "${command[@]}"
     refused "LOW:HIGH" --random lr=1,2 -- "${command[@]}"
-    refused "to a larger one" --random lr=2:1 -- "${command[@]}"
-    refused "belong together" --grid lr=1 --halve 3 -- "${command[@]}"
-    refused "less than the command's --steps" --grid lr=1 --halve 3 --first 100 -- "${command[@]}"
-    refused "no dt-train" --grid lr=1 -- sleep 1
+    refused "LOW must be a number below HIGH" --random lr=2:1 -- "${command[@]}"
+    refused "need each other" --grid lr=1 --halve 3 -- "${command[@]}"
+    refused "must be less than --steps" --grid lr=1 --halve 3 --first 100 -- "${command[@]}"
+    refused "neither dt-train nor dt-serve" --grid lr=1 -- sleep 1
     [ ! -e sweep ]
     refused "unknown option '--nosuch'" --grid lr=1e-3 -- "${command[@]}" --nosuch
     run -1 dt-run sweep --grid lr=1e-3 --dir failed -- "${command[@]}" --data nowhere.h5

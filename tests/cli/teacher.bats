@@ -123,7 +123,7 @@ PY
     dt-tokenize train --vocab 270 --out tok.json text.txt
     dt-dataset build --tokenizer tok.json --out other.h5 text.txt >&2
     run --separate-stderr dt-eval teacher other.h5 "$url" --seq 32 --out no.teacher
-    [ "$status" -eq 1 ] && [[ $stderr == *'different tokens'* ]]
+    [ "$status" -eq 1 ] && [[ $stderr == *'different tokenizers'* ]]
     ask='{prompt: "abc", max_tokens: 1, temperature: 0}'
     jq -nc "$ask + {prompt_logprobs_temperature: 2}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("goes with")'
     jq -nc "$ask + {prompt_logprobs: 2}" | curl -s -d @- "$url/v1/completions" >reply
@@ -163,7 +163,7 @@ PY
     train_refused 1 'of one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher
     train_refused 2 'another --objective' --teacher d.teacher --objective dpo --lora 2
     run --separate-stderr dt-eval teacher d.h5 d.run/latest --out x.teacher
-    [ "$status" -eq 1 ] && [[ $stderr == *'--seq says how long'* ]]
+    [ "$status" -eq 1 ] && [[ $stderr == *'give --seq'* ]]
     run --separate-stderr dt-eval teacher d.h5 d.run/latest --seq 32
     [ "$status" -eq 2 ] && [[ $stderr == *'needs --out'* ]]
     [ ! -e x.teacher ]

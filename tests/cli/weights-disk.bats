@@ -110,12 +110,20 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     diff plain disk
 }
 
-@test "dt-eval: the same perplexity" {
+@test "dt-eval: the same perplexity, and the same scores of a task" {
     head -c 3000 "$DT_SRC/LICENSE" >text
+    printf '%s\n' '{"question": "Apache", "choices": ["License", "zzz"], "answer": 0}' \
+        '{"question": "You may", "choices": ["not", "reproduce"], "answer": 1}' >q.jsonl
     for of in d:8MiB x:8MiB; do
         dt-eval ppl --tokenizer byte --threads 1 --seq 64 --text text --json "${of%:*}" >plain
         dt-eval ppl --tokenizer byte --threads 1 --seq 64 --text text --json --weights-disk sw --weights-memory "${of#*:}" "${of%:*}" >disk
         diff <(jq -S 'del(.. | .seconds?, .tokens_per_s?)' plain) <(jq -S 'del(.. | .seconds?, .tokens_per_s?)' disk)
+        dt-eval task --tokenizer byte --threads 1 --seq 64 --predictions plain q.jsonl "${of%:*}"
+        dt-eval task --tokenizer byte --threads 1 --seq 64 --predictions disk --weights-disk sw --weights-memory "${of#*:}" q.jsonl "${of%:*}"
+        diff plain disk
+        run -1 faulty scratch-fallocate:1:28 dt-eval task --tokenizer byte --threads 1 --seq 64 --weights-disk sw \
+            --weights-memory "${of#*:}" q.jsonl "${of%:*}"
+        [[ "$output" == *"in 'sw': No space left on device"* ]] # so that the file is really there
     done
 }
 

@@ -63,7 +63,7 @@ static void all_done(void **state)
 		for (int r = 0; r < RANKS; r++)
 			dt_recorder_end(f[r], begin(r, seq, 100, "all-reduce"));
 	assert_int_equal(explain(RANKS), 0);
-	says("every operation that began is done");
+	says("all recorded operations are complete");
 }
 
 static void one_lags(void **state)
@@ -78,9 +78,9 @@ static void one_lags(void **state)
 					dt_recorder_end(f[r], no);
 			}
 	assert_int_equal(explain(RANKS), 1);
-	says("group data of 3 ranks, collective 10, all-reduce 'gradients' of 100 f32: 2 wait in it");
+	says("group data of 3 ranks, collective 10, all-reduce 'gradients' of 100 f32: 2 ranks wait in it");
 	says("  rank 1 (process ");
-	says("lags: its last is collective 9, all-reduce 'gradients' of 100 f32, done");
+	says("is behind: its last is collective 9, all-reduce 'gradients' of 100 f32, complete");
 }
 
 static void calls_differ(void **state)
@@ -108,8 +108,8 @@ static void a_message_and_a_missing_rank(void **state)
 	open_all();
 	dt_recorder_begin(f[0], &k);
 	assert_int_equal(explain(2), 2);
-	says("rank 2 of 3: no recording was given");
-	says("rank 0: receive '' of 7 f32 with rank 2 is not done");
+	says("rank 2 of 3: its recording was not given");
+	says("rank 0: receive '' of 7 f32 with rank 2 is not complete");
 }
 
 static void other_files(void **state)
@@ -120,7 +120,7 @@ static void other_files(void **state)
 	fputs("no recording", out);
 	fclose(out);
 	assert_true(dt_supervise_explain(path, 1, stdout, &err) < 0);
-	assert_non_null(strstr(err.msg, "is no recording"));
+	assert_non_null(strstr(err.msg, "is not a flight recording"));
 }
 
 int main(void)
