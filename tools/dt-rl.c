@@ -37,84 +37,85 @@ static const char *const examples[] = {
 
 static const struct dt_opt opts[] = {
 	{"algorithm", 'a', DT_OPT_CHOICE, &a.kind, DT_CONTROL_CHOICES,
-	 "how actors and the learner work together", TRAIN, .def = "a2c"},
-	{"env", 'e', DT_OPT_STR, &a.env, "NAME", "an environment of this program: " DT_ENVS,
-	 .without = "env-command"},
+	 "learning algorithm, and how actors and learner work together", TRAIN, .def = "a2c"},
+	{"env", 'e', DT_OPT_STR, &a.env, "NAME", "built-in environment: " DT_ENVS, .without = "env-command"},
 	{"env-command", 0, DT_OPT_STR, &a.command, "COMMAND",
-	 "a program that has environments: JSON lines in and out"},
-	{"env-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS", "for an answer of that program", .min = 0.001,
-	 .max = 86400, .def = "30"},
-	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of environments, actions and first weights", .min = 0,
+	 "command that runs environments; it reads and writes JSON Lines"},
+	{"env-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
+	 "maximum time to wait for an answer of that command", .min = 0.001, .max = 86400, .def = "30"},
+	{"seed", 0, DT_OPT_INT, &a.seed, "N", "seed of environments, actions and initial weights", .min = 0,
 	 .max = 1e15, .def = "1337"},
 	DT_OPT_HEADING("Actors"),
-	{"actors", 'n', DT_OPT_INT, &a.actors, "N", "processes that act", TRAIN, .min = 1, .max = 1024,
+	{"actors", 'n', DT_OPT_INT, &a.actors, "N", "number of actor processes", TRAIN, .min = 1, .max = 1024,
 	 .def = "2"},
-	{"envs", 0, DT_OPT_INT, &a.envs, "N", "environments of all actors together", TRAIN, .min = 1,
+	{"envs", 0, DT_OPT_INT, &a.envs, "N", "number of environments, over all actors", TRAIN, .min = 1,
 	 .max = 1 << 20, .def = "16"},
-	{"unroll", 0, DT_OPT_INT, &a.steps, "N", "steps of each environment between two deliveries", TRAIN,
-	 .min = 1, .max = 1 << 16, .def = "16"},
+	{"unroll", 0, DT_OPT_INT, &a.steps, "N", "steps of each environment in an unroll that an actor sends",
+	 TRAIN, .min = 1, .max = 1 << 16, .def = "16"},
 	DT_OPT_HEADING("Learner"),
-	{"hidden", 0, DT_OPT_STR, &a.c.net.hidden, "WIDTHS", "layers of the policy", TRAIN, .def = "64-64"},
+	{"hidden", 0, DT_OPT_STR, &a.c.net.hidden, "WIDTHS", "widths of the hidden layers of the policy",
+	 TRAIN, .def = "64-64"},
 	{"agent-id", 0, DT_OPT_FLAG, &a.ids, NULL,
-	 "observations are followed by a one-hot number of the agent", TRAIN, .given = &a.ids_given,
-	 .negatable = true, .def_text = "where there are several agents"},
+	 "append the one-hot number of the agent to its observation", TRAIN, .given = &a.ids_given,
+	 .negatable = true, .def_text = "if there are several agents"},
 	{"lr", 0, DT_OPT_REAL, &a.lr, "X", "learning rate", TRAIN, .min = 0, .max = 10, .def = "0.002"},
-	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, "rmsprop|adam", "rule of the update", TRAIN,
+	{"optimizer", 0, DT_OPT_CHOICE, &a.optimizer, "rmsprop|adam", "optimizer of the learner", TRAIN,
 	 .def = "adam"},
-	{"clip", 0, DT_OPT_REAL, &a.c.net.clip, "X", "norm of the gradient at most; 0: none", TRAIN, .min = 0,
+	{"clip", 0, DT_OPT_REAL, &a.c.net.clip, "X", "maximum gradient norm; 0: no clipping", TRAIN, .min = 0,
 	 .max = 1e9, .def = "0.5"},
-	{"discount", 0, DT_OPT_SHARE, &a.c.critic.returns.discount, "X", "of a reward, a step", TRAIN,
-	 .def = "0.99"},
+	{"discount", 0, DT_OPT_SHARE, &a.c.critic.returns.discount, "X",
+	 "discount factor of rewards, per step", TRAIN, .def = "0.99"},
 	{"gae-lambda", 0, DT_OPT_SHARE, &a.c.critic.returns.lambda, "X",
-	 "of advantages and of V-trace; 1: the rewards themselves", TRAIN, .def = "1"},
-	{"value-coef", 0, DT_OPT_REAL, &a.c.critic.value_coef, "X", "weight of the value's loss", TRAIN,
+	 "lambda of GAE and V-trace; 1: n-step returns", TRAIN, .def = "1"},
+	{"value-coef", 0, DT_OPT_REAL, &a.c.critic.value_coef, "X", "coefficient of the value loss", TRAIN,
 	 .min = 0, .max = 1e3, .def = "0.5"},
-	{"entropy-coef", 0, DT_OPT_REAL, &a.c.critic.entropy_coef, "X", "weight of the policy's entropy",
+	{"entropy-coef", 0, DT_OPT_REAL, &a.c.critic.entropy_coef, "X", "coefficient of the entropy bonus",
 	 TRAIN, .min = 0, .max = 1e3, .def = "0.01"},
-	DT_OPT_HEADING("Values from a replay: dqn, vdn and qmix"),
-	{"replay", 0, DT_OPT_COUNT, &a.c.values.capacity, "N", "steps that are kept, the newest", TRAIN,
-	 .min = 1, .max = 1e10, .def = "100k"},
-	{"warm-up", 0, DT_OPT_COUNT, &a.c.values.begin, "N", "steps that are kept before the first update",
-	 TRAIN, .min = 1, .max = 1e10, .def = "1k"},
+	DT_OPT_HEADING("Q-learning from a replay buffer: dqn, vdn and qmix"),
+	{"replay", 0, DT_OPT_COUNT, &a.c.values.capacity, "N", "capacity of the replay buffer, in steps",
+	 TRAIN, .min = 1, .max = 1e10, .def = "100k"},
+	{"warm-up", 0, DT_OPT_COUNT, &a.c.values.begin, "N",
+	 "steps in the replay buffer before the first update", TRAIN, .min = 1, .max = 1e10, .def = "1k"},
 	{"replay-ratio", 0, DT_OPT_REAL, &a.c.values.ratio, "X",
-	 "how often a step is learnt from, on average", TRAIN, .min = 0.001, .max = 1e6, .def = "8"},
-	{"batch", 0, DT_OPT_INT, &a.batch, "N", "steps of an update", TRAIN, .min = 1, .max = 1 << 20,
+	 "mean number of times that a step is sampled for an update", TRAIN, .min = 0.001, .max = 1e6,
+	 .def = "8"},
+	{"batch", 0, DT_OPT_INT, &a.batch, "N", "steps per update", TRAIN, .min = 1, .max = 1 << 20,
 	 .def = "64"},
-	{"n-step", 0, DT_OPT_INT, &a.ahead, "N", "rewards before a value follows", TRAIN, .min = 1,
+	{"n-step", 0, DT_OPT_INT, &a.ahead, "N", "rewards in an n-step return", TRAIN, .min = 1,
 	 .max = 1 << 16, .def_text = "3; of vdn and qmix 1"},
 	{"target-every", 0, DT_OPT_COUNT, &a.c.values.target_every, "N",
-	 "updates between two copies of the weights that targets are made by", TRAIN, .min = 1, .max = 1e15,
+	 "updates between two copies of the weights to the target network", TRAIN, .min = 1, .max = 1e15,
 	 .def = "200"},
-	{"priority", 0, DT_OPT_SHARE, &a.c.values.priority, "X", "exponent of errors; 0: all steps alike",
-	 TRAIN, .def = "0.6"},
+	{"priority", 0, DT_OPT_SHARE, &a.c.values.priority, "X",
+	 "exponent of prioritized sampling; 0: uniform sampling", TRAIN, .def = "0.6"},
 	{"importance", 0, DT_OPT_SHARE, &a.c.values.importance, "X",
-	 "exponent of the weights that take its bias back; 1: all of it", TRAIN, .def = "0.4"},
+	 "exponent of importance weights; 1: full correction of priorities", TRAIN, .def = "0.4"},
 	{"epsilon", 0, DT_OPT_SHARE, &a.c.values.explore, "X",
-	 "probability of any action, in the first environment", TRAIN, .def = "0.4"},
+	 "probability of a random action in the first environment", TRAIN, .def = "0.4"},
 	{"epsilon-spread", 0, DT_OPT_REAL, &a.c.values.spread, "X",
-	 "in the last one: --epsilon to the power of 1 + X", TRAIN, .min = 0, .max = 1e3, .def = "7"},
-	{"mixer-width", 0, DT_OPT_INT, &a.width, "N", "of the net of qmix that mixes values", TRAIN, .min = 1,
+	 "the last environment explores with --epsilon to the power of 1 + X", TRAIN, .min = 0, .max = 1e3,
+	 .def = "7"},
+	{"mixer-width", 0, DT_OPT_INT, &a.width, "N", "width of the mixing network of qmix", TRAIN, .min = 1,
 	 .max = 4096, .def = "32"},
 	DT_OPT_HEADING("End and output"),
-	{"frames", 0, DT_OPT_INT, &a.frames, "N", "steps of all environments at most", TRAIN, .min = 1,
-	 .max = 1e15, .def = "1M"},
+	{"frames", 0, DT_OPT_INT, &a.frames, "N", "maximum number of steps, over all environments", TRAIN,
+	 .min = 1, .max = 1e15, .def = "1M"},
 	{"until", 0, DT_OPT_REAL, &a.c.until, "SCORE",
-	 "end where the last 100 episodes score so much; else fail", TRAIN, .min = -1e9, .max = 1e9,
-	 .def_text = "--frames alone end it"},
-	{"every", 0, DT_OPT_INT, &a.every, "N", "updates between two lines", TRAIN, .min = 1, .max = 1e15,
+	 "stop at this mean score of 100 episodes; exit with 3 if it is not reached", TRAIN, .min = -1e9,
+	 .max = 1e9, .def_text = "only --frames ends training"},
+	{"every", 0, DT_OPT_INT, &a.every, "N", "updates per line of output", TRAIN, .min = 1, .max = 1e15,
 	 .def = "100"},
-	{"save", 0, DT_OPT_STR, &a.c.save, "DIR", "write a checkpoint at the end", TRAIN,
+	{"save", 0, DT_OPT_STR, &a.c.save, "DIR", "folder for a checkpoint, written at the end", TRAIN,
 	 .complete = DT_COMPLETE_DIR},
 	{"overwrite", 0, DT_OPT_FLAG, &a.c.overwrite, NULL,
-	 "start over where --save holds the checkpoints of another run", TRAIN, .with = "save",
-	 .without = "resume"},
+	 "start over if --save holds checkpoints of another run", TRAIN, .with = "save", .without = "resume"},
 	{"save-every", 0, DT_OPT_INT, &a.c.save_every, "N", "also save every N updates", TRAIN, .min = 1,
 	 .max = 1e15, .with = "save"},
-	{"resume", 0, DT_OPT_STR, &a.c.resume, "CKPT", "go on from a checkpoint of --save", TRAIN,
+	{"resume", 0, DT_OPT_STR, &a.c.resume, "CKPT", "resume from a checkpoint written by --save", TRAIN,
 	 .complete = DT_COMPLETE_DIR},
-	{"episodes", 0, DT_OPT_INT, &a.episodes, "N", "episodes to play", "play", .min = 1, .max = 1e9,
-	 .def = "100"},
-	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "lines are JSON"},
+	{"episodes", 0, DT_OPT_INT, &a.episodes, "N", "number of episodes to play", "play", .min = 1,
+	 .max = 1e9, .def = "100"},
+	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "print JSON Lines"},
 	DT_OPT_END,
 };
 
@@ -122,14 +123,14 @@ static int run_train(int n, char **v);
 static int run_play(int n, char **v);
 
 static const struct dt_command commands[] = {
-	{"train", "", "Learn in environments", run_train, 0, 0},
-	{"play", "CKPT", "Play episodes with what was learnt, the best action each time", run_play, 1, 1},
+	{"train", "", "Train a policy in environments", run_train, 0, 0},
+	{"play", "CKPT", "Play episodes with a trained policy, taking the best action", run_play, 1, 1},
 	{NULL, NULL, NULL, NULL, 0, 0},
 };
 
 static const struct dt_program program = {
 	.name = "dt-rl",
-	.summary = "learn to act in environments, with actors in processes of their own",
+	.summary = "reinforcement learning in environments, with actors in separate processes",
 	.examples = examples,
 	.opts = opts,
 	.commands = commands,
@@ -186,7 +187,7 @@ static void on_anew(void *arg, int number, const char *why)
 {
 	(void)arg;
 	if (a.anew++ == 0)
-		dt_program_say(&program, "actor %d is started anew: %s", number, why);
+		dt_program_say(&program, "actor %d was restarted: %s", number, why);
 	snprintf(a.why, sizeof(a.why), "%s", why);
 }
 
@@ -268,10 +269,10 @@ static int set_learner(void)
 	if (dt_net_check_hidden(a.c.net.hidden, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--hidden': %s", err.msg);
 	if (a.envs % a.actors)
-		return dt_opt_usage_error(&program, stderr, "--envs %lld are not divided among --actors %lld",
+		return dt_opt_usage_error(&program, stderr, "--envs %lld is not a multiple of --actors %lld",
 					  (long long)a.envs, (long long)a.actors);
 	if (a.c.values.begin > a.c.values.capacity)
-		return dt_opt_usage_error(&program, stderr, "--warm-up is more than --replay keeps");
+		return dt_opt_usage_error(&program, stderr, "--warm-up is larger than --replay");
 	a.c.kind = (enum dt_control_kind)a.kind;
 	a.c.actors = (int)a.actors;
 	a.c.agent_id = a.ids_given ? a.ids : -1;
@@ -306,17 +307,22 @@ static int run_train(int n, char **v)
 	if (rc)
 		return rc;
 	if (a.c.resume && dt_control_rules[a.kind].values)
-		dt_program_say(&program, "the replay was not kept: it fills anew before updates go on");
+		dt_program_say(
+			&program,
+			"checkpoints hold no replay buffer: it fills up to --warm-up before updates go on");
 	rc = dt_control_run(&a.c, &last, &err);
 	if (rc >= 0 && last.update % a.every && last.update > 1 && report(NULL, &last, &err) < 0)
 		rc = err.code;
 	if (a.anew > 1 && (rc >= 0 || rc == -EINTR))
-		dt_program_say(&program, "%lld restarts, at last: %s", (long long)a.anew, a.why);
+		dt_program_say(&program, "%lld restarts of actors; last reason: %s", (long long)a.anew,
+			       a.why);
 	if (rc == -EINTR)
 		return DT_EXIT_PREEMPTED;
 	if (rc == 0 && !isnan(a.c.until)) {
-		dt_program_say(&program, "the last %d episodes score %.2f, not %.2f, after %lld steps",
-			       DT_CONTROL_SCORES, last.score, a.c.until, (long long)last.frames);
+		dt_program_say(
+			&program,
+			"mean score of the last %d episodes after %lld steps: %.2f, below --until %.2f",
+			DT_CONTROL_SCORES, (long long)last.frames, last.score, a.c.until);
 		return DT_EXIT_NO;
 	}
 	return rc < 0 ? dt_program_fail(&program, &err) : DT_EXIT_OK;

@@ -41,58 +41,57 @@ static const char *const examples[] = {
 #define SCORE  "sample,score"
 
 static const struct dt_opt opts[] = {
-	{"group", 'g', DT_OPT_INT, &a.group, "N", "answers to each prompt", SAMPLE, .min = 1, .max = 128,
-	 .def = "8"},
-	{"max-tokens", 0, DT_OPT_INT, &a.max_tokens, "N", "tokens of an answer at most", SAMPLE, .min = 1,
-	 .max = DT_ROLLOUT_TOKENS, .def = "64"},
+	{"group", 'g', DT_OPT_INT, &a.group, "N", "number of answers to each prompt", SAMPLE, .min = 1,
+	 .max = 128, .def = "8"},
+	{"max-tokens", 0, DT_OPT_INT, &a.max_tokens, "N", "maximum number of tokens of an answer", SAMPLE,
+	 .min = 1, .max = DT_ROLLOUT_TOKENS, .def = "64"},
 	{"temperature", 0, DT_OPT_REAL, &a.draw.sample.temperature, "X",
-	 "logits are divided by it; training takes answers drawn at 1", SAMPLE, .min = 0, .max = 100,
+	 "sampling temperature; dt-train takes only answers sampled at 1", SAMPLE, .min = 0, .max = 100,
 	 .def = "1"},
-	{"seed", 0, DT_OPT_INT, &a.seed, "N", "of the draws, and of the prompts of a task", "sample,prompts",
-	 .min = 0, .max = 1e15, .def = "1337"},
-	{"count", 'n', DT_OPT_INT, &a.count, "N", "prompts: of a task, or the first N of a file",
+	{"seed", 0, DT_OPT_INT, &a.seed, "N", "seed of sampling, and of the prompts of a task",
+	 "sample,prompts", .min = 0, .max = 1e15, .def = "1337"},
+	{"count", 'n', DT_OPT_INT, &a.count, "N", "number of prompts: of a task, or the first N of a file",
 	 "sample,prompts", .min = 1, .max = 1e15, .def_text = "32 of a task, all of a file"},
 	{"first", 0, DT_OPT_INT, &a.first, "N", "number of the first prompt of a task", "sample,prompts",
 	 .min = 0, .max = 1e15, .def = "0"},
 	DT_OPT_HEADING("Rewards"),
-	{"reward", 'r', DT_OPT_STR, &a.reward, "COMMAND", "a program: JSON lines in, a number a line out",
-	 SCORE},
+	{"reward", 'r', DT_OPT_STR, &a.reward, "COMMAND",
+	 "command that scores answers: reads JSON Lines, writes one number per line", SCORE},
 	{"task", 't', DT_OPT_STR, &a.task, "TASK:SIZE",
-	 "exact answers, and prompts where no file is given: " DT_RL_TASKS, SCORE},
-	{"reward-workers", 0, DT_OPT_INT, &a.workers, "N", "copies of the program side by side", SCORE,
-	 .min = 1, .max = 256, .def = "2"},
+	 "score by an exact task, which also makes prompts if no file is given: " DT_RL_TASKS, SCORE},
+	{"reward-workers", 0, DT_OPT_INT, &a.workers, "N",
+	 "number of parallel processes of the --reward command", SCORE, .min = 1, .max = 256, .def = "2"},
 	{"reward-timeout", 0, DT_OPT_REAL, &a.timeout, "SECONDS",
-	 "for one answer; then the program is started anew", SCORE, .min = 0.001, .max = 86400, .def = "10"},
+	 "time limit for one answer; then the command is restarted", SCORE, .min = 0.001, .max = 86400,
+	 .def = "10"},
 	DT_OPT_HEADING("Model"),
-	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32", "type of activations, cache and weights",
-	 SAMPLE, .def = "bf16"},
-	{"seq", 's', DT_OPT_INT, &a.draw.seq, "TOKENS", "tokens of a prompt with its answer", SAMPLE,
-	 .min = 2, .max = 1 << 24, .def_text = "the model's positions"},
-	{"tokenizer", 0, DT_OPT_STR, &a.draw.tokenizer, "FILE", "a tokenizer in place of the model's own",
+	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
+	 "data type of activations, KV cache and weights", SAMPLE, .def = "bf16"},
+	{"seq", 's', DT_OPT_INT, &a.draw.seq, "TOKENS", "maximum number of tokens of a prompt and its answer",
+	 SAMPLE, .min = 2, .max = 1 << 24, .def_text = "the model's context length"},
+	{"tokenizer", 0, DT_OPT_STR, &a.draw.tokenizer, "FILE", "tokenizer that replaces the model's own",
 	 SAMPLE, .complete = DT_COMPLETE_TOKENIZER},
-	{"lora", 0, DT_OPT_STR, &a.draw.lora, "ADAPTER", "add an adapter to the model's weights", SAMPLE,
+	{"lora", 0, DT_OPT_STR, &a.draw.lora, "ADAPTER", "adapter to merge into the model's weights", SAMPLE,
 	 .complete = DT_COMPLETE_FILE},
 	{"any-base", 0, DT_OPT_FLAG, &a.draw.any_base, NULL,
-	 "take an adapter that was trained on other weights", SAMPLE},
-	{"device", 0, DT_OPT_STR, &a.draw.device, "auto|cpu|cuda[:N]", "where the model computes", SAMPLE,
+	 "accept an adapter that was trained on other weights", SAMPLE},
+	{"device", 0, DT_OPT_STR, &a.draw.device, "auto|cpu|cuda[:N]", "device that runs the model", SAMPLE,
 	 .def = "cpu"},
 	{"weights-disk", 0, DT_OPT_STR, &a.draw.weights_disk, "DIR",
-	 "folder for a file of the weights that --weights-memory does not hold, read when they are needed",
-	 SAMPLE, .complete = DT_COMPLETE_DIR, .with = "weights-memory"},
+	 "folder for a file with the weights that exceed --weights-memory, read when needed", SAMPLE,
+	 .complete = DT_COMPLETE_DIR, .with = "weights-memory"},
 	{"weights-memory", 0, DT_OPT_SIZE, &a.draw.weights_memory, "SIZE",
-	 "memory of the model's weights; the others are with --weights-disk, or beside a card in its host's "
-	 "memory",
-	 SAMPLE},
-	{"threads", 0, DT_OPT_INT, &a.draw.threads, "N", "threads", SAMPLE, .min = 0, .max = 4096,
+	 "memory for weights; the others are in --weights-disk, or with a GPU in the host's memory", SAMPLE},
+	{"threads", 0, DT_OPT_INT, &a.draw.threads, "N", "number of threads", SAMPLE, .min = 0, .max = 4096,
 	 .def_text = "all processors"},
 	DT_OPT_HEADING("Server"),
-	{"model", 'm', DT_OPT_STR, &a.draw.served, "NAME", "the name to ask a server for", SAMPLE,
-	 .def_text = "the first that it serves"},
-	{"api-key", 0, DT_OPT_STR, &a.draw.key, "KEY", "sent to the server", SAMPLE},
-	{"parallel", 0, DT_OPT_INT, &a.parallel, "N", "prompts with a server at a time", SAMPLE, .min = 1,
-	 .max = 1024, .def = "16"},
+	{"model", 'm', DT_OPT_STR, &a.draw.served, "NAME", "name of the model to request from a server",
+	 SAMPLE, .def_text = "the first one that it serves"},
+	{"api-key", 0, DT_OPT_STR, &a.draw.key, "KEY", "API key, sent as a bearer token", SAMPLE},
+	{"parallel", 0, DT_OPT_INT, &a.parallel, "N", "number of concurrent requests to a server", SAMPLE,
+	 .min = 1, .max = 1024, .def = "16"},
 	DT_OPT_HEADING("Output"),
-	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "the summary on standard error is JSON", SCORE},
+	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "print the summary on standard error as JSON", SCORE},
 	DT_OPT_END,
 };
 
@@ -101,15 +100,15 @@ static int run_score(int n, char **v);
 static int run_prompts(int n, char **v);
 
 static const struct dt_command commands[] = {
-	{"sample", "MODEL|URL [PROMPTS]", "Draw answers to prompts and score them", run_sample, 1, 2},
-	{"score", "ROLLOUTS", "Score rollouts once more, by another reward", run_score, 1, 1},
-	{"prompts", "TASK:SIZE", "Prompts of a task with their solutions", run_prompts, 1, 1},
+	{"sample", "MODEL|URL [PROMPTS]", "Sample answers to prompts and score them", run_sample, 1, 2},
+	{"score", "ROLLOUTS", "Score rollouts again, by another reward", run_score, 1, 1},
+	{"prompts", "TASK:SIZE", "Print prompts of a task with their solutions", run_prompts, 1, 1},
 	{NULL, NULL, NULL, NULL, 0, 0},
 };
 
 static const struct dt_program program = {
 	.name = "dt-rollout",
-	.summary = "draw answers from a model and score them, for dt-train --objective",
+	.summary = "sample answers from a model and score them, for dt-train --objective",
 	.examples = examples,
 	.opts = opts,
 	.commands = commands,
@@ -161,9 +160,9 @@ static int summary(struct dt_err *err)
 	else
 		dt_program_say(
 			&program,
-			"%lld answers to %lld prompts: reward %.4g, std %.4g; %.1f%% of groups all equal; "
-			"%.1f "
-			"tokens, %.1f%% truncated; %lld without a reward; %.2f s drawing, %.2f s scoring",
+			"%lld answers to %lld prompts: mean reward %.4g, std %.4g; %.1f%% of groups "
+			"with equal rewards; mean length %.1f tokens, %.1f%% truncated; %lld without a "
+			"reward; %.2f s sampling, %.2f s scoring",
 			(long long)s->answers, (long long)s->groups, dt_rl_mean(s), dt_rl_std(s),
 			1e2 * (double)s->flat / (double)(s->groups ? s->groups : 1),
 			(double)s->tokens / (double)(s->answers ? s->answers : 1),
@@ -260,12 +259,14 @@ static int run_sample(int n, char **v)
 	if (dt_nn_device_check(a.draw.device, url ? 0 : a.draw.weights_memory, a.draw.weights_disk, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
 	if (prompts && a.first)
-		return dt_opt_usage_error(&program, stderr, "--first is of the prompts of a task");
-	if (url && a.draw.lora)
 		return dt_opt_usage_error(&program, stderr,
-					  "--lora: a server adds adapters itself, --model names one");
+					  "--first is for prompts of a task, not of a file");
+	if (url && a.draw.lora)
+		return dt_opt_usage_error(
+			&program, stderr,
+			"--lora does not go with a server: choose one of its adapters by --model");
 	if (url && (a.draw.weights_disk || a.draw.weights_memory))
-		return dt_opt_usage_error(&program, stderr, "--weights-%s: a server has the weights",
+		return dt_opt_usage_error(&program, stderr, "--weights-%s does not go with a server",
 					  a.draw.weights_disk ? "disk" : "memory");
 	a.draw.fp32 = a.precision == 1;
 	a.draw.parallel = (int)a.parallel;

@@ -63,7 +63,7 @@ static int take_newest(struct actor *a, struct dt_err *err)
 	step = which < 0 ? -1 : atomic_load(&r->step[which]);
 	if (which < 0 || step == dt_answerer_step(a->answerer)) {
 		atomic_store(&r->reads[a->number], 0);
-		return which < 0 ? dt_err_set(err, -EPROTO, "there are no weights to answer with") : 0;
+		return which < 0 ? dt_err_set(err, -EPROTO, "the actor has received no weights") : 0;
 	}
 	for (int i = 0; i < a->table.n; i++)
 		a->weights[i] = (const char *)r + actors_place(r, &a->table, which, i);
@@ -113,7 +113,7 @@ static int serve(struct actor *a, struct dt_err *err)
 
 		rc = dt_wire_head(a->fd, &w, err);
 		if (rc == 0 && (w.kind != ACTORS_ASK || w.bytes > 1u << 24))
-			rc = dt_err_set(err, -EPROTO, "an actor was asked what it does not know");
+			rc = dt_err_set(err, -EPROTO, "the actor received an unknown request");
 		if (rc == 0 && !(index = malloc((size_t)w.bytes + 1)))
 			rc = dt_err_sys(err, -ENOMEM, "cannot draw answers");
 		if (rc == 0)
@@ -133,7 +133,7 @@ int dt_actor_main(void)
 
 	if (sscanf(getenv(DT_ACTOR_ENV), "%d:%d:%d", &a.fd, &memory, &a.number) != 3 || a.number < 0 ||
 	    a.number >= DT_ACTORS_MOST) {
-		fprintf(stderr, "dt-train: " DT_ACTOR_ENV " is set by dt-train --actors alone\n");
+		fprintf(stderr, "dt-train: " DT_ACTOR_ENV " is set only by dt-train --actors\n");
 		return 2;
 	}
 	unsetenv(DT_ACTOR_ENV);

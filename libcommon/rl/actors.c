@@ -297,7 +297,7 @@ static int take_answers(struct dt_actors *a, int number, const struct dt_wire *w
 		      : dt_err_sys(err, -ENOMEM, "cannot take answers of an actor");
 
 	if (rc > 0 && (w->kind != ACTORS_ANSWERS || !k->n))
-		rc = dt_err_set(err, -EPROTO, "actor %d said what it was not asked", number);
+		rc = dt_err_set(err, -EPROTO, "actor %d sent an unexpected message", number);
 	if (rc > 0) {
 		text[w->bytes] = '\0';
 		rc = take_text(a, k, text, err);
@@ -344,7 +344,7 @@ static int turn(struct dt_actors *a, struct dt_err *err)
 			       : 0;
 	if (what == DT_CREW_SAYS)
 		return take_answers(a, number, &w, err);
-	dt_log_msg(a->log, "actor %d has ended, and is started anew", number);
+	dt_log_msg(a->log, "actor %d ended and was restarted", number);
 	return a->ask[number].n ? send_ask(a, number, err) : 0;
 }
 

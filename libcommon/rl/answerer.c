@@ -99,7 +99,7 @@ int dt_answerer_open(const struct dt_answerer_opts *o, struct dt_answerer **ret,
 		return rc;
 	rc = dt_dev_open(&a->dev, o->device, o->card, o->threads);
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot open what draws answers: %s", dt_dev_why(rc));
+		return dt_err_set(err, rc, "cannot open the device that samples answers: %s", dt_dev_why(rc));
 	a->dev->batch_invariant = true;
 	return 0;
 }

@@ -229,8 +229,10 @@ static int look(struct control *c, struct dt_err *err)
 	int rc;
 
 	if (o->env.n % o->actors)
-		return dt_err_set(err, -EINVAL, "%d environments are not divided among %d actors", o->env.n,
-				  o->actors);
+		return dt_err_set(
+			err, -EINVAL,
+			"the number of environments, %d, is not a multiple of the number of actors, %d",
+			o->env.n, o->actors);
 	spec.n = 1;
 	rc = dt_env_open(&e, &spec, err);
 	if (rc == 0)
@@ -349,10 +351,10 @@ int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_
 	    (v->begin <= left && v->ratio * (double)(learnt * unroll) >= v->batch))
 		return 0;
 	return dt_err_set(err, -EINVAL,
-			  "--frames %lld end before anything is learnt: %s%lld steps fill the replay up to "
-			  "--warm-up, and an update of --batch %d takes %.6g more by --replay-ratio",
-			  (long long)o->frames, done ? "it fills anew, " : "", (long long)v->begin, v->batch,
-			  v->batch / v->ratio);
+			  "--frames %lld end before the first update: the replay buffer%s needs %lld steps "
+			  "(--warm-up), and an update of --batch %d needs %.6g more (--replay-ratio)",
+			  (long long)o->frames, done ? " starts empty and" : "", (long long)v->begin,
+			  v->batch, v->batch / v->ratio);
 }
 
 int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt_err *err)

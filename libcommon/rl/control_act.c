@@ -40,7 +40,8 @@ static int open_actor(struct actor *a, const struct control *c, int number, stru
 	rc = dt_env_open(&a->env, &spec, err);
 	if (rc == 0 &&
 	    (a->env->agents != c->size.agents || dt_actor_row(a->env, c->ids) != c->size.observation))
-		return dt_err_set(err, -EINVAL, "the environment is not the one that it was before");
+		return dt_err_set(err, -EINVAL,
+				  "the environment has another number of agents or observations than before");
 	if (rc == 0)
 		rc = dt_net_open(&a->net, &o->net, err);
 	if (c->rule->values)
@@ -141,8 +142,8 @@ int dt_control_play(const struct dt_control *o, struct dt_net *net, int64_t epis
 	if (rc == 0 &&
 	    (net->config->channels != dt_actor_row(e, act.ids) || net->config->vocab != e->actions + 1))
 		rc = dt_err_set(err, -EINVAL,
-				"the policy observes %lld numbers and knows %lld actions, the environment "
-				"has %d and %d",
+				"the policy has %lld observations and %lld actions, the environment has "
+				"%d and %d",
 				(long long)net->config->channels, (long long)net->config->vocab - 1,
 				dt_actor_row(e, act.ids), e->actions);
 	if (rc == 0)

@@ -58,8 +58,8 @@ int control_resume(struct control *c, struct dt_err *err)
 		return rc;
 	env = json_string_value(json_object_get(k.control, "env"));
 	if (json_is_true(json_object_get(k.control, "values")) != c->rule->values)
-		rc = dt_err_set(err, -EINVAL, "'%s' has learnt %s", c->o->resume,
-				c->rule->values ? "a policy, not values" : "values, not a policy");
+		rc = dt_err_set(err, -EINVAL, "'%s' holds %s", c->o->resume,
+				c->rule->values ? "a policy, not Q-values" : "Q-values, not a policy");
 	memcpy(c->run_id, k.run_id, sizeof(c->run_id));
 	c->updates = count_of(k.control, "update");
 	c->frames = count_of(k.control, "frames");
@@ -81,7 +81,7 @@ int control_choose_ids(struct control *c, int agents, struct dt_err *err)
 		return 0;
 	c->ids = dt_kept_ids(o->resume);
 	if (o->agent_id >= 0 && c->ids != (o->agent_id > 0))
-		return dt_err_set(err, -EINVAL, "'%s' has learnt %s --agent-id", o->resume,
+		return dt_err_set(err, -EINVAL, "'%s' was trained %s --agent-id", o->resume,
 				  c->ids ? "with" : "without");
 	return 0;
 }

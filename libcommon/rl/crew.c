@@ -235,13 +235,12 @@ static int restart(struct dt_crew *c, int number, struct dt_err *err)
 	const int status = stop(m);
 
 	if (!c->why[0] && WIFSIGNALED(status))
-		snprintf(c->why, sizeof(c->why), "signal %d ended it", WTERMSIG(status));
+		snprintf(c->why, sizeof(c->why), "killed by signal %d", WTERMSIG(status));
 	else if (!c->why[0])
-		snprintf(c->why, sizeof(c->why), "it ended with status %d", WEXITSTATUS(status));
+		snprintf(c->why, sizeof(c->why), "exited with status %d", WEXITSTATUS(status));
 	if (++m->failures >= DT_CREW_MOST_FAILURES)
-		return dt_err_set(err, -EIO,
-				  "actor %d ended %d times without delivering anything, at last: %s", number,
-				  m->failures, c->why);
+		return dt_err_set(err, -EIO, "actor %d ended %d times without a result; last reason: %s",
+				  number, m->failures, c->why);
 	c->restarts++;
 	if (c->o.anew)
 		c->o.anew(c->o.arg, number, c->why);

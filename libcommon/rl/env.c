@@ -32,14 +32,14 @@ static int find(struct env *e, struct dt_err *err)
 		if (strlen(e->kind->name) == len && !strncmp(e->kind->name, name, len))
 			break;
 	if (!e->kind)
-		return dt_err_set(err, -EINVAL, "no environment '%.60s': there are " DT_ENVS, name);
+		return dt_err_set(err, -EINVAL, "unknown environment '%.60s': known are " DT_ENVS, name);
 	if (!colon != !e->kind->size_max)
 		return dt_err_set(err, -EINVAL,
-				  colon ? "'%.60s': this environment has no size"
+				  colon ? "'%.60s': this environment takes no size"
 					: "'%.60s' needs a size, as in grid:8",
 				  name);
 	if (colon && dt_parse_int(colon + 1, 2, e->kind->size_max, &size, NULL) < 0)
-		return dt_err_set(err, -EINVAL, "'%.60s': its size is a whole number from 2 to %d", name,
+		return dt_err_set(err, -EINVAL, "'%.60s': the size must be an integer from 2 to %d", name,
 				  e->kind->size_max);
 	e->size = (int)size;
 	e->out.agents = e->kind->agents;

@@ -38,7 +38,7 @@ static int wait_for(const struct env_pipe *p, short what, double until, struct d
 
 	if (rc < 0 && errno != EINTR)
 		return dt_err_sys(err, -errno, "cannot wait for '%s'", p->command);
-	return rc == 0 ? gone(p, "does not answer", err) : 0;
+	return rc == 0 ? gone(p, "did not answer within --env-timeout", err) : 0;
 }
 
 static int tell(struct env_pipe *p, const char *text, size_t n, double until, struct dt_err *err)
@@ -67,9 +67,9 @@ static int no_object(const struct env_pipe *p, bool no_json, struct dt_err *err)
 	for (size_t i = 0; i < sizeof(word) / sizeof(word[0]) && no_json; i++)
 		if (memmem(p->in, p->n, word[i], strlen(word[i])))
 			return dt_err_set(err, -EIO,
-					  "the environment '%s' answers with %s, which is no JSON number",
+					  "the environment '%s' answered with %s, which is not a JSON number",
 					  p->command, word[i]);
-	return gone(p, "answers with a line that is no JSON object", err);
+	return gone(p, "answered with a line that is not a JSON object", err);
 }
 
 /* Reads a line; the caller owns *ret. */
@@ -86,7 +86,7 @@ static int hear(struct env_pipe *p, double until, json_t **ret, struct dt_err *e
 			char *more = p->cap < MOST_REPLY ? realloc(p->in, p->cap + 65536) : NULL;
 
 			if (!more)
-				return gone(p, "answers with a line that is too long", err);
+				return gone(p, "answered with a line that is too long", err);
 			p->in = more;
 			p->cap += 65536;
 		}
@@ -104,7 +104,7 @@ static int hear(struct env_pipe *p, double until, json_t **ret, struct dt_err *e
 			break;
 	}
 	if (end != p->in + p->n - 1)
-		return gone(p, "says more than one line for a question", err);
+		return gone(p, "answered with more than one line", err);
 	*ret = json_loadb(p->in, p->n, 0, NULL);
 	return json_is_object(*ret) ? 0 : no_object(p, !*ret, err);
 }
@@ -133,8 +133,8 @@ static int size_of(const struct env_pipe *p, const json_t *o, const char *key, i
 
 	if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > MOST)
 		return dt_err_set(err, -EINVAL,
-				  "the environment '%s' says no number of '%s' between 1 and %d", p->command,
-				  key, MOST);
+				  "the environment '%s' must answer with an integer '%s' from 1 to %d",
+				  p->command, key, MOST);
 	*ret = (int)json_integer_value(v);
 	return 0;
 }
@@ -185,8 +185,7 @@ static int numbers(const struct env_pipe *p, const json_t *list, const char *wha
 		ret[i] = (float)json_number_value(v);
 		if (!json_is_number(v) || !isfinite(ret[i]) || (int)json_array_size(list) != n)
 			return dt_err_set(err, -EINVAL,
-					  "the environment '%s' answers with '%s' that are not %d "
-					  "finite numbers",
+					  "the environment '%s' must answer with '%s' of %d finite numbers",
 					  p->command, what, n);
 	}
 	return 0;
@@ -209,7 +208,7 @@ static int observations(const struct env_pipe *p, const struct dt_env *e, const 
 	}
 	if (rc == 0 && json_array_size(list) != at)
 		rc = dt_err_set(err, -EINVAL,
-				"the environment '%s' answers with %zu rows of observations, not %zu",
+				"the environment '%s' answered with %zu rows of observations, not %zu",
 				p->command, json_array_size(list), at);
 	return rc;
 }
@@ -227,8 +226,7 @@ static int flags(const struct env_pipe *p, const json_t *o, const char *key, boo
 
 		if (!json_is_boolean(v) || (int)json_array_size(list) != n)
 			return dt_err_set(err, -EINVAL,
-					  "the environment '%s' answers with '%s' that are not %d "
-					  "booleans",
+					  "the environment '%s' must answer with '%s' of %d booleans",
 					  p->command, key, n);
 		ret[i] = json_is_true(v);
 	}

@@ -25,9 +25,8 @@ static void warn_stale(struct feed *f, int64_t step)
 		return;
 	f->warned = true;
 	dt_log_msg(f->site.log,
-		   "step %lld learns from answers of other weights without their ratios, which collapses: "
-		   "--ratio-cap 2 "
-		   "corrects it",
+		   "step %lld learns from answers of other weights without importance ratios, so training "
+		   "collapses: --ratio-cap 2 turns the ratios on",
 		   (long long)step + 1);
 }
 
@@ -240,7 +239,7 @@ int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct 
 	p = dt_policy_find(dt_opt_choice_name(DT_OBJECTIVES, r->objective.kind, word, sizeof(word)));
 	if (!p) {
 		free(f);
-		return dt_err_set(err, -EINVAL, "objective '%s' learns from no answers", word);
+		return dt_err_set(err, -EINVAL, "objective '%s' does not learn from answers", word);
 	}
 	f->policy = *p;
 	f->policy.low = r->rl.low >= 0 ? r->rl.low : p->low;

@@ -63,8 +63,9 @@ static int open_server(struct feed *f, struct dt_err *err)
 	const struct dt_actors_opts actors = {(int)f->o.actors, f->site.patience, f->site.log};
 
 	if (f->o.stale)
-		dt_log_msg(f->site.log, "--max-staleness: which weights draw an answer depends on timing, so "
-					"two runs differ");
+		dt_log_msg(f->site.log,
+			   "--max-staleness: which weights sample an answer depends on timing, so "
+			   "two runs differ");
 	return f->o.actors ? dt_actors_open(&f->server->actors, &o, &actors, err)
 			   : dt_answerer_open(&o, &f->server->own, err);
 }

@@ -12,7 +12,8 @@
 static int check_group(const struct dt_group *g, struct dt_err *err)
 {
 	if (g->temperature != 1)
-		return dt_err_set(err, -EINVAL, "drawn at temperature %g, with log-probabilities at 1",
+		return dt_err_set(err, -EINVAL,
+				  "sampled at temperature %g, but training needs answers sampled at 1",
 				  g->temperature);
 	for (int k = 0; k < g->n; k++)
 		if (!g->answer[k].logprob)
@@ -73,7 +74,7 @@ static int compare_weights(struct feed *f, struct dt_err *err)
 		same &= !strcmp(f->pool[i].weights, name);
 	f->foreign = rc < 0 || !same;
 	if (rc == 0 && !same)
-		dt_log_msg(f->site.log, "'%s' was drawn from other weights than '%s'", f->o.rollouts,
+		dt_log_msg(f->site.log, "'%s' was sampled from other weights than '%s'", f->o.rollouts,
 			   f->site.run->model);
 	return rc;
 }

@@ -117,7 +117,7 @@ static int read_pieces(const struct dt_kept *k, struct dt_ckpt *ck, struct dt_er
 			rc = dt_ckpt_read(ck, at, p[i].off, p[i].shape, p[i].dtype,
 					  (void *)(uintptr_t)p[i].data, err);
 		else if (p[i].data != k->place)
-			rc = dt_err_set(err, -EINVAL, "'%s' has no %s of this shape", dt_ckpt_path(ck),
+			rc = dt_err_set(err, -EINVAL, "'%s' has no tensor %s of this shape", dt_ckpt_path(ck),
 					p[i].name);
 	}
 	free(p);
@@ -143,11 +143,10 @@ int dt_net_resume(struct dt_kept *k, const char *path, struct dt_err *err)
 	control = json_object_get(dt_ckpt_meta(ck), "control");
 	dt_opt_choice_name(DT_OPTIM_CHOICES, (int)dt_net_rule(k->net), own, sizeof(own));
 	if (!json_is_object(rule) || !json_is_object(control))
-		rc = dt_err_set(err, -EINVAL, "'%s' was not kept by a learner that goes on", path);
+		rc = dt_err_set(err, -EINVAL, "'%s' is not a checkpoint that dt-rl train can resume", path);
 	else if (!json_string_value(json_object_get(rule, "kind")) ||
 		 strcmp(json_string_value(json_object_get(rule, "kind")), own))
-		rc = dt_err_set(err, -EINVAL, "'%s' was learnt by another rule of updates than %s", path,
-				own);
+		rc = dt_err_set(err, -EINVAL, "'%s' was trained with another --optimizer than %s", path, own);
 	else
 		rc = read_pieces(k, ck, err);
 	if (rc == 0) {
@@ -200,8 +199,9 @@ int dt_net_load(struct dt_net **ret, const char *path, struct dt_err *err)
 					      .hidden = c->blocks,
 					      .optim.kind = DT_OPTIM_SGD};
 
-		rc = strcmp(c->family, "policy") ? dt_err_set(err, -EINVAL, "'%s' is no policy", path)
-						 : dt_net_open(&net, &o, err);
+		rc = strcmp(c->family, "policy")
+			     ? dt_err_set(err, -EINVAL, "'%s' is not a policy of dt-rl train", path)
+			     : dt_net_open(&net, &o, err);
 	}
 	if (rc == 0)
 		rc = read_all(net, src, err);

@@ -47,7 +47,7 @@ static int describe(struct net *net, struct dt_err *err)
 	snprintf(c->name, sizeof(c->name), "policy");
 	snprintf(c->family, sizeof(c->family), "policy");
 	if ((size_t)snprintf(c->blocks, sizeof(c->blocks), "%s", net->o.hidden) >= sizeof(c->blocks))
-		return dt_err_set(err, -EINVAL, "'%s': too many widths of layers", net->o.hidden);
+		return dt_err_set(err, -EINVAL, "'%s': too many layer widths", net->o.hidden);
 	c->vocab = net->o.outputs;
 	c->channels = net->o.observation;
 	c->image_size = 1;
@@ -61,7 +61,8 @@ int dt_net_check_hidden(const char *hidden, struct dt_err *err)
 	struct net net = {.o = {.observation = 1, .outputs = 2, .hidden = hidden}};
 
 	return describe(&net, NULL) < 0
-		       ? dt_err_set(err, -EINVAL, "'%.80s' are not widths of layers, as in 64-64", hidden)
+		       ? dt_err_set(err, -EINVAL, "'%.80s' is not a list of layer widths, as in 64-64",
+				    hidden)
 		       : 0;
 }
 

@@ -39,7 +39,7 @@ static int place(struct dt_pack *p, const struct dt_group *g, int64_t n, int64_t
 				continue;
 			if (need > p->seq) {
 				dt_err_set(err, -E2BIG,
-					   "prompt %lld with its answer takes %lld tokens, a sample %lld",
+					   "prompt %lld with its answer takes %lld tokens, but --seq is %lld",
 					   (long long)g[i].index, (long long)need, (long long)p->seq);
 				dt_err_hint(err, "--seq %lld holds it", (long long)need);
 				return -E2BIG;

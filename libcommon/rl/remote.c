@@ -49,10 +49,10 @@ static int take_choices(const struct remote *r, const json_t *reply, struct dt_g
 	rc = dt_group_parse(line, 0, &got, err);
 	json_decref(line);
 	if (rc == 0 && got.n != r->o.group)
-		rc = dt_err_set(err, -EIO, "%d answers came instead of %d", got.n, r->o.group);
+		rc = dt_err_set(err, -EIO, "the server returned %d answers instead of %d", got.n, r->o.group);
 	for (int i = 0; i < got.n && rc == 0; i++)
 		if (!got.answer[i].logprob)
-			rc = dt_err_set(err, -EIO, "an answer came without log-probabilities");
+			rc = dt_err_set(err, -EIO, "the server returned an answer without log-probabilities");
 	if (rc < 0) {
 		dt_group_release(&got);
 		return dt_err_prefix(err, "'%s'", dt_asks_url(r->asks));

@@ -79,7 +79,8 @@ static int failed(struct dt_reward *r, struct worker *w, const char *why, struct
 {
 	stop(w);
 	if (++r->failures >= DT_REWARD_MOST_FAILURES)
-		return dt_err_set(err, -EIO, "the reward '%s' failed %d times in a row, at last: %s",
+		return dt_err_set(err, -EIO,
+				  "the reward command '%s' failed %d times in a row; last reason: %s",
 				  r->command, r->failures, why);
 	if (!w->again) {
 		w->again = true;
@@ -118,9 +119,9 @@ static int receive(struct dt_reward *r, struct worker *w, struct dt_err *err)
 	if (!end && w->nin < sizeof(w->in))
 		return 0;
 	if (!end || !read_reward(w->in, (size_t)(end - w->in), &w->answer->reward))
-		return failed(r, w, "its line is no number", err);
+		return failed(r, w, "its line is not a number", err);
 	if ((size_t)(end - w->in) + 1 != w->nin || w->sent < w->nout)
-		return failed(r, w, "it says more than one line an answer", err);
+		return failed(r, w, "it wrote more than one line for an answer", err);
 	w->answer->fail = NULL;
 	w->answer = NULL;
 	r->failures = 0;

@@ -90,7 +90,7 @@ static int read_ids(const json_t *o, const char *key, int64_t vocab, int least, 
 	int32_t *ids;
 
 	if (!json_is_array(list) || n < (size_t)least || n > DT_ROLLOUT_TOKENS)
-		return dt_err_set(err, -EINVAL, "'%s' is not an array of %d to %d ids", key, least,
+		return dt_err_set(err, -EINVAL, "'%s' is not an array of %d to %d token ids", key, least,
 				  DT_ROLLOUT_TOKENS);
 	ids = malloc((n + 1) * sizeof(*ids));
 	if (!ids)
@@ -101,7 +101,8 @@ static int read_ids(const json_t *o, const char *key, int64_t vocab, int least, 
 		const json_int_t id = json_integer_value(v);
 
 		if (!json_is_integer(v) || id < 0 || id >= (vocab > 0 ? vocab : INT32_MAX))
-			return dt_err_set(err, -EINVAL, "'%s'[%zu] is no id of the vocabulary", key, i);
+			return dt_err_set(err, -EINVAL, "'%s'[%zu] is not a token id of the vocabulary", key,
+					  i);
 		ids[i] = (int32_t)id;
 	}
 	return (int)n;
@@ -123,7 +124,7 @@ static int read_logprobs(const json_t *o, struct dt_answer *a, struct dt_err *er
 		const double x = json_number_value(v);
 
 		if (!json_is_number(v) || !(x >= -(double)FLT_MAX) || x > 1e-3)
-			return dt_err_set(err, -EINVAL, "'logprobs'[%d] is no logarithm of a probability", i);
+			return dt_err_set(err, -EINVAL, "'logprobs'[%d] is not a log-probability", i);
 		a->logprob[i] = (float)fmin(x, 0); /* above 0 only by rounding */
 	}
 	return 0;
@@ -133,7 +134,7 @@ static int read_answer(const json_t *o, int64_t vocab, struct dt_answer *a, stru
 {
 	const json_t *reward = json_object_get(o, "reward");
 	const char *text = "", *finish = "";
-	int rc = json_is_object(o) ? 0 : dt_err_set(err, -EINVAL, "it is no object");
+	int rc = json_is_object(o) ? 0 : dt_err_set(err, -EINVAL, "it is not a JSON object");
 
 	if (rc == 0)
 		rc = read_ids(o, "ids", vocab, 1, &a->ids, err);
@@ -153,7 +154,7 @@ static int read_answer(const json_t *o, int64_t vocab, struct dt_answer *a, stru
 	put_text(a->finish, sizeof(a->finish), finish);
 	a->reward = json_is_number(reward) ? json_number_value(reward) : (double)NAN;
 	if (reward && !json_is_null(reward) && !isfinite(a->reward))
-		return dt_err_set(err, -EINVAL, "'reward' is no number");
+		return dt_err_set(err, -EINVAL, "'reward' is not a number");
 	return 0;
 }
 
@@ -164,7 +165,7 @@ static int read_head(const json_t *o, int64_t vocab, struct dt_group *g, struct 
 
 	*g = (struct dt_group){.step = -1, .temperature = 1};
 	if (!json_is_integer(json_object_get(o, "rollout")))
-		return dt_err_set(err, -EINVAL, "it is no rollout: there is no key 'rollout'");
+		return dt_err_set(err, -EINVAL, "it is not a rollout: the key 'rollout' is missing");
 	if ((rc = dt_json_int(o, "index", false, 0, INT64_MAX, &g->index, err)) < 0 ||
 	    (rc = dt_json_int(o, "step", false, 0, INT64_MAX, &g->step, err)) < 0 ||
 	    (rc = dt_json_int(o, "renewed", false, 0, INT64_MAX, &g->renewed, err)) < 0 ||

@@ -41,9 +41,10 @@ int dt_rl_ask(const struct dt_rl_sampler *s, const struct dt_rl_ask *k, struct d
 
 	if (room < 1) {
 		json_decref(ids);
-		return dt_err_set(err, -E2BIG,
-				  "prompt %lld has %d tokens, which leaves no room for an answer in %d",
-				  (long long)k->index, k->nids, p->max_len);
+		return dt_err_set(
+			err, -E2BIG,
+			"prompt %lld has %d tokens, which leaves no room for an answer: the limit is %d",
+			(long long)k->index, k->nids, p->max_len);
 	}
 	for (int i = 0; i < k->nids; i++)
 		json_array_append_new(ids, json_integer(k->ids[i]));

@@ -139,13 +139,13 @@ int dt_rl_task_parse(const char *spec, struct dt_rl_task *ret, struct dt_err *er
 		size = spec[n] ? strtol(spec + n + 1, &end, 10) : 0;
 		if (!spec[n] || !isdigit((unsigned char)spec[n + 1]) || *end || size < 1 ||
 		    size > kinds[k].most)
-			return dt_err_set(err, -EINVAL, "task '%s' wants a size of 1 to %d: '%s:4'", spec,
-					  kinds[k].most, kinds[k].name);
+			return dt_err_set(err, -EINVAL, "task '%s' needs a size from 1 to %d, as in '%s:4'",
+					  spec, kinds[k].most, kinds[k].name);
 		*ret = (struct dt_rl_task){k, (int)size};
 		return 0;
 	}
 	dt_err_set(err, -EINVAL, "unknown task '%s'", spec);
-	dt_err_hint(err, "tasks are " DT_RL_TASKS ", each with a size: sort:7");
+	dt_err_hint(err, "tasks are " DT_RL_TASKS ", each with a size, as in sort:7");
 	return -EINVAL;
 }
 
@@ -187,7 +187,8 @@ int dt_rl_task_score(const struct dt_rl_task *t, const char *prompt, const char 
 	int rc = k->solve ? k->solve(t->n, prompt, solution) : dt_countdown_score(prompt, t->n, answer, ret);
 
 	if (rc < 0)
-		return dt_err_set(err, rc, "'%.60s' is no prompt of the task %s:%d", prompt, k->name, t->n);
+		return dt_err_set(err, rc, "'%.60s' is not a prompt of the task %s:%d", prompt, k->name,
+				  t->n);
 	if (k->solve)
 		*ret = same(answer, solution);
 	return 0;

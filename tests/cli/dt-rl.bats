@@ -35,13 +35,13 @@ refused() { # status, what stderr says, arguments
     cmp 1.txt 4.txt
     dt-shard-ckpt diff kept1 kept4
     [ "$(dt-rl play --env cartpole --episodes 4 --json kept1)" = "$(dt-rl play --env cartpole --episodes 4 --json kept4)" ]
-    refused 1 "observes 4 numbers and knows 2 actions" play --env grid:3 kept1
+    refused 1 "the policy has 4 observations and 2 actions" play --env grid:3 kept1
 }
 
 @test "a program's environments are learnt in, and a score that is not reached is no" {
     timeout 60 dt-rl train --env-command "$DT_SRC/tests/cli/corridor.py" --envs 4 --frames 100k --until 0.8 >lines
     run -3 timeout 60 dt-rl train --env cartpole --frames 1k --until 475
-    refused 1 "ended 8 times without delivering anything, at last: the environment" \
+    refused 1 "ended 8 times without a result; last reason: the environment" \
         train --env-command 'read -r x; echo "{\"agents\":1,\"observation\":1,\"actions\":2}";
                              read -r x; echo "{\"observations\":[[0]]}"; exit 1'
 }
@@ -57,7 +57,7 @@ refused() { # status, what stderr says, arguments
     timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 400k --until 0.9
     timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 6k --every 50 --replay 2k --json >lines
     jq -es 'all(.[]; .replay <= 2000 and .value_mean != null and .entropy == null) and (.[-1].replay == 2000)' lines
-    refused 2 "more than --replay keeps" train --algorithm dqn --env cartpole --replay 500
+    refused 2 "--warm-up is larger than --replay" train --algorithm dqn --env cartpole --replay 500
 }
 
 @test "what ended and went on is what did not end, to the bit; what does not fit is refused" {
@@ -71,9 +71,9 @@ refused() { # status, what stderr says, arguments
         cat half.jsonl rest.jsonl | jq -c 'del(.elapsed_s)' >two
         jq -c 'del(.elapsed_s)' whole.jsonl | cmp - two
     done
-    refused 1 "a policy, not values" train --algorithm dqn --env cartpole --resume half
+    refused 1 "a policy, not Q-values" train --algorithm dqn --env cartpole --resume half
     refused 1 "of this shape" train --env grid:3 --resume half
-    refused 1 "another rule of updates than rmsprop" train --env cartpole --optimizer rmsprop --resume half
+    refused 1 "another --optimizer than rmsprop" train --env cartpole --optimizer rmsprop --resume half
     refused 1 "nowhere" train --env cartpole --resume nowhere
 }
 
@@ -81,11 +81,11 @@ refused() { # status, what stderr says, arguments
     train=(timeout 60 dt-rl train --env twostep --epsilon 1 --actors 1 --json)
     "${train[@]}" --algorithm qmix --frames 12k --save kept >first
     run --separate-stderr "${train[@]}" --algorithm qmix --frames 16k --resume kept --save more
-    [[ $status -eq 0 && $stderr == *"the replay was not kept"* ]]
+    [[ $status -eq 0 && $stderr == *"checkpoints hold no replay buffer"* ]]
     jq -es '.[0].update > 1000 and .[0].frames > 12000 and .[0].loss < 0.1' <<<"$output"
     dt-rl play --env twostep --episodes 2 --json more | jq -e '.score_mean == 8'
     "${train[@]}" --algorithm vdn --frames 4k --save sum >first
-    refused 1 "no mixer/" train --algorithm qmix --env twostep --resume sum
+    refused 1 "no tensor mixer/" train --algorithm qmix --env twostep --resume sum
 }
 
 @test "a2c has the same numbers where an actor is killed" {
@@ -119,12 +119,12 @@ refused() { # status, what stderr says, arguments
 @test "bad input is refused by name" {
     refused 2 "give --env NAME or --env-command" train
     refused 2 "env" train --env cartpole --env-command true
-    refused 2 "not divided among" train --env cartpole --envs 5 --actors 2
-    refused 2 "there are cartpole" train --env pole
+    refused 2 "--envs 5 is not a multiple of --actors 2" train --env cartpole --envs 5 --actors 2
+    refused 2 "known are cartpole" train --env pole
     refused 2 "needs a size" train --env grid
     refused 2 "option '--env': 'grid:1'" train --env grid:1
     for widths in 8-x 64- ''; do
-        refused 2 "option '--hidden': '$widths' are not widths" train --env cartpole --hidden "$widths"
+        refused 2 "option '--hidden': '$widths' is not a list of layer widths" train --env cartpole --hidden "$widths"
     done
     refused 1 "nowhere" play --env cartpole nowhere
 }
@@ -160,17 +160,17 @@ END
     timeout 120 dt-rl train -a vdn "${pair[@]}" --epsilon 1 --actors 1 --frames 2k --no-agent-id --save without
     dt-rl play "${pair[@]}" --episodes 4 --json without | jq -e '.score_mean == 0'
     timeout 60 dt-rl train -a vdn "${pair[@]}" --actors 1 --frames 4k --resume without --save without
-    refused 1 "'without' has learnt without --agent-id" \
+    refused 1 "'without' was trained without --agent-id" \
         train -a vdn "${pair[@]}" --actors 1 --frames 6k --resume without --agent-id
 }
 
 @test "frames that end before values learn are refused" {
-    refused 2 "--frames 500 end before anything is learnt: 1000 steps fill the replay up to --warm-up" \
+    refused 2 "--frames 500 end before the first update: the replay buffer needs 1000 steps (--warm-up)" \
         train -a dqn --env cartpole --frames 500 --save kept
     refused 2 "--replay-ratio" train -a dqn --env cartpole --frames 2k --replay-ratio 0.01
     [ ! -e kept ]
     timeout 60 dt-rl train -a dqn --env cartpole --frames 2k --save kept
-    refused 1 "it fills anew" train -a dqn --env cartpole --frames 2500 --resume kept
+    refused 1 "the replay buffer starts empty and needs" train -a dqn --env cartpole --frames 2500 --resume kept
 }
 
 @test "where lines cannot be written, what was learnt is kept all the same" {
@@ -228,7 +228,7 @@ END
     [ $status -eq 75 ]
 }
 
-@test "an actor that is started anew is told with its reason, the others are counted" {
+@test "the first restart of an actor is reported with its reason, the others are counted" {
     cat >crash.sh <<'END'
 read -r x; echo '{"agents":1,"observation":1,"actions":2}'
 read -r x; echo '{"observations":[[0]]}'
@@ -238,8 +238,8 @@ for _ in $(seq 40); do
 done
 END
     run --separate-stderr -0 timeout 60 dt-rl train --env-command 'sh crash.sh' --envs 2 --frames 512
-    [[ $stderr == "dt-rl: actor "[01]" is started anew: the environment 'sh crash.sh' has ended"*"
-dt-rl: "*" restarts, at last: the environment 'sh crash.sh' has ended" ]]
+    [[ $stderr == "dt-rl: actor "[01]" was restarted: the environment 'sh crash.sh' has ended"*"
+dt-rl: "*" restarts of actors; last reason: the environment 'sh crash.sh' has ended" ]]
     [ "$(wc -l <<<"$stderr")" -eq 2 ]
 }
 

@@ -68,7 +68,7 @@ refused() { # status, what stderr says, arguments
     jq -e 'all(.answers[]; .reward == 10)' scored.jsonl
     dt-rollout score --reward 'while read -r x; do echo rubbish; read -r x; echo 1; done' --reward-workers 1 \
         scored.jsonl --json >again.jsonl 2>sum.txt || true
-    jq -e 'all(.answers[]; .reward == null and .reward_error == "its line is no number" or .reward == 1)' again.jsonl
+    jq -e 'all(.answers[]; .reward == null and .reward_error == "its line is not a number" or .reward == 1)' again.jsonl
     dt-rollout score --task copy:2 scored.jsonl --json 2>sum.json >task.jsonl
     jq -e '.answers == 8 and .unscored == 0' sum.json
     dt-rollout score --task copy:2 <scored.jsonl - | cmp - task.jsonl
@@ -79,12 +79,12 @@ refused() { # status, what stderr says, arguments
     refused 2 "give --reward" sample run
     refused 2 "not both" sample run --task sort:3 --reward cat
     refused 2 "unknown task 'sorted:3'" sample run --task sorted:3
-    refused 2 "wants a size" prompts countdown:99
+    refused 2 "needs a size" prompts countdown:99
     refused 2 "--first" sample run p.jsonl --task copy:2 --first 3
     refused 1 "missing" sample missing --task copy:2
     echo '{"question": "x"}' >bad.jsonl
     refused 1 "bad.jsonl:1" sample run bad.jsonl --reward cat
-    refused 1 "bad.jsonl:1: it is no rollout" score bad.jsonl --reward cat
+    refused 1 "bad.jsonl:1: it is not a rollout" score bad.jsonl --reward cat
     printf '{"prompt": "%0200d"}\n' 1 >long.jsonl
     refused 1 "no room for an answer" sample run long.jsonl --reward cat
     refused 1 "127.0.0.1:1" sample http://127.0.0.1:1 --task copy:2 --count 1

@@ -264,7 +264,7 @@ refused() { # status, what stderr says, arguments
     until [ "$(wc -l <killed.jsonl)" -gt 2 ]; do sleep 0.05; done
     pkill -9 -P $learner -x dt-actor
     wait $learner
-    [ "$(wc -l <killed.jsonl)" -eq 40 ] && grep -q 'is started anew' log
+    [ "$(wc -l <killed.jsonl)" -eq 40 ] && grep -q 'was restarted' log
 }
 
 @test "actors that die or hang: started anew, the answers are the same; none is left behind" {
@@ -279,7 +279,7 @@ refused() { # status, what stderr says, arguments
         sleep 0.2
     done
     wait $learner
-    [ $killed -gt 0 ] && [ "$(grep -c 'is started anew' log)" -le $killed ] && grep -q 'is started anew' log
+    [ $killed -gt 0 ] && [ "$(grep -c 'was restarted' log)" -le $killed ] && grep -q 'was restarted' log
     cmp <(jq -c '[.loss, .reward_mean, .answer.text]' one.jsonl) <(jq -c '[.loss, .reward_mean, .answer.text]' killed.jsonl)
     # one that is stopped has --comm-timeout seconds
     dt-train "${common[@]}" "${on[@]}" --actors 1 --comm-timeout 2 >hung.jsonl 2>log &
@@ -301,7 +301,7 @@ refused() { # status, what stderr says, arguments
         [ $i -lt 100 ]
     done
     # one that never gets anywhere is a failure by name
-    refused 1 "without delivering anything" "${on[@]}" --actors 1 --reward 'exit 1'
+    refused 1 "without a result" "${on[@]}" --actors 1 --reward 'exit 1'
 }
 
 @test "a reward of one's own, checkpoints that are resumed and served" {
@@ -354,7 +354,7 @@ refused() { # status, what stderr says, arguments
     refused 2 "is chance" --objective grpo --task count:3 --actors 1 --max-staleness 2 --reproducible
     DT_ACTOR=9:8:7 run -1 --separate-stderr dt-train
     DT_ACTOR=nonsense run -2 --separate-stderr dt-train
-    [[ $stderr == *"is set by dt-train --actors alone"* ]]
+    [[ $stderr == *"is set only by dt-train --actors"* ]]
     refused 2 "--refill goes with --task" --objective grpo --rollouts r.jsonl --refill 2
     refused 2 "does not go with --offload" --objective grpo --rollouts r.jsonl --beta 0.1 --offload optimizer
     refused 2 "scored already" --objective grpo --rollouts r.jsonl --reward cat
@@ -364,7 +364,7 @@ refused() { # status, what stderr says, arguments
     refused 2 "drawn in fp32 or bf16" "${task[@]}" --objective grpo --precision fp16
     refused 1 "unknown task" --objective grpo --task nothing:3
     jq -c '.temperature = 0.6' r.jsonl >cold.jsonl
-    refused 1 "cold.jsonl:1: drawn at temperature 0.6" --objective grpo --rollouts cold.jsonl
+    refused 1 "cold.jsonl:1: sampled at temperature 0.6" --objective grpo --rollouts cold.jsonl
     jq -c 'del(.answers[1].logprobs)' r.jsonl >unsaid.jsonl
     refused 1 "no log-probabilities" --objective grpo --rollouts unsaid.jsonl
     jq -c '.answers[0].ids[0] = 999' r.jsonl >far.jsonl

@@ -165,8 +165,8 @@ static void test_pipe_fails(void **state)
 		const char *command, *says;
 	} bad[] = {
 		{"exit 3", "has ended"},
-		{"sleep 1000", "does not answer"},
-		{"read -r x; echo hello; sleep 1000", "no JSON object"},
+		{"sleep 1000", "did not answer"},
+		{"read -r x; echo hello; sleep 1000", "not a JSON object"},
 		{"read -r x; echo '{\"agents\":0}'; sleep 1000", "'agents'"},
 		{"read -r x; printf '{}\\n{}\\n'; sleep 1000", "more than one line"},
 		{OPEN "exit 0", "has ended"},
@@ -174,10 +174,10 @@ static void test_pipe_fails(void **state)
 		{OPEN "read -r x; echo '{\"observations\":[[1],[2],[3]]}'; sleep 1000", "3 rows"},
 		{OPEN "read -r x; echo '{\"observations\":[[1],[1e300]]}'; sleep 1000", "finite"},
 		{OPEN "read -r x; echo '{\"observations\":[[1],[NaN]]}'; sleep 1000",
-		 "NaN, which is no JSON number"},
+		 "NaN, which is not a JSON number"},
 		{OPEN "read -r x; echo '{\"observations\":[[1],[-Infinity]]}'; sleep 1000",
 		 "Infinity, which is"},
-		{OPEN "read -r x; echo '[\"NaN\"]'; sleep 1000", "no JSON object"},
+		{OPEN "read -r x; echo '[\"NaN\"]'; sleep 1000", "not a JSON object"},
 		{OPEN RESET "read -r x; echo '{\"observations\":[[1],[2]],\"rewards\":[1]}'; sleep 1000",
 		 "rewards"},
 		{OPEN RESET "read -r x; echo '{\"observations\":[[1],[2]],\"rewards\":[1,2]}'; sleep 1000",

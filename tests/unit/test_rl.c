@@ -154,18 +154,18 @@ static void test_lines(void **state)
 	static const struct {
 		const char *key, *value, *says;
 	} bad[] = {
-		{"rollout", "null", "no rollout"},
+		{"rollout", "null", "not a rollout"},
 		{"prompt_ids", "[]", "prompt_ids"},
 		{"prompt_ids", "[1, -2]", "prompt_ids"},
 		{"prompt_ids", "[1, 2.5]", "prompt_ids"},
 		{"prompt_ids", "[300]", "vocabulary"},
 		{"answers", "[]", "answers"},
-		{"answers", "[3]", "no object"},
+		{"answers", "[3]", "not a JSON object"},
 		{"answers", "[{\"ids\": [1]}, {\"ids\": []}]", "answer 1"},
 		{"answers", "[{\"ids\": [1, 2], \"logprobs\": [-1]}]", "as long as"},
-		{"answers", "[{\"ids\": [1], \"logprobs\": [1]}]", "logarithm"},
-		{"answers", "[{\"ids\": [1], \"logprobs\": [\"x\"]}]", "logarithm"},
-		{"answers", "[{\"ids\": [1], \"reward\": \"x\"}]", "no number"},
+		{"answers", "[{\"ids\": [1], \"logprobs\": [1]}]", "not a log-probability"},
+		{"answers", "[{\"ids\": [1], \"logprobs\": [\"x\"]}]", "not a log-probability"},
+		{"answers", "[{\"ids\": [1], \"reward\": \"x\"}]", "not a number"},
 	};
 	struct dt_group g = make_group(3), back = {0};
 	struct dt_err err = {0};
@@ -243,10 +243,10 @@ static void test_hostile(void **state)
 		double timeout;
 	} t[] = {
 		{"sleep 100", "too long", 3},	       {"exit 3", "ended", 20},
-		{"kill -9 $$", "ended", 20},	       {"echo rubbish", "no number", 20},
-		{"echo NaN", "no number", 20},	       {"echo 1e999", "no number", 20},
-		{"echo '{}'", "no number", 20},	       {"echo", "no number", 20},
-		{"printf '1\\n2\\n'", "one line", 20}, {"printf %70000d 1", "no number", 20},
+		{"kill -9 $$", "ended", 20},	       {"echo rubbish", "not a number", 20},
+		{"echo NaN", "not a number", 20},      {"echo 1e999", "not a number", 20},
+		{"echo '{}'", "not a number", 20},     {"echo", "not a number", 20},
+		{"printf '1\\n2\\n'", "one line", 20}, {"printf %70000d 1", "not a number", 20},
 	};
 	char command[300];
 
