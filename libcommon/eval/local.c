@@ -3,7 +3,6 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
-#include "nn/device.h"
 #include "serve/api/openai.h"
 #include "serve/api/served.h"
 
@@ -218,30 +217,16 @@ static void local_close(struct dt_asker *asker)
 	free(l);
 }
 
-/* The device of this rank: the engine knows no ranks, so that "cuda" and "auto" get an index here. */
-static const char *device_of(const struct dt_eval_opts *o, char *buf, size_t n)
-{
-	int cards;
-
-	if (!o->device || strchr(o->device, ':') || !dt_nn_device_is_card(o->device))
-		return o->device ? o->device : "cpu";
-	cards = dt_dev_count(DT_DEV_CUDA);
-	if (cards < 2)
-		return o->device;
-	snprintf(buf, n, "cuda:%d", o->local_rank % cards);
-	return buf;
-}
-
 int dt_asker_local(const char *path, const struct dt_eval_opts *o, struct dt_asker **ret, struct dt_err *err)
 {
 	struct dt_served_params p = dt_served_in_process(path, o->tokenizer, o->threads, o->seq, o->fp32);
 	struct local *l = calloc(1, sizeof(*l));
-	char card[24];
 	int rc;
 
 	if (!l)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
-	p.device = device_of(o, card, sizeof(card));
+	p.device = o->device ? o->device : p.device;
+	p.local_rank = o->local_rank;
 	p.invariant = true; /* scores must not depend on other questions in the batch, also on a GPU */
 	p.weights_disk = o->weights_disk;
 	p.weights_memory = o->weights_memory;

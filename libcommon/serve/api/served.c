@@ -13,7 +13,7 @@
 
 static bool is_first(const struct dt_served_params *p)
 {
-	struct dt_world_info i = {0};
+	struct dt_world_info i = {.local_rank = p->local_rank};
 
 	if (p->world)
 		dt_world_info(p->world, &i);

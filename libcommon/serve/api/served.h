@@ -11,15 +11,16 @@
 
 struct dt_served_params {
 	const char *ckpt;
-	const char *tokenizer;	  /* "byte" or a file that replaces the model's tokenizer; NULL: the
+	const char *tokenizer;	 /* "byte" or a file that replaces the model's tokenizer; NULL: the
 				   * model's */
-	const char *draft_model;  /* NULL: none */
-	const char *trace;	  /* file for the scheduler's decisions; NULL: none */
-	const char *device;	  /* nn/device.h */
-	bool invariant;		  /* batch-invariant also on a GPU: answers do not depend on other requests */
-	int64_t threads;	  /* threads of the model; 0: all processors */
-	bool fp32;		  /* activations and unquantised weights are fp32, else bf16 */
-	int weights;		  /* enum dt_format, -1: as stored */
+	const char *draft_model; /* NULL: none */
+	const char *trace;	 /* file for the scheduler's decisions; NULL: none */
+	const char *device;	 /* nn/device.h */
+	int local_rank;	 /* of a process on its machine that has the model alone: which GPU; without world */
+	bool invariant;	 /* batch-invariant also on a GPU: answers do not depend on other requests */
+	int64_t threads; /* threads of the model; 0: all processors */
+	bool fp32;	 /* activations and unquantised weights are fp32, else bf16 */
+	int weights;	 /* enum dt_format, -1: as stored */
 	enum dt_dtype cache;	  /* of KV-cache elements */
 	int chat;		  /* enum dt_chat_kind, -1: the model's */
 	int64_t seqs;		  /* max running sequences */
