@@ -465,7 +465,7 @@ refused() { # status, what stderr says, arguments
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0' >bad.jsonl
     refused 1 "bad.jsonl:2" task bad.jsonl run
     jq -nc --arg q "$(cat text.txt)" '{task: "x", template: "{q}"}, {q: $q, choices: ["1", "2"], answer: 0}' >long.jsonl
-    refused 1 "more than the context of 128" task long.jsonl run
+    refused 1 "exceed the context of 128" task long.jsonl run
     refused 1 "http://127.0.0.1:9" task long.jsonl http://127.0.0.1:9
 }
 # SPDX-License-Identifier: Apache-2.0

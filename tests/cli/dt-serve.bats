@@ -164,7 +164,7 @@ PY
     changed=$(paste -d '\n' <(jq -c .text alone.jsonl) <(jq -c .text plain.jsonl) | paste - - | awk -F '\t' '$1 != $2' | wc -l)
     [ "$changed" -ge 80 ]
     run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "dry_multiplier": 1, "dry_sequence_breakers": ["no token"]}'
-    [[ "$output" == *"no token of this model holds"* ]]
+    [[ "$output" == *"no token of this model contains"* ]]
     run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "mirostat": 3}'
     [[ "$output" == *"not within 0 and 2"* || "$output" == *"mirostat"* ]]
 }
@@ -922,7 +922,7 @@ batch_lines() {
 # put_off: waits until the server says that it tries a batch again
 put_off() {
     for _ in $(seq 600); do
-        grep -q "tried again" log && return
+        grep -q "retrying batch" log && return
         sleep 0.1
     done
     cat log >&2
@@ -1122,11 +1122,11 @@ restart() {
     run -1 dt-serve no-such-folder --port 0
     "$DT_HELP/make-model" small llama-tiny 200
     run -1 dt-serve small --port 0
-    [[ "$output" == *"the tokenizer has 257 ids and the model only 200"* ]]
+    [[ "$output" == *"the tokenizer has 257 token ids, but the model's vocabulary size is 200"* ]]
     run -1 dt-serve m --port 0 --draft-model small
-    [[ "$output" == *"vocabulary of 200"* ]]
+    [[ "$output" == *"vocabulary sizes differ: "*" has 200 tokens"* ]]
     run -1 dt-serve m --port 0 --max-model-len 100000
-    [[ "$output" == *"512 positions"* ]]
+    [[ "$output" == *"context length of 512"* ]]
     run -1 dt-serve m --port 0 --kv-cache-mem 1KiB
     [[ "$output" == *"--max-model-len"* ]]
     run -1 dt-serve m --port 0 --host no.such.host.invalid

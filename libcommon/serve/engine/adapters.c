@@ -93,7 +93,7 @@ static int inside(const struct dt_adapters *a, const char *path, char **ret, str
 	size_t n;
 
 	if (!a->dir)
-		return dt_err_set(err, -EPERM, "adapters are loaded from --lora-dir, which was not given");
+		return dt_err_set(err, -EPERM, "adapters can only be loaded if the server has --lora-dir");
 	if (path[0] != '/' && asprintf(&full, "%s/%s", a->dir, path) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", path);
 	real = realpath(full ? full : path, NULL);
@@ -102,7 +102,7 @@ static int inside(const struct dt_adapters *a, const char *path, char **ret, str
 	/* one answer for missing and for forbidden paths, so that clients cannot probe for files */
 	if (!real || strncmp(real, a->dir, n) || (n > 1 && real[n] != '/')) {
 		free(real);
-		return dt_err_set(err, -EPERM, "'%s' is not in the folder of adapters", path);
+		return dt_err_set(err, -EPERM, "'%s' is not in the folder of --lora-dir", path);
 	}
 	*ret = real;
 	return 0;
@@ -125,10 +125,11 @@ static int check_tokenizer(const struct dt_adapters *a, const char *path, struct
 	more = dt_tokenizer_vocab(t) - dt_tokenizer_vocab(a->p.tok);
 	dt_tokenizer_close(t);
 	if (more > 0)
-		return dt_err_set(err, -EINVAL,
-				  "adapter '%s': its tokenizer has %d tokens more than the base's, which the "
-				  "base cannot embed",
-				  path, more);
+		return dt_err_set(
+			err, -EINVAL,
+			"adapter '%s': its tokenizer has %d more tokens than the base model's, which the "
+			"base model cannot embed",
+			path, more);
 	return 0;
 }
 
@@ -139,12 +140,12 @@ static int check_name(const char *name, struct dt_err *err)
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)name[i] < ' ' || strchr(",\"\\", name[i]))
 			n = 0;
-	return n > 0 && n <= NAME_MAX_BYTES
-		       ? 0
-		       : dt_err_set(err, -EINVAL,
-				    "the name of an adapter has 1 to %d bytes, no comma, quote, backslash or "
-				    "control character",
-				    NAME_MAX_BYTES);
+	return n > 0 && n <= NAME_MAX_BYTES ? 0
+					    : dt_err_set(err, -EINVAL,
+							 "the name of an adapter must have 1 to %d bytes and "
+							 "no comma, quote, backslash or "
+							 "control character",
+							 NAME_MAX_BYTES);
 }
 
 /* Creates an entry; takes over path on success. */
@@ -175,7 +176,7 @@ static int list(struct dt_adapters *a, struct dt_served_adapter *s, bool replace
 	struct dt_served_adapter *old = find(a, s->name), *at;
 
 	if (!strcmp(s->name, a->p.name))
-		return dt_err_set(err, -EEXIST, "'%s' is the name of the base", s->name);
+		return dt_err_set(err, -EEXIST, "'%s' is the name of the base model", s->name);
 	if (old && !replace)
 		return dt_err_set(err, -EEXIST, "there is an adapter '%s' already", s->name);
 	if (old)
@@ -242,8 +243,7 @@ int dt_adapters_remove(struct dt_adapters *a, const char *name, struct dt_err *e
 	int rc = 0;
 
 	if (!a->dir)
-		return dt_err_set(err, -EPERM,
-				  "adapters are unloaded where --lora-dir was given, which was not");
+		return dt_err_set(err, -EPERM, "adapters can only be unloaded if the server has --lora-dir");
 	pthread_mutex_lock(&a->mu);
 	s = find(a, name);
 	if (s)

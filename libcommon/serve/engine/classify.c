@@ -213,10 +213,10 @@ int dt_classify_submit(struct dt_classify *c, struct dt_classify_job *j, struct 
 	if (c->failed)
 		rc = dt_err_set(err, -EIO, "%s", c->why.msg);
 	else if (c->draining || c->stop)
-		rc = dt_err_set(err, -ESHUTDOWN, "this server is ending");
+		rc = dt_err_set(err, -ESHUTDOWN, "the server is shutting down");
 	else if (c->waiting > 0 && c->waiting + j->n > c->p.queue)
-		rc = dt_err_set(err, -EAGAIN, "%lld images wait, %lld may", (long long)c->waiting,
-				(long long)c->p.queue);
+		rc = dt_err_set(err, -EAGAIN, "the queue is full: %lld images wait, the limit is %lld",
+				(long long)c->waiting, (long long)c->p.queue);
 	if (rc == 0) {
 		j->left = j->n;
 		j->status = 0;

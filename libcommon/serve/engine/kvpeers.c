@@ -33,8 +33,8 @@ static void put_down(struct dt_kvget *g, const char *why)
 	peer->down_until = dt_now() + DOWN_FOR;
 	if (!peer->down)
 		dt_log_msg(g->of->p.log,
-			   "'%s' computes no prompts for this server: %s; they are computed here", peer->name,
-			   why);
+			   "'%s' does not compute prompts for this server: %s; they are computed here",
+			   peer->name, why);
 	peer->down = true;
 }
 
@@ -174,7 +174,8 @@ static int add_peer(const struct dt_kvpeers *p, struct dt_kvpeer *peer, const ch
 
 	peer->name = url;
 	if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-		return dt_err_set(err, -EINVAL, "'%s' is no URL of a server, as http://10.0.0.1:8000", url);
+		return dt_err_set(err, -EINVAL,
+				  "'%s' is not the URL of a server, for example http://10.0.0.1:8000", url);
 	if (asprintf(&peer->url, "%.*s" ROUTE, (int)n, url) < 0)
 		peer->url = NULL;
 	peer->head = calloc((size_t)nheads, sizeof(*peer->head));
