@@ -111,7 +111,7 @@ static const char *const examples[] = {
 	"dt-loadgen --rate 4 --requests 200 http://127.0.0.1:8000",
 	"dt-loadgen --concurrency 32 --input 128 --output 64 --json | jq .output_tokens_per_s", NULL};
 static const struct dt_program prog = {.name = "dt-loadgen",
-				       .summary = "put an inference server under load and time its answers",
+				       .summary = "load-test an inference server and measure its latency",
 				       .operands = "[URL|HOST:PORT]",
 				       .examples = examples,
 				       .opts = opts};

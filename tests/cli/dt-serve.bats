@@ -747,7 +747,7 @@ PY
     jq -n --arg url "$url" '{servers: [{url: $url, key: "rich"}], api_key_file: "keys"}' >route.json
     dt-route --port 0 --config route.json >route-url 2>>log 3>&- &
     router=$!
-    until grep -q 'is in$' log; do
+    until grep -q 'is up$' log; do
         kill -0 "$router" || { cat log; return 1; }
         sleep 0.05
     done
@@ -794,7 +794,7 @@ PY
     dt-route --port 0 --config door.json >door-url 2>>log 3>&- &
     router=$!
     status=0
-    until grep -q 'is in$' log; do
+    until grep -q 'is up$' log; do
         kill -0 "$router" || { cat log; return 1; }
         sleep 0.05
     done

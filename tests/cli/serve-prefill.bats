@@ -133,7 +133,7 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
     start --role decode --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
     ask "$url"
     [ "$(metric "$url" remote_prefill_blocks_total)" -eq 0 ]
-    grep -q "does not compute prompts for this server: 409, the caches are not alike" log
+    grep -q "does not compute prompts for this server: 409, the KV caches differ" log
     local wanted
     refused() {
         run -2 --separate-stderr dt-serve m "$@"

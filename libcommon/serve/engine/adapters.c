@@ -334,7 +334,7 @@ static void write_number(const char *what, const char *type, const char *help, u
 void dt_adapters_write(struct dt_adapters *a, FILE *f)
 {
 	pthread_mutex_lock(&a->mu);
-	fprintf(f, "# HELP dt_serve_lora_requests_info Adapters that requests run with and wait for.\n"
+	fprintf(f, "# HELP dt_serve_lora_requests_info Adapters of running and of waiting requests.\n"
 		   "# TYPE dt_serve_lora_requests_info gauge\n");
 	fprintf(f, "dt_serve_lora_requests_info{max_lora=\"%d\",running_lora_adapters=\"", a->p.resident);
 	write_names(a, false, f);
@@ -343,11 +343,12 @@ void dt_adapters_write(struct dt_adapters *a, FILE *f)
 	fprintf(f, "\"} %lld\n", (long long)time(NULL));
 	write_number("resident", "gauge", "Adapters in memory.", (uint64_t)a->in_memory, f);
 	write_number("memory_bytes", "gauge", "Bytes of adapters in memory.", a->bytes, f);
-	write_number("loads_total", "counter", "Adapters that were read.", a->loads, f);
-	write_number("evictions_total", "counter", "Adapters that made place for others.", a->evictions, f);
-	write_counter(a, "requests_total", "Requests of an adapter that ended.", 0, f);
-	write_counter(a, "prompt_tokens_total", "Prompt tokens of them.", 1, f);
-	write_counter(a, "generation_tokens_total", "Tokens generated for them.", 2, f);
+	write_number("loads_total", "counter", "Adapters loaded into memory.", a->loads, f);
+	write_number("evictions_total", "counter", "Adapters evicted from memory.", a->evictions, f);
+	write_counter(a, "requests_total", "Finished requests of an adapter.", 0, f);
+	write_counter(a, "prompt_tokens_total", "Prompt tokens of finished requests of an adapter.", 1, f);
+	write_counter(a, "generation_tokens_total", "Generated tokens of finished requests of an adapter.", 2,
+		      f);
 	pthread_mutex_unlock(&a->mu);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

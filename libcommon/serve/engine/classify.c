@@ -323,7 +323,7 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 {
 	static const char *const name[] = {"requests", "images", "images_refused"},
 				 *const help[] = {"Requests answered.", "Images classified.",
-						  "Images that could not be read."};
+						  "Images that could not be decoded."};
 	struct dt_classify_stats s;
 
 	if (dt_classify_stats(c, &s) < 0)
@@ -338,7 +338,7 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 			(long long)n[i]);
 	}
 	fprintf(f,
-		"# HELP dt_serve_classify_images_waiting Images not answered yet.\n"
+		"# HELP dt_serve_classify_images_waiting Images waiting or running.\n"
 		"# TYPE dt_serve_classify_images_waiting gauge\n"
 		"dt_serve_classify_images_waiting{model_name=\"%s\"} %lld\n",
 		model, (long long)s.waiting);
@@ -348,7 +348,7 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 		fprintf(f, "dt_serve_classify_rank_images_total{model_name=\"%s\",rank=\"%d\"} %lld\n", model,
 			r, (long long)s.by_rank[2 * r]);
 	fprintf(f,
-		"# HELP dt_serve_classify_latency_seconds From a request to its answer.\n"
+		"# HELP dt_serve_classify_latency_seconds Time from a request to its answer.\n"
 		"# TYPE dt_serve_classify_latency_seconds gauge\n"
 		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"50\"} %.6g\n"
 		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"99\"} %.6g\n",
