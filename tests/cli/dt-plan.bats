@@ -234,7 +234,7 @@ refused() {
 	"$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 --json llama-3-8b | jq -e '.plans[0] |
 		.replicas > 1 and .apart.prefill + .apart.decode == .replicas and .apart.simulated.prompts_moved == 500'
 	run "$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 llama-3-8b
-	[[ $output == *"Disaggregated prefill on the same number of devices: "*" x tp2 for prefill, "*" for decode"* ]]
+	[[ $output == *"Disaggregated prefill on the same number of devices:"*" x tp2 for prefill, "*" for decode"* ]]
 	"$plan" --serve --gpu H100 --rate 2 --prompt-len 32000 --output-len 400 --ttft 0.7 --tpot 0.012 --requests 100 \
 		--max-num-batched-tokens 4096 --json llama-3-8b >long.json # rows of prompts are shared by servers for them alone
 	jq -e '.plans[0].apart | (.prefill_layout | test("^tp2[.]cp")) and .decode_layout == "tp2" and .meets' long.json

@@ -76,9 +76,7 @@ int dt_image_plans_print(const struct dt_serve_query *q, const struct dt_image_p
 	dt_table_print(t, f);
 	dt_table_free(t);
 	if (priced)
-		fputs("\na million: cost of a million images in full batches; at the rate: at the requested "
-		      "rate\n",
-		      f);
+		fputs("\nCost of a million images: in full batches, and at the requested rate\n", f);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -129,8 +129,8 @@ static void print_apart(const struct dt_serve_plan *p, FILE *f)
 	if (!p->apart.prefill)
 		return;
 	fprintf(f,
-		"\nDisaggregated prefill on the same number of devices: %d x %s for prefill, %d x %s for "
-		"decode:\n"
+		"\nDisaggregated prefill on the same number of devices:\n"
+		"%d x %s for prefill, %d x %s for decode;\n"
 		"TTFT P99 %s, TPOT P99 %s%s.\n",
 		p->apart.prefill, apart_layout(p, p->apart.cp, of[0], sizeof(of[0])), p->apart.decode,
 		apart_layout(p, 1, of[1], sizeof(of[1])), dt_format_duration(a->ttft_p99, ttft, sizeof(ttft)),
@@ -164,9 +164,7 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 	if (n > 0)
 		print_apart(&p[0], f);
 	if (priced)
-		fputs("\na million: cost of a million generated tokens at full load; at the rate: at the "
-		      "requested rate\n",
-		      f);
+		fputs("\nCost of a million generated tokens: at full load, and at the requested rate\n", f);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
