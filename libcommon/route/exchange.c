@@ -140,7 +140,7 @@ static void lack(struct dt_route_x *x, int error)
 	if (!x->client)
 		over(x, 503); /* a shadow copy does not wait */
 	else if (now - x->lacks > x->r->conf.queue_timeout)
-		dt_route_x_fail(x, 503, "overloaded", 1, "the router has no connection left: %s",
+		dt_route_x_fail(x, 503, "overloaded", 1, "cannot open a connection to a server: %s",
 				strerror(error));
 	else
 		pause_try(x);

@@ -56,7 +56,8 @@ static bool tick_queued(struct dt_route_x *x, double now)
 	if (held)
 		dt_route_x_fail(x, 503, "no_server", 5, "no server was started within %g s", c->scale_hold);
 	else
-		dt_route_x_fail(x, 503, "overloaded", 1, "no server had room within %g s", c->queue_timeout);
+		dt_route_x_fail(x, 503, "overloaded", 1, "all servers were busy or down for %g s",
+				c->queue_timeout);
 	return true;
 }
 
@@ -74,15 +75,15 @@ static void tick_exchange(struct dt_route_x *x, double now)
 		if (!l)
 			continue;
 		if (l->conn.connecting && now - l->since > c->connect_timeout) {
-			dt_route_x_broken(x, l, "it does not answer", true);
+			dt_route_x_broken(x, l, "the connection timed out", true);
 			return;
 		}
 		if (!l->any && now - l->since > c->first_byte_timeout) {
-			dt_route_x_broken(x, l, "nothing came within first_byte_timeout_s", false);
+			dt_route_x_broken(x, l, "no response within first_byte_timeout_s", false);
 			return;
 		}
 		if (now > x->deadline) {
-			dt_route_x_broken(x, l, "it took longer than request_timeout_s", false);
+			dt_route_x_broken(x, l, "the request exceeded request_timeout_s", false);
 			return;
 		}
 	}

@@ -227,7 +227,7 @@ static void on_models(void *arg, int status, const char *body, size_t n)
 	s->probe = NULL;
 	if ((status == 401 || status == 403) && s->nmodels < 0)
 		dt_log_msg(s->r->p.log,
-			   "%s does not tell its models (%d): its \"key\" or its \"models\" belong into "
+			   "%s does not list its models (status %d): set its \"key\" or \"models\" in "
 			   "--config",
 			   s->conf.url, status);
 	if (status == 200)

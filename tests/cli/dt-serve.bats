@@ -1172,7 +1172,7 @@ restart() {
     run -1 dt-serve --replay /dev/null
     run -2 dt-serve --replay decisions.jsonl m
     run -1 dt-serve --batch m --trace /dev/full <choices.jsonl
-    [[ "$output" == *"could not be written in full"* ]]
+    [[ "$output" == *"is incomplete: writing failed"* ]]
 }
 
 # qwen3-8b by hand: 512 rows times the weights of each product; of a layer 4096 x (6144 + 4096 + 3 x 12288), of

@@ -48,7 +48,7 @@ static int fill_request(struct dt_body *b, struct dt_serve_req *r, const struct 
 	if (room_for(b, p->n, &max_tokens) < 0)
 		return -EINVAL;
 	if (r->ask->min_tokens > max_tokens)
-		return dt_body_bad(b->e, "min_tokens", "'min_tokens' is more than 'max_tokens'");
+		return dt_body_bad(b->e, "min_tokens", "'min_tokens' exceeds 'max_tokens'");
 	r->choice = choice;
 	r->matcher = r->ask->grammar ? dt_matcher_new(r->ask->grammar) : NULL;
 	r->dormant = r->ask->trigger != NULL;

@@ -29,7 +29,7 @@ int dt_served_end(struct dt_served *s, const struct dt_served_params *p)
 	int rc = dt_served_close(s);
 
 	if (rc < 0)
-		dt_log_msg(p->log, "'%s' could not be written in full", p->trace);
+		dt_log_msg(p->log, "'%s' is incomplete: writing failed", p->trace);
 	return rc;
 }
 

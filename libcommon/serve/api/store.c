@@ -218,7 +218,7 @@ int dt_store_put(struct dt_store *s, const json_t *v, struct dt_err *err)
 		rc = dt_err_sys(err, -ENOMEM, "cannot keep '%s'", id);
 	else if (!has_place(s, v, id))
 		rc = dt_err_set(err, -ENOSPC,
-				"there are %d files and batches, which is all there may be; delete some with "
+				"the limit of %d files and batches is reached; delete some with "
 				"DELETE /v1/files/ID",
 				DT_STORE_RECORDS);
 	else

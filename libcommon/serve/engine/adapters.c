@@ -178,7 +178,7 @@ static int list(struct dt_adapters *a, struct dt_served_adapter *s, bool replace
 	if (!strcmp(s->name, a->p.name))
 		return dt_err_set(err, -EEXIST, "'%s' is the name of the base model", s->name);
 	if (old && !replace)
-		return dt_err_set(err, -EEXIST, "there is an adapter '%s' already", s->name);
+		return dt_err_set(err, -EEXIST, "adapter '%s' exists already", s->name);
 	if (old)
 		unlist(old);
 	s->number = ++a->numbers;
@@ -249,7 +249,7 @@ int dt_adapters_remove(struct dt_adapters *a, const char *name, struct dt_err *e
 	if (s)
 		unlist(s);
 	else
-		rc = dt_err_set(err, -ENOENT, "there is no adapter '%.128s'", name);
+		rc = dt_err_set(err, -ENOENT, "no adapter '%.128s'", name);
 	pthread_mutex_unlock(&a->mu);
 	return rc;
 }

@@ -52,9 +52,9 @@ static int check_ask(const struct dt_engine *e, const struct dt_ask *a, struct d
 	for (int i = 0; i < a->sampling.nbias && rc == 0; i++)
 		rc = check_id(e, a->sampling.bias[i].id, err);
 	if (rc == 0 && (a->logprobs > e->p.model.vocab || a->logprobs > DT_LOGPROBS_MAX))
-		rc = dt_err_set(err, -EINVAL, "%d alternatives a token are too many", a->logprobs);
+		rc = dt_err_set(err, -EINVAL, "%d alternatives per token are too many", a->logprobs);
 	if (rc == 0 && (a->prompt_logprobs > e->p.model.vocab || a->prompt_logprobs > DT_PROMPT_LOGPROBS_MAX))
-		rc = dt_err_set(err, -EINVAL, "%d alternatives a token are too many", a->prompt_logprobs);
+		rc = dt_err_set(err, -EINVAL, "%d alternatives per token are too many", a->prompt_logprobs);
 	return rc;
 }
 
