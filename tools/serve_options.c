@@ -89,7 +89,7 @@ static const struct dt_opt opts[] = {
 	 "maximum number of waiting requests; further ones get status 503", .min = 0, .max = 65536,
 	 .def = "256"},
 	{"request-timeout", 0, DT_OPT_REAL, &serve_options.timeout, "SECONDS",
-	 "maximum time for one request; with --batch there is no limit", .min = 1, .max = 1e6,
+	 "maximum time for one request; with --batch no limit unless given", .min = 1, .max = 1e6,
 	 .given = &serve_options.given_timeout, .def = "600"},
 	{"trace", 0, DT_OPT_STR, &serve_options.serve.trace, "FILE",
 	 "write the decisions of the scheduler as JSON Lines", .complete = DT_COMPLETE_FILE},

@@ -67,7 +67,7 @@ all() {
     start --kv-disk again:50MiB --kv-read always
     all
     stop
-    [ ! -s log ] || ! grep -q 'not read' log
+    [ ! -s log ] || ! grep -q 'cannot use' log
     start --kv-disk again:50MiB --kv-read always
     first=$server
     all
@@ -96,7 +96,7 @@ all() {
     answers --kv-disk bad:50MiB --kv-read always
     # files that cannot grow: as on a full disk
     (trap '' XFSZ && ulimit -f 4 && answers --kv-disk full:50MiB --kv-read always)
-    [ "$(grep -c 'cannot write .*blocks are not kept' log)" -eq 1 ]
+    [ "$(grep -c 'cannot write .*no blocks are kept' log)" -eq 1 ]
     [ "$(find full -name '*.kv*' | wc -l)" -eq 0 ]
 }
 
