@@ -41,7 +41,7 @@ static const struct dt_opt opts[] = {
 	 "maximum tokens to generate for a request that does not set it", .min = 1, .max = 1 << 24,
 	 .def_text = "16 for a prompt, the rest of the context for messages"},
 	{"defaults", 0, DT_OPT_STR, &serve_options.defaults_text, "JSON",
-	 "JSON object with default values of sampling keys"},
+	 "JSON object of sampling keys for requests that lack them"},
 	DT_OPT_HEADING("Several ranks"),
 	{"layout", 0, DT_OPT_STR, &serve_options.layout, "LAYOUT",
 	 "parallel layout of mpirun's ranks, for example tp2.pp2; see dt-layout(7)",
