@@ -90,7 +90,7 @@ setup() {
     refused '{"images": ["aGVsbG8=", "?"]}' "image 0" 400 /v1/classify
     refused '{"image": "?"}' "not base64" 400 /v1/classify
     refused '{"picture": "aGVsbG8="}' "unknown key 'picture'" 400 /v1/classify
-    refused '{"prompt": "x"}' "is for models of text" 404 /v1/completions
+    refused '{"prompt": "x"}' "is only for models of text" 404 /v1/completions
     [ "$(curl -s "$url/health" | jq -r .status)" = ok ]
     curl -s "$url/metrics" >metrics
     python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_serve_ >values
