@@ -235,7 +235,7 @@ static int encode(struct dt_chat_out *o, const json_t *messages)
 		o->rc = read_message(json_array_get(messages, i), o->whole, &m[i], i, err);
 	for (size_t i = 0; i < n && o->rc >= 0; i++)
 		if ((o->tools || m[i].tool || m[i].calls) && dt_chat_tool_form(c) == DT_TOOLS_NONE)
-			o->rc = dt_err_set(err, -EINVAL, "this model's chat template does not support tools");
+			o->rc = dt_err_set(err, -EINVAL, "this model's template knows no tools");
 	for (size_t i = 0; i < n && o->rc >= 0 && folds_system(c->kind); i++)
 		if (!strcmp(m[i].role, "system") && (i > 0 || n == 1))
 			o->rc = dt_err_set(

@@ -259,7 +259,7 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 					    "'tool_choice' requires a call, but there are no 'tools'")
 			      : 0;
 	if (form == DT_TOOLS_NONE)
-		return dt_body_bad(b->e, "tools", "this model's chat template does not support tools");
+		return dt_body_bad(b->e, "tools", "the chat template of this model does not support tools");
 	if (b->ask.grammar)
 		return dt_body_bad(b->e, "response_format",
 				   "'response_format' cannot be combined with 'tools'");
