@@ -29,89 +29,91 @@ static struct {
 } opt;
 
 static const struct dt_opt opts[] = {
-	{"requests", 'n', DT_OPT_INT, &opt.requests, "N", "requests in all; with --trace, all of it",
+	{"requests", 'n', DT_OPT_INT, &opt.requests, "N", "number of requests; with --trace, all of it",
 	 .min = 1, .max = 1 << 26, .given = &opt.given_requests, .def = "100"},
-	{"warmup", 0, DT_OPT_INT, &opt.warmup, "N", "leave the first N out of the report", .min = 0,
+	{"warmup", 0, DT_OPT_INT, &opt.warmup, "N", "exclude the first N requests from the report", .min = 0,
 	 .max = 1 << 26, .def = "0"},
-	{"seed", 0, DT_OPT_INT, &opt.seed, "N", "of arrivals, lengths and prompts", .def = "0"},
-	DT_OPT_HEADING("When"),
+	{"seed", 0, DT_OPT_INT, &opt.seed, "N", "seed of arrival times, lengths and prompts", .def = "0"},
+	DT_OPT_HEADING("Arrival of requests"),
 	{"rate", 'r', DT_OPT_REAL, &opt.rate, "R",
-	 "requests a second; with --turns, conversations; 0: all at once", .min = 0, .max = 1e6,
+	 "requests per second; with --turns, conversations; 0: all at once", .min = 0, .max = 1e6,
 	 .given = &opt.given_shape[0], .def = "1"},
-	{"ramp", 0, DT_OPT_REAL, &opt.ramp, "R", "the rate goes up or down to this at the end", .min = 1e-3,
-	 .max = 1e6, .given = &opt.given_shape[1]},
-	{"arrival", 0, DT_OPT_CHOICE, &opt.arrival, "poisson|constant|burst", "how they are spread over time",
+	{"ramp", 0, DT_OPT_REAL, &opt.ramp, "R", "change the rate linearly to this one, reached at the end",
+	 .min = 1e-3, .max = 1e6, .given = &opt.given_shape[1]},
+	{"arrival", 0, DT_OPT_CHOICE, &opt.arrival, "poisson|constant|burst", "distribution of arrival times",
 	 .given = &opt.given_shape[2], .def = "poisson"},
-	{"burst", 0, DT_OPT_INT, &opt.burst, "N", "requests of one burst", .min = 1, .max = 1 << 20,
+	{"burst", 0, DT_OPT_INT, &opt.burst, "N", "number of requests in one burst", .min = 1, .max = 1 << 20,
 	 .given = &opt.given_burst, .def = "8"},
 	{"concurrency", 'c', DT_OPT_INT, &opt.users, "N",
-	 "so many users who each wait for their answer, in place of a rate", .min = 1, .max = 65536},
-	{"think", 0, DT_OPT_REAL, &opt.think, "SECONDS", "from an answer to what follows it", .min = 0,
+	 "closed load of N users, each waiting for its answer, in place of a rate", .min = 1, .max = 65536},
+	{"think", 0, DT_OPT_REAL, &opt.think, "SECONDS", "time from an answer to the next request", .min = 0,
 	 .max = 1e6, .def = "0"},
-	DT_OPT_HEADING("What"),
-	{"input", 'i', DT_OPT_INT, &opt.input, "N", "mean tokens of a prompt", .min = 1, .max = 1 << 24,
+	DT_OPT_HEADING("Content of requests"),
+	{"input", 'i', DT_OPT_INT, &opt.input, "N", "mean number of prompt tokens", .min = 1, .max = 1 << 24,
 	 .given = &opt.given_shape[3], .def = "128"},
-	{"output", 'o', DT_OPT_INT, &opt.output, "N", "mean tokens of an answer", .min = 1, .max = 1 << 24,
-	 .given = &opt.given_shape[4], .def = "64"},
-	{"spread", 0, DT_OPT_SHARE, &opt.spread, "F", "lengths are uniform within this share of the mean",
-	 .min = 0, .max = 1, .def = "0"},
-	{"prefix", 0, DT_OPT_INT, &opt.prefix, "N", "tokens before the prompt that it shares with others",
+	{"output", 'o', DT_OPT_INT, &opt.output, "N", "mean number of tokens of an answer", .min = 1,
+	 .max = 1 << 24, .given = &opt.given_shape[4], .def = "64"},
+	{"spread", 0, DT_OPT_SHARE, &opt.spread, "F",
+	 "distribute lengths uniformly within this share of the mean", .min = 0, .max = 1, .def = "0"},
+	{"prefix", 0, DT_OPT_INT, &opt.prefix, "N", "number of tokens of a prefix shared by many prompts",
 	 .min = 0, .max = 1 << 24, .given = &opt.given_shape[5], .def = "0"},
-	{"prefixes", 0, DT_OPT_INT, &opt.prefixes, "N", "different beginnings", .min = 1, .max = 1 << 24,
-	 .def = "1", .with = "prefix"},
-	{"turns", 0, DT_OPT_INT, &opt.turns, "N", "requests of a conversation, each with all before it",
+	{"prefixes", 0, DT_OPT_INT, &opt.prefixes, "N", "number of different prefixes", .min = 1,
+	 .max = 1 << 24, .def = "1", .with = "prefix"},
+	{"turns", 0, DT_OPT_INT, &opt.turns, "N", "requests per conversation, each with all before it",
 	 .min = 1, .max = 1 << 20, .def = "1", .without = "trace"},
 	{"prompt", 0, DT_OPT_CHOICE, &opt.prompt, "tokens|text|chat",
-	 "ids of exact number, words, or messages of words", .given = &opt.given_prompt, .def = "tokens"},
+	 "kind of prompts: token ids, words, or chat messages", .given = &opt.given_prompt, .def = "tokens"},
 	{"image", 0, DT_OPT_STRS, &opt.images, "FILE",
-	 "instead of prompts, this image is classified; several times: in turn",
+	 "send this image to /v1/classify in place of prompts; several are sent in turn",
 	 .complete = DT_COMPLETE_FILE},
-	{"temperature", 0, DT_OPT_REAL, &opt.temperature, "T", "of the sampling", .min = 0, .max = 100,
+	{"temperature", 0, DT_OPT_REAL, &opt.temperature, "T", "sampling temperature", .min = 0, .max = 100,
 	 .given = &opt.given_temperature, .def = "0"},
 	DT_OPT_HEADING("A trace"),
-	{"trace", 't', DT_OPT_STR, &opt.trace, "FILE", "times and lengths of a real service",
+	{"trace", 't', DT_OPT_STR, &opt.trace, "FILE", "replay the times and lengths of this trace",
 	 .complete = DT_COMPLETE_FILE},
-	{"speed", 0, DT_OPT_REAL, &opt.speed, "X", "its time runs so many times faster", .min = 1e-6,
+	{"speed", 0, DT_OPT_REAL, &opt.speed, "X", "replay the trace this many times faster", .min = 1e-6,
 	 .max = 1e9, .def = "1", .with = "trace"},
-	{"scale", 0, DT_OPT_REAL, &opt.scale, "X", "its lengths are multiplied by this", .min = 1e-6,
-	 .max = 1e6, .def = "1", .with = "trace"},
-	{"clip", 0, DT_OPT_INT, &opt.clip, "N", "and cut to this many tokens", .min = 1, .max = 1 << 24,
-	 .with = "trace"},
-	DT_OPT_HEADING("Clients that leave"),
-	{"cancel", 0, DT_OPT_SHARE, &opt.cancel, "F", "this share hangs up before the end", .min = 0,
-	 .max = 1, .def = "0"},
+	{"scale", 0, DT_OPT_REAL, &opt.scale, "X", "multiply the lengths of the trace by this factor",
+	 .min = 1e-6, .max = 1e6, .def = "1", .with = "trace"},
+	{"clip", 0, DT_OPT_INT, &opt.clip, "N", "limit prompts and answers of the trace to N tokens each",
+	 .min = 1, .max = 1 << 24, .with = "trace"},
+	DT_OPT_HEADING("Disconnecting clients"),
+	{"cancel", 0, DT_OPT_SHARE, &opt.cancel, "F",
+	 "share of requests whose client disconnects before the end", .min = 0, .max = 1, .def = "0"},
 	{"cancel-within", 0, DT_OPT_REAL, &opt.cancel_within, "SECONDS",
-	 "at a random moment so soon after sending", .min = 0, .max = 1e6, .def = "1", .with = "cancel"},
-	{"storm", 0, DT_OPT_REAL, &opt.storm, "SECONDS",
-	 "or all at one moment, every so often: the share of what is under way", .min = 1e-3, .max = 1e6,
+	 "disconnect at a random time this soon after sending", .min = 0, .max = 1e6, .def = "1",
 	 .with = "cancel"},
+	{"storm", 0, DT_OPT_REAL, &opt.storm, "SECONDS",
+	 "instead, at this interval, disconnect the share of all running requests at once", .min = 1e-3,
+	 .max = 1e6, .with = "cancel"},
 	DT_OPT_HEADING("Server"),
-	{"model", 0, DT_OPT_STR, &opt.model, "NAME", "the model", .def_text = "the server's first"},
-	{"api-key-file", 0, DT_OPT_STR, &opt.key_file, "FILE", "keys, one a line, used in turn",
-	 .complete = DT_COMPLETE_FILE},
-	{"timeout", 0, DT_OPT_REAL, &opt.timeout, "SECONDS", "longest time for one request", .min = 0.01,
+	{"model", 0, DT_OPT_STR, &opt.model, "NAME", "name of the model", .def_text = "the server's first"},
+	{"api-key-file", 0, DT_OPT_STR, &opt.key_file, "FILE",
+	 "file with API keys, one per line, used in turn", .complete = DT_COMPLETE_FILE},
+	{"timeout", 0, DT_OPT_REAL, &opt.timeout, "SECONDS", "maximum time for one request", .min = 0.01,
 	 .max = 1e6, .def = "600"},
 	DT_OPT_HEADING("Limits and output"),
-	{"max-ttft", 0, DT_OPT_REAL, &opt.limits.ttft, "SECONDS", "a good answer begins so soon", .min = 1e-6,
+	{"max-ttft", 0, DT_OPT_REAL, &opt.limits.ttft, "SECONDS",
+	 "maximum time to first token of a good answer", .min = 1e-6, .max = 1e6},
+	{"max-tpot", 0, DT_OPT_REAL, &opt.limits.tpot, "SECONDS",
+	 "maximum time per output token of a good answer", .min = 1e-6, .max = 1e6},
+	{"max-e2e", 0, DT_OPT_REAL, &opt.limits.e2e, "SECONDS", "maximum time of a good answer", .min = 1e-6,
 	 .max = 1e6},
-	{"max-tpot", 0, DT_OPT_REAL, &opt.limits.tpot, "SECONDS", "goes on at so much a token", .min = 1e-6,
-	 .max = 1e6},
-	{"max-e2e", 0, DT_OPT_REAL, &opt.limits.e2e, "SECONDS", "and ends so soon", .min = 1e-6, .max = 1e6},
 	{"min-goodput", 0, DT_OPT_SHARE, &opt.min_goodput, "F",
-	 "exit with 3 when a smaller share of answers is good", .min = 0, .max = 1},
-	{"json", 0, DT_OPT_FLAG, &opt.json, .help = "one JSON object"},
-	{"histogram", 0, DT_OPT_FLAG, &opt.histogram, .help = "draw how the times are spread"},
-	{"requests-out", 0, DT_OPT_STR, &opt.out, "FILE", "one JSON line for every request",
+	 "exit with 3 if the share of good answers is smaller", .min = 0, .max = 1},
+	{"json", 0, DT_OPT_FLAG, &opt.json, .help = "print the report as one JSON object"},
+	{"histogram", 0, DT_OPT_FLAG, &opt.histogram, .help = "print histograms of the latencies"},
+	{"requests-out", 0, DT_OPT_STR, &opt.out, "FILE", "file for one JSON line per request",
 	 .complete = DT_COMPLETE_FILE},
 	{"dry-run", 0, DT_OPT_FLAG, &opt.dry_run,
-	 .help = "send nothing; print the requests as JSON Lines with the moments they are due"},
+	 .help = "send nothing; print the requests as JSON Lines with the times at which they are due"},
 	DT_OPT_END};
 
 static const char *const examples[] = {
 	"dt-loadgen --rate 4 --requests 200 http://127.0.0.1:8000",
 	"dt-loadgen --concurrency 32 --input 128 --output 64 --json | jq .output_tokens_per_s", NULL};
 static const struct dt_program prog = {.name = "dt-loadgen",
-				       .summary = "put an inference server under load and time its answers",
+				       .summary = "load-test an inference server and measure its latency",
 				       .operands = "[URL|HOST:PORT]",
 				       .examples = examples,
 				       .opts = opts};
@@ -226,7 +228,7 @@ static int read_keys(struct dt_load_target *t, char **ret_text, const char ***re
 					  opt.key_file);
 	}
 	t->key = key;
-	return t->nkey ? 0 : dt_err_set(err, -EINVAL, "'%s' holds no key", opt.key_file);
+	return t->nkey ? 0 : dt_err_set(err, -EINVAL, "'%s' contains no key", opt.key_file);
 }
 
 static int print_report(const struct dt_load_report *rep, const struct dt_load_errors *errors,
@@ -280,7 +282,7 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 
 	if (opt.warmup >= l->n) {
 		free(res);
-		return dt_opt_usage_error(&prog, stderr, "--warmup %lld leaves none of %d requests",
+		return dt_opt_usage_error(&prog, stderr, "--warmup %lld excludes all of the %d requests",
 					  (long long)opt.warmup, l->n);
 	}
 	if (!res)
@@ -316,23 +318,23 @@ static int check_options(void)
 	for (int i = 0; i < 6; i++)
 		shape |= opt.given_shape[i];
 	if (opt.trace && shape)
-		return dt_opt_usage_error(&prog, stderr, "a trace has its own times and lengths");
+		return dt_opt_usage_error(&prog, stderr, "--trace has arrival times and lengths of its own");
 	if (opt.trace && opt.out && dt_out_is(opt.out, opt.trace))
 		return dt_opt_usage_error(&prog, stderr, "--requests-out would overwrite the trace");
 	if (opt.users && (opt.given_shape[0] || opt.given_shape[1] || opt.given_shape[2]))
-		return dt_opt_usage_error(&prog, stderr, "--concurrency takes the place of a rate");
+		return dt_opt_usage_error(&prog, stderr, "--concurrency excludes --rate, --ramp, --arrival");
 	if (opt.given_burst && opt.arrival != DT_ARRIVE_BURST)
 		return dt_opt_usage_error(&prog, stderr, "--burst needs --arrival burst");
 	if (opt.think > 0 && !opt.users && opt.turns <= 1)
 		return dt_opt_usage_error(&prog, stderr, "--think needs --concurrency or --turns");
 	if (opt.ramp > 0 && opt.rate <= 0)
-		return dt_opt_usage_error(&prog, stderr, "--ramp needs a --rate above zero to start from");
+		return dt_opt_usage_error(&prog, stderr, "--ramp needs a --rate above 0");
 	if (opt.images.n &&
 	    (opt.given_shape[3] || opt.given_shape[4] || opt.given_shape[5] || opt.turns > 1 ||
 	     opt.given_prompt || opt.given_temperature || opt.limits.tpot > 0))
 		return dt_opt_usage_error(&prog, stderr,
-					  "--image has no --input, --output, --prefix, --turns, --prompt, "
-					  "--temperature or --max-tpot");
+					  "--image excludes --input, --output, --prefix, --turns, --prompt, "
+					  "--temperature and --max-tpot");
 	if (opt.turns > 1 && opt.prompt == DT_LOAD_TOKENS)
 		return dt_opt_usage_error(&prog, stderr, "--turns needs --prompt text or chat");
 	return 0;
@@ -353,7 +355,7 @@ int main(int argc, char **argv)
 	if (n < 0)
 		return status;
 	if (n > 1)
-		return dt_opt_usage_error(&prog, stderr, "give one server");
+		return dt_opt_usage_error(&prog, stderr, "at most one server may be given");
 	status = check_options();
 	if (status)
 		return status;

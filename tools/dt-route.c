@@ -17,31 +17,34 @@ static struct {
 } opt;
 
 static const struct dt_opt opts[] = {
-	{"policy", 0, DT_OPT_CHOICE, &opt.policy, DT_BALANCE_POLICIES, "how a server is chosen",
+	{"policy", 0, DT_OPT_CHOICE, &opt.policy, DT_BALANCE_POLICIES, "load balancing policy",
 	 .given = &opt.given_policy, .def = "cache"},
 	{"config", 0, DT_OPT_STR, &opt.config, "FILE",
-	 "servers, names of models and numbers, as JSON; read again on SIGHUP", .complete = DT_COMPLETE_FILE},
+	 "configuration file, JSON: servers, model names, limits; read again on SIGHUP",
+	 .complete = DT_COMPLETE_FILE},
 	{"books", 0, DT_OPT_STR, &opt.books, "FILE",
-	 "append a JSON line for every request: tenant, model, tokens, times", .complete = DT_COMPLETE_FILE},
+	 "accounting file: one JSON line is appended for every request", .complete = DT_COMPLETE_FILE},
 	{"on-scale", 0, DT_OPT_STR, &opt.on_scale, "COMMAND",
-	 "run this to start and stop servers: DT_SCALE_START and DT_SCALE_STOP name them"},
+	 "command that starts and stops the servers listed in DT_SCALE_START and DT_SCALE_STOP"},
 	{"host", 0, DT_OPT_STR, &opt.host, "ADDRESS", "address to listen on", .def = "127.0.0.1"},
 	{"port", 0, DT_OPT_INT, &opt.port, "N", "port to listen on, 0 for any free one", .min = 0,
 	 .max = 65535, .def = "8080"},
 	{"api-key", 0, DT_OPT_STRS, &opt.keys, "KEY",
-	 "a key that every route but /health then asks for; may be given several times"},
+	 "API key that every route except /health then requires; may be given several times"},
 	{"api-key-file", 0, DT_OPT_STR, &opt.key_file, "FILE",
-	 "keys, one a line, with their tenants and limits; every route but /health then asks for one",
+	 "file with API keys, tenants and limits, one per line; every route except /health then requires a "
+	 "key",
 	 .complete = DT_COMPLETE_FILE},
 	DT_OPT_END};
 static const char *const examples[] = {"dt-route http://10.0.0.1:8000 http://10.0.0.2:8000",
 				       "dt-route --config route.json --books books.jsonl",
 				       "dt-route check route.json && kill -HUP \"$(pidof dt-route)\"", NULL};
-static const struct dt_program prog = {.name = "dt-route",
-				       .summary = "one address before several servers of the OpenAI API",
-				       .operands = "[check FILE | URL...]",
-				       .examples = examples,
-				       .opts = opts};
+static const struct dt_program prog = {
+	.name = "dt-route",
+	.summary = "reverse proxy and load balancer for servers of the OpenAI API",
+	.operands = "[check FILE | URL...]",
+	.examples = examples,
+	.opts = opts};
 static struct dt_log out;
 
 static int check(struct dt_route_args *args, const char *path)
@@ -109,7 +112,7 @@ int main(int argc, char **argv)
 		status = n == 2 && !opt.config ? check(&args, argv[2])
 					       : dt_opt_usage_error(&prog, stderr, "check takes one file");
 	} else if (n == 0 && !opt.config) {
-		status = dt_opt_usage_error(&prog, stderr, "give a server's URL, or --config");
+		status = dt_opt_usage_error(&prog, stderr, "a server's URL or --config is required");
 	} else if (n >= 0) {
 		status = run(&args, kept);
 	}

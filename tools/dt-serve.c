@@ -158,7 +158,7 @@ static int run_replay(const char *path, const struct dt_log *log)
 		return DT_EXIT_FAILED;
 	}
 	if (r.different > 0)
-		dt_log_msg(log, "step %lld is the first that is planned otherwise",
+		dt_log_msg(log, "step %lld is the first that is planned differently",
 			   (long long)r.first_different);
 	return r.different > 0 ? DT_EXIT_NO : DT_EXIT_OK;
 }
@@ -170,11 +170,12 @@ static int run(int n, char **argv, struct dt_log *log)
 	struct dt_err err;
 
 	if (o->replay && (n > 0 || o->serve.ckpt || o->serve.trace || o->batch))
-		return dt_opt_usage_error(&serve_program, stderr, "--replay stands alone");
+		return dt_opt_usage_error(&serve_program, stderr,
+					  "--replay takes no checkpoint, --trace or --batch");
 	if (o->replay)
 		return run_replay(o->replay, log);
 	if (n > 1 || (n == 1) == (o->serve.ckpt != NULL))
-		return dt_opt_usage_error(&serve_program, stderr, "give one checkpoint");
+		return dt_opt_usage_error(&serve_program, stderr, "exactly one checkpoint is required");
 	if (n == 1)
 		o->serve.ckpt = argv[1];
 	if (serve_options_settle(o, &err) < 0)

@@ -196,7 +196,7 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why)
 		return;
 	c->keep = false;
 	if (x->is_stream && x->chunked) {
-		snprintf(msg, sizeof(msg), "the server was lost: %s", why);
+		snprintf(msg, sizeof(msg), "the connection to the server failed: %s", why);
 		v = dt_route_error_json(c->messages, 502, "server_lost", msg);
 		text = v ? json_dumps(v, JSON_COMPACT) : NULL;
 		send_piece(x, "event: error\n", text && c->messages ? 13 : 0);

@@ -27,8 +27,7 @@ static void failed(struct dt_router *r)
 {
 	r->stats.books_errors++;
 	if (!r->books_failed)
-		dt_log_msg(r->p.log, "'%s' cannot be written: requests are no longer accounted for",
-			   r->conf.books);
+		dt_log_msg(r->p.log, "cannot write '%s': requests are no longer recorded", r->conf.books);
 	r->books_failed = true;
 }
 

@@ -69,7 +69,7 @@ static int store(struct dt_route_conf *c, const struct row *r, double v, struct 
 	char *to = (char *)c + r->at;
 
 	if (!isfinite(v) || v < r->min || v > r->max)
-		return dt_err_set(err, -EINVAL, "'%s' is not within %g and %g", r->key, r->min, r->max);
+		return dt_err_set(err, -EINVAL, "'%s' is not between %g and %g", r->key, r->min, r->max);
 	if ((r->kind == COUNT || r->kind == BYTES) && v != floor(v))
 		return dt_err_set(err, -EINVAL, "'%s' is not a whole number", r->key);
 	if (r->kind == COUNT)
@@ -100,7 +100,7 @@ int dt_route_conf_keys(const json_t *o, const char *const *known, struct dt_err 
 	json_t *v;
 
 	if (!json_is_object(o))
-		return dt_err_set(err, -EINVAL, "this is no object");
+		return dt_err_set(err, -EINVAL, "this is not an object");
 	json_object_foreach((json_t *)o, key, v)
 	{
 		int i = 0;
@@ -122,7 +122,7 @@ int dt_route_conf_real(const json_t *o, const char *key, double min, double max,
 	if (rc < 0)
 		return rc;
 	if (!isfinite(v) || v < min || v > max)
-		return dt_err_set(err, -EINVAL, "'%s' is not within %g and %g", key, min, max);
+		return dt_err_set(err, -EINVAL, "'%s' is not between %g and %g", key, min, max);
 	*ret = v;
 	return 0;
 }
@@ -156,7 +156,7 @@ static int read_name(struct dt_route_conf *c, const char *name, const json_t *o,
 	     dt_route_conf_real(o, "shadow_share", 0, 1, &n->shadow_share, err) < 0))
 		return -EINVAL;
 	if (!to || many == 0)
-		return dt_err_set(err, -EINVAL, "'to' names no model");
+		return dt_err_set(err, -EINVAL, "'to' is missing or empty");
 	n->to = calloc(many, sizeof(*n->to));
 	if (!n->to)
 		return dt_err_sys(err, -ENOMEM, "cannot read the configuration");
@@ -176,7 +176,7 @@ static int read_lists(struct dt_route_conf *c, const json_t *o, struct dt_err *e
 	json_t *v;
 
 	if (servers && !json_is_array(servers))
-		return dt_err_set(err, -EINVAL, "'servers' is not a list");
+		return dt_err_set(err, -EINVAL, "'servers' is not an array");
 	for (size_t i = 0; i < json_array_size(servers); i++)
 		if (dt_route_conf_server(c, json_array_get(servers, i), err) < 0)
 			return dt_err_prefix(err, "servers[%zu]", i);
@@ -233,10 +233,11 @@ static int check_scale(struct dt_route_conf *c, struct dt_err *err)
 	if (c->scale_most == 0)
 		c->scale_most = c->on_scale && c->neach == 0 ? c->nservers : DT_PREFIX_SERVERS;
 	if (c->on_scale && c->neach == 0 && c->scale_most > c->nservers)
-		return dt_err_set(err, -EINVAL, "'scale_max' is %d, but on_scale can start %d servers",
+		return dt_err_set(err, -EINVAL,
+				  "'scale_max' is %d, but only %d servers are configured for on_scale",
 				  c->scale_most, c->nservers);
 	if (c->scale_least > c->scale_most || c->scale_spares > c->scale_most)
-		return dt_err_set(err, -EINVAL, "'%s' is over 'scale_max', which is %d",
+		return dt_err_set(err, -EINVAL, "'%s' exceeds 'scale_max', which is %d",
 				  c->scale_least > c->scale_most ? "scale_min" : "scale_spares",
 				  c->scale_most);
 	return 0;
@@ -245,11 +246,11 @@ static int check_scale(struct dt_route_conf *c, struct dt_err *err)
 static int check_whole(struct dt_route_conf *c, struct dt_err *err)
 {
 	if (c->nservers + c->neach == 0)
-		return dt_err_set(err, -EINVAL, "no server is named");
+		return dt_err_set(err, -EINVAL, "no server is configured");
 	for (int i = 0; i < c->nservers; i++)
 		for (int k = 0; k < i; k++)
 			if (!strcmp(c->server[i].url, c->server[k].url))
-				return dt_err_set(err, -EINVAL, "'%s' is named twice", c->server[i].url);
+				return dt_err_set(err, -EINVAL, "'%s' is configured twice", c->server[i].url);
 	return check_scale(c, err);
 }
 

@@ -125,7 +125,7 @@ static int spread(struct dt_route_conf *c, const char *port, const struct addrin
 		if (a != list && copy_server(c, first, err) < 0)
 			return -EINVAL;
 		if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST))
-			return dt_err_set(err, -EINVAL, "an address of a server cannot be written");
+			return dt_err_set(err, -EINVAL, "cannot format the address of a server");
 		if (take_address(&c->server[c->nservers - 1], host, port, a, err) < 0)
 			return -ENOMEM;
 	}
@@ -148,7 +148,7 @@ int dt_route_conf_url(struct dt_route_conf *c, const char *given, bool each, str
 	if (!path)
 		return -EINVAL;
 	if (strcmp(path, "") && strcmp(path, "/") && strcmp(path, "/v1") && strcmp(path, "/v1/"))
-		return dt_err_set(err, -EINVAL, "'%.200s' has a path: a server is http://HOST:PORT", url);
+		return dt_err_set(err, -EINVAL, "'%.200s' has a path; expected http://HOST:PORT", url);
 	rc = getaddrinfo(host, port, &hint, &list);
 	if (rc != 0 && !(each && (rc == EAI_NONAME || rc == EAI_NODATA || rc == EAI_AGAIN)))
 		return dt_err_set(err, -EINVAL, "'%.200s': %s", url, gai_strerror(rc));
@@ -167,12 +167,12 @@ static int read_models(struct dt_route_server_conf *s, const json_t *models, str
 	if (!models)
 		return 0;
 	if (!json_is_array(models) || json_array_size(models) == 0)
-		return dt_err_set(err, -EINVAL, "'models' is not a list of names");
+		return dt_err_set(err, -EINVAL, "'models' is not a non-empty array of strings");
 	s->model = calloc(json_array_size(models), sizeof(*s->model));
 	for (size_t i = 0; s->model && i < json_array_size(models); i++) {
 		s->model[i] = json_string_value(json_array_get(models, i));
 		if (!s->model[i])
-			return dt_err_set(err, -EINVAL, "'models' is not a list of names");
+			return dt_err_set(err, -EINVAL, "'models' is not a non-empty array of strings");
 		s->nmodels++;
 	}
 	return s->model ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the configuration");
@@ -197,7 +197,7 @@ int dt_route_conf_server(struct dt_route_conf *c, const json_t *o, struct dt_err
 		return -EINVAL;
 	s->most = (int)most;
 	if (s->key && s->key[strcspn(s->key, "\r\n")])
-		return dt_err_set(err, -EINVAL, "'key' has a line end");
+		return dt_err_set(err, -EINVAL, "'key' contains a line break");
 	return dt_route_conf_url(c, url, each, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

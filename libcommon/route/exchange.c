@@ -140,7 +140,7 @@ static void lack(struct dt_route_x *x, int error)
 	if (!x->client)
 		over(x, 503); /* a shadow copy does not wait */
 	else if (now - x->lacks > x->r->conf.queue_timeout)
-		dt_route_x_fail(x, 503, "overloaded", 1, "the router has no connection left: %s",
+		dt_route_x_fail(x, 503, "overloaded", 1, "cannot open a connection to a server: %s",
 				strerror(error));
 	else
 		pause_try(x);
@@ -222,13 +222,12 @@ static bool charge(struct dt_route_x *x)
 	r->stats.limited++;
 	r->tenant[x->tenant].n_refused++;
 	if (whole > 0)
-		dt_route_x_fail(
-			x, 400, "request_over_quota", 0,
-			"%.0f tokens are asked for, which is more than the whole quota of %.0f a minute",
-			asks, whole);
+		dt_route_x_fail(x, 400, "request_over_quota", 0,
+				"the request needs %.0f tokens, more than the whole quota of %.0f per minute",
+				asks, whole);
 	else
 		dt_route_x_fail(x, 429, "rate_limit_exceeded", (int)fmin(ceil(wait), 3600),
-				"the limit of tenant '%s' is reached", r->tenant[x->tenant].name);
+				"the quota of tenant '%s' is used up", r->tenant[x->tenant].name);
 	return false;
 }
 
@@ -400,7 +399,7 @@ void dt_route_x_broken(struct dt_route_x *x, struct dt_route_line *l, const char
 	} else if (x->line[0] || may_retry(x, true)) {
 		retry(x);
 	} else {
-		dt_route_x_fail(x, 502, "server_lost", 1, "the server was lost: %s", why);
+		dt_route_x_fail(x, 502, "server_lost", 1, "the connection to the server failed: %s", why);
 	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

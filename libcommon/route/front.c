@@ -80,7 +80,7 @@ void dt_route_client_tick(struct dt_route_client *c, double now)
 			c->reading_body = false;
 			if (x)
 				dt_route_x_free(x);
-			refuse(c, 408, "timeout", "the body did not come in time");
+			refuse(c, 408, "timeout", "the body did not arrive in time");
 		} else {
 			dt_route_client_close(c);
 		}
@@ -113,9 +113,9 @@ static const char *foreign(const struct dt_router *r, const struct dt_route_head
 		return NULL;
 	host = dt_route_header(h, "host");
 	if (dt_route_header(h, "origin").s)
-		return "pages may not ask this router, which asks for no key";
+		return "web pages may not use this router, because it requires no API key";
 	if (r->loopback && h->minor == 1 && !(host.s && dt_http_is_own_name(host.s, host.n, r->p.host)))
-		return "this is not a name of this router";
+		return "the Host header does not name this router";
 	return NULL;
 }
 
@@ -125,11 +125,12 @@ static void begin_exchange(struct dt_route_client *c, const struct dt_route_head
 	struct dt_router *r = c->r;
 
 	if (h->framing == DT_ROUTE_LENGTH && h->length > (uint64_t)r->conf.max_body) {
-		refuse(c, 413, "body_too_large", "the body is larger than this router takes");
+		refuse(c, 413, "body_too_large", "the body is larger than max_body_bytes");
 		return;
 	}
 	if (r->memory > r->conf.memory) {
-		refuse(c, 503, "overloaded", "too much is held already");
+		refuse(c, 503, "overloaded",
+		       "the memory for requests and answers (max_memory_bytes) is used up");
 		return;
 	}
 	c->x = dt_route_x_new(r, c, h, tenant);
@@ -160,15 +161,16 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 	if (why) {
 		refuse(c, 403, "not_allowed", why);
 	} else if (key == -2 && !dt_route_local_open(h->target)) {
-		refuse(c, 401, "invalid_api_key", "this router asks for a key: 'Authorization: Bearer KEY'");
+		refuse(c, 401, "invalid_api_key",
+		       "this router requires an API key: 'Authorization: Bearer KEY'");
 	} else if (h->framing != DT_ROUTE_NO_BODY && !dt_route_is(h->method, "POST")) {
-		refuse(c, 400, "invalid_request", "only POST has a body here");
+		refuse(c, 400, "invalid_request", "only POST may have a body");
 	} else if (dt_route_local(c, h, tenant, key == -1 || (key >= 0 && r->conf.keys.key[key].admin))) {
 		c->keep = c->keep && h->framing != DT_ROUTE_CHUNKED &&
 			  (h->framing == DT_ROUTE_NO_BODY || h->length == 0);
 		dt_route_client_next(c);
 	} else if (!dt_route_is(h->method, "POST")) {
-		dt_route_reply_error(c, 404, "not_found", 0, "", "there is no such path here");
+		dt_route_reply_error(c, 404, "not_found", 0, "", "unknown route");
 		dt_route_client_next(c);
 	} else {
 		begin_exchange(c, h, tenant);
@@ -192,16 +194,16 @@ static int take_body(struct dt_route_client *c)
 		else if (body > c->left)
 			used = (ssize_t)(body = (size_t)c->left);
 		if (used < 0) {
-			why = "this is no chunked body";
+			why = "the body is not valid chunked encoding";
 			status = 400;
 		} else if (x->body.n + body > (size_t)c->r->conf.max_body) {
-			why = "the body is larger than this router takes";
+			why = "the body is larger than max_body_bytes";
 			status = 413;
 		} else if (dt_route_buf_add(&x->body, dt_route_buf_data(in) + (size_t)used - body, body) <
 				   0 ||
 			   c->r->memory + (int64_t)body > c->r->conf.memory) {
 			c->r->memory += (int64_t)body;
-			why = "too much is held already";
+			why = "the memory for requests and answers (max_memory_bytes) is used up";
 			status = 503;
 		} else {
 			c->r->memory += (int64_t)body;
@@ -302,7 +304,8 @@ void dt_route_say_lack(struct dt_router *r, int error)
 	if (r->said_lack > 0 && now < r->said_lack + SAY_AGAIN)
 		return;
 	r->said_lack = now;
-	dt_log_msg(r->p.log, "no more connections for now: %s (%d of clients)", strerror(error), r->nclients);
+	dt_log_msg(r->p.log, "accepting no connections for now: %s (%d client connections)", strerror(error),
+		   r->nclients);
 }
 
 void dt_route_accept(evutil_socket_t fd, short what, void *arg)
@@ -333,7 +336,7 @@ void dt_route_accept(evutil_socket_t fd, short what, void *arg)
 		TAILQ_INSERT_TAIL(&r->clients, c, in_list);
 		if (++r->nclients > r->conf.connections)
 			refuse(c, 503, "too_many_connections",
-			       "this router has as many connections as it may have");
+			       "this router has reached its limit of connections");
 	}
 }
 
@@ -366,7 +369,8 @@ void dt_route_need_files(struct dt_router *r)
 
 	if (have < need)
 		dt_log_msg(r->p.log,
-			   "%llu files may be open, and max_connections %d may need %llu: raise the limit "
+			   "the limit of open files is %llu, but max_connections %d may need %llu: raise the "
+			   "limit "
 			   "(ulimit -Hn, LimitNOFILE=)",
 			   (unsigned long long)have, c->connections, (unsigned long long)need);
 }

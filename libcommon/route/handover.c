@@ -59,11 +59,11 @@ void dt_route_hand_over(struct dt_router *r)
 	if (pid == 0)
 		become(r);
 	if (pid < 0) {
-		dt_log_msg(r->p.log, "cannot start a successor: %s", strerror(errno));
+		dt_log_msg(r->p.log, "cannot start the new process: %s", strerror(errno));
 		return;
 	}
 	r->heir = pid;
-	dt_log_msg(r->p.log, "process %ld takes over", (long)pid);
+	dt_log_msg(r->p.log, "process %ld takes over the socket", (long)pid);
 }
 
 void dt_route_take_over(void)

@@ -86,7 +86,7 @@ static const char *request_line(const char *s, size_t n, struct dt_route_head *h
 	h->target = (struct dt_route_text){a, (size_t)(b - a)};
 	for (const char *c = a; c < b; c++)
 		if ((unsigned char)*c <= 0x20 || (unsigned char)*c >= 0x7f)
-			return "the path has a character that paths cannot have";
+			return "the path contains an invalid character";
 	b++;
 	return is_version(b, n - (size_t)(b - s), &h->minor) ? NULL
 							     : "the version is not HTTP/1.1 or HTTP/1.0";
@@ -95,7 +95,7 @@ static const char *request_line(const char *s, size_t n, struct dt_route_head *h
 static const char *status_line(const char *s, size_t n, struct dt_route_head *h)
 {
 	if (n < 12 || !is_version(s, 8, &h->minor) || s[8] != ' ' || (n > 12 && s[12] != ' '))
-		return "this is no HTTP response";
+		return "this is not an HTTP response";
 	for (int i = 9; i < 12; i++)
 		if (!isdigit((unsigned char)s[i]))
 			return "the status is not a number";
@@ -109,7 +109,7 @@ static const char *header_line(const char *s, size_t n, struct dt_route_head *h)
 	size_t left;
 
 	if (!colon || !dt_http_is_token(s, (size_t)(colon - s)))
-		return "a header has a character that headers cannot have";
+		return "a header contains an invalid character";
 	if (h->n == DT_ROUTE_MAX_HEADERS)
 		return "too many headers";
 	v = colon + 1;
@@ -119,7 +119,7 @@ static const char *header_line(const char *s, size_t n, struct dt_route_head *h)
 	while (left > 0 && (v[left - 1] == ' ' || v[left - 1] == '\t'))
 		left--;
 	if (!dt_http_is_text(v, left))
-		return "a header has a character that headers cannot have";
+		return "a header contains an invalid character";
 	h->header[h->n++] = (struct dt_route_header){{s, (size_t)(colon - s)}, {v, left}};
 	return NULL;
 }
@@ -150,7 +150,7 @@ static const char *frame(struct dt_route_head *h, bool response)
 		struct dt_route_text name = h->header[i].name, v = h->header[i].value;
 
 		if (dt_route_is(name, "content-length")) {
-			why = lengths++ ? "Content-Length stands there twice" : length_of(v, &h->length);
+			why = lengths++ ? "Content-Length occurs twice" : length_of(v, &h->length);
 		} else if (dt_route_is(name, "transfer-encoding")) {
 			why = encodings++ || !dt_route_is(v, "chunked") ? "Transfer-Encoding is not chunked"
 									: NULL;
@@ -166,11 +166,11 @@ static const char *frame(struct dt_route_head *h, bool response)
 	if (why)
 		return why;
 	if (lengths && encodings)
-		return "Content-Length and Transfer-Encoding do not go together";
+		return "Content-Length and Transfer-Encoding cannot be combined";
 	if (encodings && h->minor == 0)
 		return "HTTP/1.0 has no Transfer-Encoding";
 	if (!response && (hosts > 1 || (hosts == 0 && h->minor == 1)))
-		return "a request names one Host";
+		return "a request must have exactly one Host header";
 	h->keep_alive = h->minor == 1 ? !closes : keeps && !closes;
 	if (encodings)
 		h->framing = DT_ROUTE_CHUNKED;

@@ -63,7 +63,7 @@ static void read_body(struct dt_route_line *l)
 		else if (l->framing == DT_ROUTE_LENGTH && body > l->left)
 			used = (ssize_t)(body = (size_t)l->left);
 		if (used < 0) {
-			broken(l, "it sent what is no chunked body", false);
+			broken(l, "invalid chunked encoding", false);
 			return;
 		}
 		if (!content(l, dt_route_buf_data(in) + (size_t)used - body, body))
@@ -97,7 +97,7 @@ static void on_data(void *arg)
 		if (n == 0)
 			return;
 		if (n < 0) {
-			broken(l, n == -E2BIG ? "its headers are too large" : why, false);
+			broken(l, n == -E2BIG ? "the headers are too large" : why, false);
 			return;
 		}
 		l->scanned = 0;
@@ -129,7 +129,7 @@ static void on_ended(void *arg, int rc)
 		broken(l,
 		       l->conn.connecting ? strerror(-rc)
 		       : rc < 0		  ? strerror(-rc)
-					  : "it closed the connection",
+					  : "the server closed the connection",
 		       l->conn.connecting);
 }
 

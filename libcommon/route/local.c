@@ -147,15 +147,14 @@ static void drain(struct dt_route_client *c, const char *url, size_t n, bool on)
 		s->drained = on;
 		dt_route_server_changed(s);
 		dt_log_msg(r->p.log, "%s is %s", s->conf.url,
-			   on ? "drained: it gets nothing new" : "back from its drain");
+			   on ? "drained: it gets no new requests" : "no longer drained");
 		reply_json(c, 200,
 			   json_pack("{s:s,s:b,s:i}", "url", s->conf.url, "drained", on, "running",
 				     r->balance.server[i].running));
 		dt_route_x_run_queue(r);
 		return;
 	}
-	dt_route_reply_error(c, 404, "not_found", 0, "",
-			     "there is no such server; GET /route/servers has them");
+	dt_route_reply_error(c, 404, "not_found", 0, "", "unknown server; GET /route/servers lists them");
 }
 
 bool dt_route_local_open(struct dt_route_text t)
@@ -175,7 +174,8 @@ static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, st
 	if (t.n < 7 || memcmp(t.s, "/route/", 7))
 		return false;
 	if (!admin) {
-		dt_route_reply_error(c, 403, "not_allowed", 0, "", "this asks for a key with admin=yes");
+		dt_route_reply_error(c, 403, "not_allowed", 0, "",
+				     "this route requires a key with admin=yes");
 		return true;
 	}
 	for (int i = 0; i < 2; i++) {
@@ -189,7 +189,7 @@ static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, st
 	if (!post && dt_route_is(t, "/route/servers"))
 		servers(c);
 	else
-		dt_route_reply_error(c, 404, "not_found", 0, "", "there is no such path here");
+		dt_route_reply_error(c, 404, "not_found", 0, "", "unknown route");
 	return true;
 }
 
@@ -213,7 +213,7 @@ static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
 		if (dt_route_is(h->target, paths[i])) {
 			dt_route_reply_error(c, 405, "method_not_allowed", 0, "Allow: POST\r\n",
-					     "this path takes POST");
+					     "this route only accepts POST");
 			return true;
 		}
 	return false;
@@ -233,10 +233,10 @@ bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, in
 			continue;
 		if (!get)
 			dt_route_reply_error(c, 405, "method_not_allowed", 0, "Allow: GET, HEAD\r\n",
-					     "this path takes GET");
+					     "this route only accepts GET");
 		else if (routes[i].admin && !admin)
 			dt_route_reply_error(c, 403, "not_allowed", 0, "",
-					     "this asks for a key with admin=yes");
+					     "this route requires a key with admin=yes");
 		else
 			routes[i].answer(c);
 		return true;

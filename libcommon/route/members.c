@@ -65,12 +65,12 @@ static const char *enter(struct dt_route_member *member, int n, const char *s, s
 			 struct dt_route_text v)
 {
 	if (memchr(s, '\\', len))
-		return "a key of the body is written with an escape";
+		return "a key of the body contains an escape sequence";
 	for (int i = 0; i < n; i++) {
 		if (strlen(member[i].name) != len || memcmp(member[i].name, s, len))
 			continue;
 		if (member[i].value.s)
-			return "a key stands twice in the body";
+			return "a key occurs twice in the body";
 		member[i].value = v;
 	}
 	return NULL;

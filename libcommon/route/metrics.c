@@ -83,17 +83,19 @@ static void servers(const struct dt_router *r, struct dt_route_buf *out)
 {
 	static const struct {
 		const char *name, *type, *help;
-	} row[] = {{"server_up", "gauge", "1 while the server takes requests."},
-		   {"server_running", "gauge", "Requests under way."},
-		   {"server_work_tokens", "gauge", "Tokens under way that were not in the cache."},
-		   {"server_requests_total", "counter",
-		    "Requests sent, retries included; whose prompts are its, of a server that prefills."},
-		   {"server_errors_total", "counter", "Failures."},
-		   {"server_circuit_open", "gauge", "1 while the server gets no requests after failures."},
-		   {"server_events", "gauge", "1 while the server reports the blocks of its cache."},
-		   {"server_prefills", "gauge",
-		    "1 while the server computes prompts for others and answers none."},
-		   {"server_drained", "gauge", "1 while the server is drained."}};
+	} row[] = {
+		{"server_up", "gauge", "1 while the server takes requests."},
+		{"server_running", "gauge", "Running requests."},
+		{"server_work_tokens", "gauge",
+		 "Uncached prompt tokens and answer tokens of running requests."},
+		{"server_requests_total", "counter",
+		 "Requests sent, retries included; of a prefill server, requests whose prompts it computes."},
+		{"server_errors_total", "counter", "Failed requests."},
+		{"server_circuit_open", "gauge", "1 while the server gets no requests after failures."},
+		{"server_events", "gauge", "1 while the server reports the blocks of its cache."},
+		{"server_prefills", "gauge",
+		 "1 while the server computes prompts for others and answers none."},
+		{"server_drained", "gauge", "1 while the server is drained."}};
 
 	for (int k = 0; k < (int)(sizeof(row) / sizeof(*row)); k++) {
 		put(out, "# HELP dt_route_%s %s\n# TYPE dt_route_%s %s\n", row[k].name, row[k].help,
@@ -121,7 +123,7 @@ static const char *label(const char *s, char *buf, size_t n)
 
 static void tenants(const struct dt_router *r, struct dt_route_buf *out)
 {
-	static const char *const row[][2] = {{"requests", "Requests of a tenant that were sent."},
+	static const char *const row[][2] = {{"requests", "Requests of a tenant sent to a server."},
 					     {"refused", "Requests of a tenant that were refused."},
 					     {"prompt_tokens", "Prompt tokens of a tenant."},
 					     {"cached_tokens", "Prompt tokens of a tenant found in a cache."},
@@ -154,9 +156,10 @@ static void scaling(struct dt_router *r, struct dt_route_buf *out)
 	for (; x; x = TAILQ_NEXT(x, in_list))
 		oldest = now - x->queued > oldest ? now - x->queued : oldest;
 	one(out, "servers_up", "gauge", "Servers that take requests.", up);
-	one(out, "servers_wanted", "gauge", "Servers that the load asks for.", r->scale.wanted);
-	one(out, "load", "gauge", "Requests that wait or are under way.", load);
-	one(out, "load_per_server", "gauge", "Requests a server that is up. Where none is, all requests.",
+	one(out, "servers_wanted", "gauge", "Servers that the load needs.", r->scale.wanted);
+	one(out, "load", "gauge", "Waiting and running requests.", load);
+	one(out, "load_per_server", "gauge",
+	    "Load divided by the servers that are up; all of the load if none is.",
 	    load / (up > 0 ? (double)up : 1.));
 	one(out, "queue_oldest_seconds", "gauge", "Time that the oldest request has waited.", oldest);
 	one(out, "scaled_up_total", "counter", "Times that more servers were wanted.", (double)s->scaled_up);
@@ -172,7 +175,7 @@ void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out)
 {
 	const struct dt_route_stats *s = &r->stats;
 
-	put(out, "# HELP dt_route_requests_total Answers by status. 499 stands for a client that went away.\n"
+	put(out, "# HELP dt_route_requests_total Answers by status; 499: the client disconnected.\n"
 		 "# TYPE dt_route_requests_total counter\n");
 	for (int i = 0; i < 600; i++)
 		if (s->status[i])
@@ -180,14 +183,14 @@ void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out)
 			    (unsigned long long)s->status[i]);
 	one(out, "request_errors_total", "counter", "Answers with a status of 500 and above.",
 	    (double)s->errors);
-	one(out, "retries_total", "counter", "Requests sent to a server again.", (double)s->retries);
+	one(out, "retries_total", "counter", "Retries of requests.", (double)s->retries);
 	one(out, "retries_denied_total", "counter", "Retries that the budget did not allow.",
 	    (double)s->retries_denied);
 	one(out, "hedges_total", "counter", "Requests sent to a second server as well.", (double)s->hedges);
 	one(out, "broken_total", "counter", "Answers lost after their first byte.", (double)s->broken);
-	one(out, "cancelled_total", "counter", "Requests whose client went away.", (double)s->cancelled);
+	one(out, "cancelled_total", "counter", "Requests whose client disconnected.", (double)s->cancelled);
 	one(out, "shadow_total", "counter", "Copies of requests sent to a shadow.", (double)s->shadows);
-	one(out, "rate_limited_total", "counter", "Requests refused for a tenant's limit.",
+	one(out, "rate_limited_total", "counter", "Requests refused because a tenant's quota is used up.",
 	    (double)s->limited);
 	one(out, "books_errors_total", "counter", "Requests whose line could not be written to the books.",
 	    (double)s->books_errors);
@@ -196,15 +199,15 @@ void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out)
 	one(out, "cached_tokens_total", "counter", "Prompt tokens found in a server's cache.", s->cached);
 	one(out, "generation_tokens_total", "counter", "Generated tokens, as the servers count them.",
 	    s->answer);
-	one(out, "queue_depth", "gauge", "Requests that wait for a server.", r->nqueue);
+	one(out, "queue_depth", "gauge", "Requests waiting for a server.", r->nqueue);
 	scaling(r, out);
-	one(out, "running", "gauge", "Requests that the router holds.", r->nall);
+	one(out, "running", "gauge", "Requests in the router, waiting or running.", r->nall);
 	one(out, "connections", "gauge", "Connections of clients.", r->nclients);
 	one(out, "held_bytes", "gauge", "Memory of bodies and answers.", (double)r->memory);
-	one(out, "index_blocks", "gauge", "Blocks of prompts whose servers are known.",
+	one(out, "index_blocks", "gauge", "Prompt blocks in the prefix index.",
 	    r->prefix ? dt_prefix_blocks(r->prefix) : 0);
-	bars(out, "ttft_seconds", "From a request to the first byte of its answer's body.", &s->ttft);
-	bars(out, "request_seconds", "From a request to the end of its answer.", &s->total);
+	bars(out, "ttft_seconds", "Time from a request to the first byte of the answer's body.", &s->ttft);
+	bars(out, "request_seconds", "Time from a request to the end of its answer.", &s->total);
 	bars(out, "queue_wait_seconds", "Time in the queue, of requests that waited.", &s->wait);
 	servers(r, out);
 	tenants(r, out);

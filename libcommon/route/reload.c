@@ -158,11 +158,11 @@ void dt_route_reload(struct dt_router *r)
 
 	if (dt_route_conf_read(&c, &r->p.args, &err) < 0 || dt_route_apply(r, &c, &err) < 0) {
 		dt_log_err(r->p.log, &err);
-		dt_log_msg(r->p.log, "the configuration stays as it was");
+		dt_log_msg(r->p.log, "keeping the old configuration");
 		return;
 	}
 	r->stats.reloads++;
-	dt_log_msg(r->p.log, "the configuration was read again: %d server%s", r->conf.nservers,
+	dt_log_msg(r->p.log, "reloaded the configuration: %d server%s", r->conf.nservers,
 		   r->conf.nservers == 1 ? "" : "s");
 	dt_route_x_run_queue(r);
 }

@@ -215,7 +215,7 @@ const char *dt_route_x_read(struct dt_route_x *x)
 	if (json_is_string(v))
 		why = name_model(x, json_string_value(v), &m[MODEL]);
 	else if (m[MODEL].value.s && !json_is_null(v)) /* null counts as absent */
-		why = "'model' is not a name";
+		why = "'model' is not a string";
 	json_decref(v);
 	if (why)
 		return why;

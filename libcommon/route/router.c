@@ -56,7 +56,8 @@ static bool tick_queued(struct dt_route_x *x, double now)
 	if (held)
 		dt_route_x_fail(x, 503, "no_server", 5, "no server was started within %g s", c->scale_hold);
 	else
-		dt_route_x_fail(x, 503, "overloaded", 1, "no server had room within %g s", c->queue_timeout);
+		dt_route_x_fail(x, 503, "overloaded", 1, "all servers were busy or down for %g s",
+				c->queue_timeout);
 	return true;
 }
 
@@ -74,15 +75,15 @@ static void tick_exchange(struct dt_route_x *x, double now)
 		if (!l)
 			continue;
 		if (l->conn.connecting && now - l->since > c->connect_timeout) {
-			dt_route_x_broken(x, l, "it does not answer", true);
+			dt_route_x_broken(x, l, "the connection timed out", true);
 			return;
 		}
 		if (!l->any && now - l->since > c->first_byte_timeout) {
-			dt_route_x_broken(x, l, "nothing came within first_byte_timeout_s", false);
+			dt_route_x_broken(x, l, "no response within first_byte_timeout_s", false);
 			return;
 		}
 		if (now > x->deadline) {
-			dt_route_x_broken(x, l, "it took longer than request_timeout_s", false);
+			dt_route_x_broken(x, l, "the request exceeded request_timeout_s", false);
 			return;
 		}
 	}
@@ -122,7 +123,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		dt_route_x_run_queue(r);
 	if (r->books && fflush(r->books) == EOF && !r->books_failed) {
 		r->books_failed = true;
-		dt_log_msg(r->p.log, "'%s' cannot be written", r->conf.books);
+		dt_log_msg(r->p.log, "cannot write '%s'", r->conf.books);
 	}
 	if (r->deaf && !r->draining)
 		event_add(&r->listener, NULL);
@@ -136,7 +137,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	if (!r->draining && dt_route_names_tick(r, now))
 		dt_route_reload(r);
 	if (r->heir > 0 && waitpid(r->heir, NULL, WNOHANG) == r->heir) {
-		dt_log_msg(r->p.log, "the successor ended; going on");
+		dt_log_msg(r->p.log, "the new process ended; this one keeps serving");
 		r->heir = 0;
 	}
 	if (r->draining && r->nall == 0 && (r->nclients == 0 || now - r->drain_since > 2 * DRAIN_GRACE))
@@ -157,8 +158,8 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 		r->nsignals++;
 		event_base_loopbreak(r->base);
 	} else {
-		dt_log_msg(r->p.log, "%s: no new connections; waiting for %d request%s", strsignal((int)sig),
-			   r->nall, r->nall == 1 ? "" : "s");
+		dt_log_msg(r->p.log, "%s: accepting no new connections; waiting for %d request%s",
+			   strsignal((int)sig), r->nall, r->nall == 1 ? "" : "s");
 		r->draining = true;
 		r->drain_since = dt_now();
 		event_del(&r->listener);
@@ -202,7 +203,7 @@ int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struc
 	r->base = event_base_new();
 	if (!r->base) {
 		free(r);
-		return dt_err_set(err, -EIO, "cannot make an event loop");
+		return dt_err_set(err, -EIO, "cannot create an event loop");
 	}
 	event_assign(&r->reaper, r->base, -1, 0, reap, r);
 	dt_balance_init(&r->balance, DT_BALANCE_CACHE, NULL, r->id_salt);
@@ -210,7 +211,7 @@ int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struc
 	if (rc == 0)
 		rc = dt_route_apply(r, &c, err);
 	if (rc == 0 && r->books_failed)
-		rc = dt_err_set(err, -EIO, "the books cannot be kept");
+		rc = dt_err_set(err, -EIO, "cannot start the thread that writes the books");
 	if (rc == 0)
 		rc = dt_route_listen(r, p->host, p->port, err);
 	if (rc < 0) {
@@ -234,7 +235,7 @@ int dt_route_run(struct dt_router *r, struct dt_err *err)
 	if (event_base_dispatch(r->base) < 0)
 		return dt_err_set(err, -EIO, "the event loop failed");
 	if (r->nsignals > 0)
-		return dt_err_set(err, -EINTR, "a second signal: ended with %d requests unfinished", r->nall);
+		return dt_err_set(err, -EINTR, "second signal: exiting with %d unfinished requests", r->nall);
 	return 0;
 }
 

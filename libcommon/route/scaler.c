@@ -223,7 +223,7 @@ static void reap_command(struct dt_router *r, double now)
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
 	r->stats.scale_errors++;
-	dt_log_msg(r->p.log, "on_scale failed with %s %d; it is run again in %g s",
+	dt_log_msg(r->p.log, "on_scale failed with %s %d; running it again in %g s",
 		   WIFEXITED(status) ? "exit status" : "signal",
 		   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status), AGAIN);
 	for (int i = 0; i < r->balance.n; i++)

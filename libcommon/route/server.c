@@ -99,7 +99,7 @@ static void go_down(struct dt_route_server *s, const char *why)
 	s->good = 0;
 	dt_route_scale_seen(s); /* updates the sets too */
 	dt_route_events_stop(s);
-	dt_log_msg(s->r->p.log, "%s is out: %s", s->conf.url, why);
+	dt_log_msg(s->r->p.log, "%s is down: %s", s->conf.url, why);
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
 	if (s->r->prefix) /* a restarted server has an empty cache */
@@ -111,7 +111,7 @@ static void go_up(struct dt_route_server *s)
 {
 	if (s->up)
 		return;
-	dt_log_msg(s->r->p.log, "%s is in", s->conf.url);
+	dt_log_msg(s->r->p.log, "%s is up", s->conf.url);
 	s->up = true;
 	s->bad = 0;
 	dt_route_scale_seen(s);
@@ -130,7 +130,7 @@ static void open_circuit(struct dt_route_server *s, double now)
 	s->opened = now;
 	s->trials = s->successes = 0;
 	dt_route_server_changed(s);
-	dt_log_msg(s->r->p.log, "%s is left alone for %g s: %d failures", s->conf.url,
+	dt_log_msg(s->r->p.log, "%s gets no requests for %g s after %d failures", s->conf.url,
 		   s->r->conf.circuit_open, s->failures);
 }
 
@@ -140,7 +140,7 @@ void dt_route_server_failed(struct dt_route_server *s, bool unreachable)
 	double now = dt_now();
 
 	if (unreachable) {
-		go_down(s, "it cannot be reached");
+		go_down(s, "connection failed");
 		return;
 	}
 	s->next_probe = fmin(s->next_probe, now); /* a lost connection may mean a lost server */
@@ -217,7 +217,7 @@ static void unwell(struct dt_route_server *s)
 	s->bad++;
 	s->next_probe = dt_now() + fmin(soon, s->r->conf.health_interval);
 	if (s->bad >= s->r->conf.fall || s->asked == DT_ASKED_STOP)
-		go_down(s, "its health is bad");
+		go_down(s, "health check failed");
 }
 
 static void on_models(void *arg, int status, const char *body, size_t n)
@@ -227,7 +227,7 @@ static void on_models(void *arg, int status, const char *body, size_t n)
 	s->probe = NULL;
 	if ((status == 401 || status == 403) && s->nmodels < 0)
 		dt_log_msg(s->r->p.log,
-			   "%s does not tell its models (%d): its \"key\" or its \"models\" belong into "
+			   "%s does not list its models (status %d): set its \"key\" or \"models\" in "
 			   "--config",
 			   s->conf.url, status);
 	if (status == 200)

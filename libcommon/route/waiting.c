@@ -14,7 +14,7 @@ void dt_route_x_wait(struct dt_route_x *x)
 	double least = INFINITY;
 
 	if (r->nqueue >= r->conf.queue) {
-		dt_route_x_fail(x, 503, "overloaded", 1, "all servers are busy, and %d requests wait",
+		dt_route_x_fail(x, 503, "overloaded", 1, "all servers are busy, and %d requests are waiting",
 				r->nqueue);
 		return;
 	}

@@ -196,7 +196,7 @@ PY
     run -1 --separate-stderr dt-loadgen "$url" -c 1 -n 2 --input 9 --timeout 0.02 --json
     [ "$(jq .requests.timeout <<<"$output")" = 2 ]
     run -2 dt-loadgen "$url" -n 5 --warmup 5
-    [[ "$output" == *"--warmup 5 leaves none of 5 requests"* ]]
+    [[ "$output" == *"--warmup 5 excludes all of the 5 requests"* ]]
     for at in http://127.0.0.1:1 http://127.0.0.1:1/ http://127.0.0.1:1/v1 http://127.0.0.1:1/v1/ 127.0.0.1:1 127.0.0.1:1/v1; do
         run -1 dt-loadgen "$at"
         [[ "$output" == *"cannot ask http://127.0.0.1:1/v1/models"* ]]

@@ -234,7 +234,7 @@ refused() {
 	"$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 --json llama-3-8b | jq -e '.plans[0] |
 		.replicas > 1 and .apart.prefill + .apart.decode == .replicas and .apart.simulated.prompts_moved == 500'
 	run "$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 llama-3-8b
-	[[ $output == *"Prefill apart, on as many devices: "*" of tp2 for prompts, "*" for decoding"* ]]
+	[[ $output == *"Disaggregated prefill on the same number of devices:"*" x tp2 for prefill, "*" for decode"* ]]
 	"$plan" --serve --gpu H100 --rate 2 --prompt-len 32000 --output-len 400 --ttft 0.7 --tpot 0.012 --requests 100 \
 		--max-num-batched-tokens 4096 --json llama-3-8b >long.json # rows of prompts are shared by servers for them alone
 	jq -e '.plans[0].apart | (.prefill_layout | test("^tp2[.]cp")) and .decode_layout == "tp2" and .meets' long.json
@@ -262,7 +262,7 @@ refused() {
 	ranks() { "${asked[@]}" --json "$@" resnet-50 | jq '.plans[0].ranks'; }
 	[ "$(ranks --rate 100000)" -gt "$(ranks --rate 1000)" ]
 	run "${asked[@]}" --rate 5000 resnet-50
-	[[ $output == *"5000 images a second of 224 x 224"*"split "*"requests "*"a million images"* ]]
+	[[ $output == *"5000 images/s of 224 x 224 pixels"*"split "*"requests "*"a million images"* ]]
 	run "${asked[@]}" --ttft 0.0001 resnet-50
 	[ "$status" -eq 3 ]
 }
@@ -291,7 +291,7 @@ refused() {
 	done
 	refused 2 "--tokens does not go with --serve" --serve --tokens 1B gpt2-124m
 	refused 2 "--mtbf does not go with --serve" --serve --mtbf 10 gpt2-124m
-	refused 1 "1024 positions" --serve --prompt-len 2000 gpt2-124m
+	refused 1 "context length of 'gpt2-124m' is 1024" --serve --prompt-len 2000 gpt2-124m
 	: >empty
 	refused 1 "empty" --links empty gpt2-124m
 	refused 1 "no measured runs" --validate empty
@@ -390,7 +390,7 @@ refused() {
 		jq -e '.plans[] | (.cost_per_million_tokens * .tokens_per_s * 3600 / 1e6 - 2 * .tp | fabs < 1e-9) and
 		       (.cost_per_million_tokens_at_rate * 256 * 3600 / 1e6 - 2 * .tp * .replicas | fabs < 1e-9)'
 	run "$plan" --serve --gpu H100 --price 2 llama-3-8b
-	[[ $output == *"a million"*"at the rate asked for"* ]]
+	[[ $output == *"a million"*"at the requested rate"* ]]
 	run "$plan" --serve --gpu H100 llama-3-8b
 	[[ $output != *"a million"* ]]
 	# a terminal of 80 columns has all of it, in two tables

@@ -445,7 +445,7 @@ denies() {
     [ "$(got "$a" .most)" = 1 ]
     echo "{\"servers\": [{\"url\": \"$a\", \"max_running\": 1}], \"queue\": 1, \"queue_timeout_s\": 0.1}" >conf
     kill -HUP "$router"
-    until_true grep -q 'read again' log
+    until_true grep -q 'reloaded the configuration' log
     sent=()
     set_mock "$a" '{"hold": true}'
     ended() { [ "$(cat codes-* 2>/dev/null | wc -l)" = "$1" ]; }
@@ -548,10 +548,10 @@ END
     wait "${sent[@]}"
     echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_min\": 3, \"scale_max\": 2}" >wrong
     run -3 --separate-stderr dt-route check wrong
-    [[ $stderr == *"'scale_min' is over 'scale_max', which is 2"* ]]
+    [[ $stderr == *"'scale_min' exceeds 'scale_max', which is 2"* ]]
     echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_max\": 2, \"on_scale\": \"true\"}" >wrong
     run -3 --separate-stderr dt-route check wrong
-    [[ $stderr == *"'scale_max' is 2, but on_scale can start 1 servers"* ]]
+    [[ $stderr == *"'scale_max' is 2, but only 1 servers are configured for on_scale"* ]]
 }
 
 @test "a second server is asked after a while, where that is wanted, and the first answer counts" {
@@ -578,14 +578,14 @@ END
 {"server": []}|unknown key 'server'; did you mean 'servers'
 {"servers": [{"url": "ftp://x"}]}|is not http://HOST:PORT
 {"servers": [{"url": "http://127.0.0.1:1/path"}]}|has a path
-{"servers": [{"url": "http://127.0.0.1:1"}, {"url": "127.0.0.1:1/v1"}]}|named twice
-{"servers": [{"url": "http://127.0.0.1:1", "weight": 0}]}|'weight' is not within
-{"servers": []}|no server is named
+{"servers": [{"url": "http://127.0.0.1:1"}, {"url": "127.0.0.1:1/v1"}]}|configured twice
+{"servers": [{"url": "http://127.0.0.1:1", "weight": 0}]}|'weight' is not between
+{"servers": []}|no server is configured
 {"servers": [{"url": "http://127.0.0.1:1"}], "retries": 1.5}|not a whole number
 {"servers": [{"url": "http://127.0.0.1:1"}], "policy": "best"}|not one of cache
-{"servers": [{"url": "http://127.0.0.1:1"}], "models": {"x": {"to": []}}}|names no model
+{"servers": [{"url": "http://127.0.0.1:1"}], "models": {"x": {"to": []}}}|'to' is missing or empty
 {"servers": [{"url": "http://127.0.0.1:1"}], "api_key_file": "missing"}|missing
-[1]|no object
+[1]|not an object
 END
     run -2 dt-route check
     run -2 dt-route
@@ -601,7 +601,7 @@ END
     [ "$(ask | jq -r .server)" = b ]
     echo '{"servers": 5}' >conf
     kill -HUP "$router"
-    until_true grep -q 'stays as it was' log
+    until_true grep -q 'keeping the old configuration' log
     [ "$(ask | jq -r .server)" = b ]
     set_mock "$a" '{"hold": false}'
     wait $stream
@@ -686,7 +686,7 @@ END
     sed -i '$d' keys
     echo 'sk-new admin=yes' >>keys
     kill -HUP "$router"
-    until_true grep -q 'read again' log
+    until_true grep -q 'reloaded the configuration' log
     [ "$(ask -H 'Authorization: Bearer sk-new' | jq -r .server)" = a ]
     [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-admin')" = 401 ]
     denies grep -q sk- log
@@ -712,7 +712,7 @@ END
     # 200 servers and 100,000 keys become 200 other servers and one key
     conf_of 301 499 one "$b" >conf
     kill -HUP "$router"
-    until_true grep -q 'read again: 200 servers' log
+    until_true grep -q 'reloaded the configuration: 200 servers' log
     as sk-99999
     is 401
     as sk-one
@@ -726,7 +726,7 @@ END
     conf_of 1 255 many "$a" >conf
     kill -HUP "$router"
     until_true grep -q 'names 256 servers, but 1 of the 256 places are held .*send SIGHUP again' log
-    grep -q 'stays as it was' log
+    grep -q 'keeping the old configuration' log
     [ "$(curl -s "${auth[@]}" "$url/route/servers" | jq '[.servers[] | select(.leaving)] | length')" = 0 ]
     as sk-99999
     is 401
@@ -734,7 +734,7 @@ END
     wait "$held"
     [ "$(jq -r .server held)" = b ]
     kill -HUP "$router"
-    until_true grep -q 'read again: 256 servers' log
+    until_true grep -q 'reloaded the configuration: 256 servers' log
     is 200
 }
 
@@ -747,7 +747,7 @@ END
     ticks() { awk '{ print $14 + $15 }' "/proc/$router/stat"; }
     echo "{\"servers\": [{\"url\": \"$a\"}], \"max_connections\": 100, \"head_timeout_s\": 300, \"health_interval_s\": 0.1}" >conf
     route 1 --config conf
-    grep -q '40 files may be open, and max_connections 100 may need 250: raise the limit' log
+    grep -q 'the limit of open files is 40, but max_connections 100 may need 250: raise the limit' log
     # one client asks when 60 others have taken every file; they go when the file "go" is there
     /usr/bin/python3 -c 'import os, socket, sys, time
 def until(f):
@@ -758,7 +758,7 @@ def connect():
 body = b"{\"model\": \"m\", \"prompt\": \"x\"}"
 asks = connect()
 others = [connect() for _ in range(60)]
-until(lambda: "no more connections" in open("log").read())
+until(lambda: "accepting no connections" in open("log").read())
 asks.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 open("asked", "w").close()
 until(lambda: os.path.exists("go"))
@@ -771,12 +771,12 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     before=$(ticks)
     sleep 2
     [ "$(($(ticks) - before))" -lt 100 ] # of 200: it does not go round and round
-    [ "$(grep -c 'no more connections for now' log)" = 1 ]
+    [ "$(grep -c 'accepting no connections for now' log)" = 1 ]
     touch go
     wait "$clients"
     grep -q '^HTTP/1.1 200 ' answer
     [ "$(ask | jq -r .server)" = a ]
-    denies grep -q ' is out' log
+    denies grep -q ' is down' log
 }
 
 @test "the soft limit of open files is raised" {
@@ -791,7 +791,7 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     route 1 "$a"
     body=$(printf '{"model":"m\377","prompt":"x"}')
     [ "$(ask -o out -w '%{http_code}')" = 400 ]
-    [ "$(jq -r .error.message out)" = "'model' is not a name" ]
+    [ "$(jq -r .error.message out)" = "'model' is not a string" ]
     body="{\"model\":\"$(printf 'aé%.0s' $(seq 150))\",\"prompt\":\"x\"}" # its byte 200 is inside a character
     [ "$(ask -o out -w '%{http_code}')" = 404 ]
     jq -e '.error.message | startswith("no server has the model '"'"'aéaéaé")' out

@@ -164,7 +164,7 @@ PY
     changed=$(paste -d '\n' <(jq -c .text alone.jsonl) <(jq -c .text plain.jsonl) | paste - - | awk -F '\t' '$1 != $2' | wc -l)
     [ "$changed" -ge 80 ]
     run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "dry_multiplier": 1, "dry_sequence_breakers": ["no token"]}'
-    [[ "$output" == *"no token of this model holds"* ]]
+    [[ "$output" == *"no token of this model contains"* ]]
     run -1 dt-serve m "${common[@]}" --batch <<<'{"prompt": "x", "mirostat": 3}'
     [[ "$output" == *"not within 0 and 2"* || "$output" == *"mirostat"* ]]
 }
@@ -747,7 +747,7 @@ PY
     jq -n --arg url "$url" '{servers: [{url: $url, key: "rich"}], api_key_file: "keys"}' >route.json
     dt-route --port 0 --config route.json >route-url 2>>log 3>&- &
     router=$!
-    until grep -q 'is in$' log; do
+    until grep -q 'is up$' log; do
         kill -0 "$router" || { cat log; return 1; }
         sleep 0.05
     done
@@ -794,7 +794,7 @@ PY
     dt-route --port 0 --config door.json >door-url 2>>log 3>&- &
     router=$!
     status=0
-    until grep -q 'is in$' log; do
+    until grep -q 'is up$' log; do
         kill -0 "$router" || { cat log; return 1; }
         sleep 0.05
     done
@@ -922,7 +922,7 @@ batch_lines() {
 # put_off: waits until the server says that it tries a batch again
 put_off() {
     for _ in $(seq 600); do
-        grep -q "tried again" log && return
+        grep -q "retrying batch" log && return
         sleep 0.1
     done
     cat log >&2
@@ -1122,11 +1122,11 @@ restart() {
     run -1 dt-serve no-such-folder --port 0
     "$DT_HELP/make-model" small llama-tiny 200
     run -1 dt-serve small --port 0
-    [[ "$output" == *"the tokenizer has 257 ids and the model only 200"* ]]
+    [[ "$output" == *"the tokenizer has 257 token ids, but the model's vocabulary size is 200"* ]]
     run -1 dt-serve m --port 0 --draft-model small
-    [[ "$output" == *"vocabulary of 200"* ]]
+    [[ "$output" == *"vocabulary sizes differ: "*" has 200 tokens"* ]]
     run -1 dt-serve m --port 0 --max-model-len 100000
-    [[ "$output" == *"512 positions"* ]]
+    [[ "$output" == *"context length of 512"* ]]
     run -1 dt-serve m --port 0 --kv-cache-mem 1KiB
     [[ "$output" == *"--max-model-len"* ]]
     run -1 dt-serve m --port 0 --host no.such.host.invalid
@@ -1172,7 +1172,7 @@ restart() {
     run -1 dt-serve --replay /dev/null
     run -2 dt-serve --replay decisions.jsonl m
     run -1 dt-serve --batch m --trace /dev/full <choices.jsonl
-    [[ "$output" == *"could not be written in full"* ]]
+    [[ "$output" == *"is incomplete: writing failed"* ]]
 }
 
 # qwen3-8b by hand: 512 rows times the weights of each product; of a layer 4096 x (6144 + 4096 + 3 x 12288), of

@@ -37,7 +37,7 @@ setup() {
 @test "a line for each image, in order: classes by name, what is no image is named and nothing is lost" {
     run -1 --separate-stderr dt-serve --batch net "${common[@]}" <lines
     [ "${#lines[@]}" -eq 28 ]
-    [[ $stderr == *"25 images in "*" images/s, latency "*"2 could not be read"*"3 lines failed"* ]]
+    [[ $stderr == *"25 images in "*" images/s, latency "*"2 could not be decoded"*"3 lines failed"* ]]
     # batches are what had come by then, and some products' last digits are those of the batch
     cmp <(printf '%s\n' "${lines[@]}" | near) <(near <one.jsonl)
     near <one.jsonl >rounded
@@ -62,7 +62,7 @@ setup() {
 @test "ranks share requests or cut batches: the answers are those of one" {
     for split in requests data; do
         run -1 --separate-stderr mpirun -np 2 dt-serve --batch net "${common[@]}" --split $split --image-batch 8 <lines
-        [[ $stderr == *"25 images in "*"2 could not be read"* ]]
+        [[ $stderr == *"25 images in "*"2 could not be decoded"* ]]
         cmp <(printf '%s\n' "${lines[@]}" | jq -c '[.index, .path, .id, .predictions[0].class, .error.message]') \
             <(jq -c '[.index, .path, .id, .predictions[0].class, .error.message]' one.jsonl)
     done
@@ -90,7 +90,7 @@ setup() {
     refused '{"images": ["aGVsbG8=", "?"]}' "image 0" 400 /v1/classify
     refused '{"image": "?"}' "not base64" 400 /v1/classify
     refused '{"picture": "aGVsbG8="}' "unknown key 'picture'" 400 /v1/classify
-    refused '{"prompt": "x"}' "is for models of text" 404 /v1/completions
+    refused '{"prompt": "x"}' "is only for models of text" 404 /v1/completions
     [ "$(curl -s "$url/health" | jq -r .status)" = ok ]
     curl -s "$url/metrics" >metrics
     python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_serve_ >values
@@ -100,12 +100,12 @@ setup() {
 
 @test "options of text are refused for images, and those of images for text" {
     run -2 dt-serve net --max-model-len 10
-    [[ $output == *"--max-model-len goes with models of text"* ]]
+    [[ $output == *"--max-model-len is only for models of text"* ]]
     run -2 dt-serve net --device gpu
     [[ $output == *"no such device: 'gpu'"* ]]
     "$DT_HELP/make-model" m
     run -2 dt-serve m --split data
-    [[ $output == *"--split goes with models of images"* ]]
+    [[ $output == *"--split is only for models of images"* ]]
     run -1 dt-serve --batch net --normalize imagnet
     [[ $output == *"--normalize 'imagnet'"* ]]
 }

@@ -67,7 +67,7 @@ all() {
     start --kv-disk again:50MiB --kv-read always
     all
     stop
-    [ ! -s log ] || ! grep -q 'not read' log
+    [ ! -s log ] || ! grep -q 'cannot use' log
     start --kv-disk again:50MiB --kv-read always
     first=$server
     all
@@ -92,11 +92,11 @@ all() {
     find bad -name '*.kv' | sort | awk 'NR % 3 == 1' | while read -r f; do truncate -s 100 "$f"; done
     find bad -name '*.kv' | sort | awk 'NR % 9 == 2' | while read -r f; do seq 1000 >"$f"; done
     answers --kv-disk bad:50MiB --kv-read always
-    grep -q "is not read: .*; the tokens are computed again" log
+    grep -q "cannot use .*; its tokens are computed again" log
     answers --kv-disk bad:50MiB --kv-read always
     # files that cannot grow: as on a full disk
     (trap '' XFSZ && ulimit -f 4 && answers --kv-disk full:50MiB --kv-read always)
-    [ "$(grep -c 'cannot write .*blocks are not kept' log)" -eq 1 ]
+    [ "$(grep -c 'cannot write .*no blocks are kept' log)" -eq 1 ]
     [ "$(find full -name '*.kv*' | wc -l)" -eq 0 ]
 }
 
@@ -112,7 +112,7 @@ all() {
     wanted="does not go with --trace" refused --kv-disk d:1GiB --trace t.jsonl
     wanted="goes with --kv-host or --kv-disk" refused --kv-read always
     run -1 --separate-stderr dt-serve m "${common[@]}" --port 0 --kv-host 20
-    [[ $stderr == *"do not hold two cache blocks"* ]]
+    [[ $stderr == *"are too small for two cache blocks"* ]]
     run -1 --separate-stderr dt-serve m "${common[@]}" --port 0 --kv-disk m/latest/manifest.json:1GiB
     [[ $stderr == *"manifest.json"* ]]
 }

@@ -228,7 +228,7 @@ lines() { # MODEL...: prompts for each
     expect 200 Success /v1/load_lora_adapter '{lora_name: "moving", lora_path: "moving"}'
     [ "$(says moving) $(says n1) $(says n2)" = "bravo charlie delta" ]
     cp adapters/charlie/* adapters/moving
-    expect 400 "has changed" /v1/completions '{model: "moving", prompt: "The "}'
+    expect 400 "have changed" /v1/completions '{model: "moving", prompt: "The "}'
     curl -s "$url/metrics" >page
     python3 "$BATS_TEST_DIRNAME/prom-check.py" page dt_serve_ >values
     grep -q 'dt_serve_lora_requests_info{max_lora="2",running_lora_adapters="",waiting_lora_adapters=""}' values
@@ -290,7 +290,7 @@ refused() { # TEXT OPTION...
     cp adapters/bravo/adapter_model.safetensors bad
     # a tokenizer that grew
     dt-tokenize train --vocab 300 --out bad/tokenizer.json "$DT_SRC/LICENSE"
-    refused "tokens more than the base" base --lora x=bad
+    refused "more tokens than the base model" base --lora x=bad
 }
 
 @test "of a latent model an adapter of what makes keys and values of latents is refused by name, others are served" {

@@ -133,7 +133,7 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
     start --role decode --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
     ask "$url"
     [ "$(metric "$url" remote_prefill_blocks_total)" -eq 0 ]
-    grep -q "computes no prompts for this server: 409, the caches are not alike" log
+    grep -q "does not compute prompts for this server: 409, the KV caches differ" log
     local wanted
     refused() {
         run -2 --separate-stderr dt-serve m "$@"
@@ -141,11 +141,11 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
         [[ $stderr == *"$wanted"* ]]
     }
     wanted="goes with --role" refused --prefill http://127.0.0.1:1
-    wanted="goes with --role" refused --role prefill --prefill http://127.0.0.1:1
+    wanted="needs --role" refused --role prefill --prefill http://127.0.0.1:1
     wanted="does not go with --batch" refused --role both --batch
     wanted="does not go with --no-prefix-caching" refused --role decode --no-prefix-caching
     wanted="does not go with --trace" refused --role decode --prefill http://127.0.0.1:1 --trace t
     run -1 --separate-stderr dt-serve m "${common[@]}" --port 0 --role decode --prefill 127.0.0.1:1
-    [[ $stderr == *"is no URL of a server"* ]]
+    [[ $stderr == *"is not the URL of a server"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

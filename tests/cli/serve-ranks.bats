@@ -484,8 +484,8 @@ shares_experts() {
     }
     one_of 3 "2|layout 'tp4' is for 4 ranks, but there are 2|m --layout tp4" "2|cannot open 'none'|none" \
         "2|layout 'cp2.ep2': ep2, but 'llama-tiny' has no experts|m --layout cp2.ep2" \
-        "2|--draft-model does not go with replicas|m --layout dp2 --draft-model m" "2|over dp, tp, pp, cp and ep only|m --layout dp2.z1" \
-        "2|--kv-disk does not go with replicas|m --layout dp2 --kv-disk kv:1MiB" "3|does not divide the 4 heads|m" \
+        "2|--draft-model cannot be combined with replicas|m --layout dp2 --draft-model m" "2|over dp, tp, pp, cp and ep only|m --layout dp2.z1" \
+        "2|--kv-disk cannot be combined with replicas|m --layout dp2 --kv-disk kv:1MiB" "3|does not divide the 4 heads|m" \
         "4|more stages than the 3 layers|m --layout pp4" "2|layout 'dp2.ep2': ep2, but 'llama-tiny' has no experts|m --layout ep2"
     for each in "${some[@]}"; do
         IFS='|' read -r n text args <<<"$each"

@@ -125,11 +125,11 @@ PY
     run --separate-stderr dt-eval teacher other.h5 "$url" --seq 32 --out no.teacher
     [ "$status" -eq 1 ] && [[ $stderr == *'different tokenizers'* ]]
     ask='{prompt: "abc", max_tokens: 1, temperature: 0}'
-    jq -nc "$ask + {prompt_logprobs_temperature: 2}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("goes with")'
+    jq -nc "$ask + {prompt_logprobs_temperature: 2}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("needs")'
     jq -nc "$ask + {prompt_logprobs: 2}" | curl -s -d @- "$url/v1/completions" >reply
     jq -e '.choices[0].prompt_logprobs | .[0] == null and length == 3 and
         all(.[1:][]; ([.[].rank] | sort | .[:2] == [1, 2] and all(type == "number")) and (.[] | .decoded_token, .logprob))' reply
-    jq -nc "$ask + {prompt_logprobs: 2, stream: true}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("go together")'
+    jq -nc "$ask + {prompt_logprobs: 2, stream: true}" | curl -s -d @- "$url/v1/completions" | jq -e '.error.message | test("cannot be combined")'
     [ ! -e no.teacher ]
 }
 

@@ -364,7 +364,7 @@ static void test_misplaced_keys(void **state)
 	struct dt_api_error e;
 
 	assert_int_equal(parse("{\"prompt\": \"x\", \"messages\": []}", false, &c, &e), -EINVAL);
-	assert_string_equal(e.msg, "'messages' is a key of /v1/chat/completions, not of this body");
+	assert_string_equal(e.msg, "'messages' is a key of /v1/chat/completions, not of this request");
 	assert_int_equal(parse("{\"prompt\": \"x\", \"mesages\": []}", false, &c, &e), -EINVAL);
 	assert_string_equal(e.msg, "unknown key 'mesages'");
 }

@@ -215,7 +215,7 @@ static parse_fn *route_of(struct line *l, const json_t *v)
 		l->kind = r->kind;
 		return r->parse;
 	}
-	dt_api_fail(&l->e, 404, "invalid_request_error", "not_found", "there is no '%.100s %.200s' here",
+	dt_api_fail(&l->e, 404, "invalid_request_error", "not_found", "unknown route '%.100s %.200s'",
 		    method ? method : "POST", url ? url : "");
 	return NULL;
 }

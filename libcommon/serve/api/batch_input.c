@@ -92,7 +92,7 @@ static int mend(const struct dt_batch_params *p, FILE *f, off_t last, bool whole
 	    was.st_dev != out.st_dev || was.st_ino != out.st_ino)
 		return 0;
 	if (whole ? fputc('\n', p->out) == EOF : ftruncate(fd, last) < 0 || lseek(fd, 0, SEEK_END) < 0)
-		return dt_err_sys(err, -errno, "cannot go on in '%s'", p->skip_done);
+		return dt_err_sys(err, -errno, "cannot continue '%s'", p->skip_done);
 	return 0;
 }
 

@@ -35,10 +35,10 @@ static int check_body(struct dt_batches *b, const char *tenant, const json_t *bo
 			return bad(e, "", "unknown key '%.60s'", key);
 	}
 	if (!file || !is_input)
-		return bad(e, "input_file_id", "there is no file '%.60s' of purpose batch",
+		return bad(e, "input_file_id", "no file '%.60s' with purpose batch",
 			   batch_text_of(body, "input_file_id"));
 	if (!dt_batch_answers(batch_text_of(body, "endpoint")))
-		return bad(e, "endpoint", "'%.60s' cannot be asked in a batch",
+		return bad(e, "endpoint", "'%.60s' is not available in a batch",
 			   batch_text_of(body, "endpoint"));
 	if (strcmp(batch_text_of(body, "completion_window"), "24h") != 0)
 		return bad(e, "completion_window", "'completion_window' is not %s", "24h");
@@ -104,7 +104,7 @@ static json_t *cancel(struct dt_batches *b, const char *tenant, const char *id, 
 	struct dt_err err;
 
 	if (!v) {
-		dt_api_fail(e, 404, "invalid_request_error", "not_found", "there is no batch '%.60s'", id);
+		dt_api_fail(e, 404, "invalid_request_error", "not_found", "no batch '%.60s'", id);
 	} else if (dt_store_is_over(v)) {
 		dt_api_fail(e, 409, "invalid_request_error", NULL, "batch '%s' is %s", id,
 			    batch_text_of(v, "status"));

@@ -25,10 +25,10 @@ static void check_line(const json_t *v, json_int_t line, const char *endpoint, j
 	if (!json_is_object(v))
 		dt_batches_error(errors, "invalid_json_line", line, "the line is %s", "not a JSON object");
 	else if (!json_is_string(id))
-		dt_batches_error(errors, "missing_required_parameter", line, "'%s' is missing or not text",
-				 "custom_id");
+		dt_batches_error(errors, "missing_required_parameter", line,
+				 "'%s' is missing or not a string", "custom_id");
 	else if (json_object_get(seen, json_string_value(id)))
-		dt_batches_error(errors, "duplicate_custom_id", line, "custom_id '%.60s' stands there twice",
+		dt_batches_error(errors, "duplicate_custom_id", line, "custom_id '%.60s' occurs twice",
 				 json_string_value(id));
 	else if (strcmp(batch_text_of(v, "method"), "POST") != 0)
 		dt_batches_error(errors, "invalid_method", line, "'method' is not %s", "POST");
@@ -59,7 +59,7 @@ static int open_input(struct dt_store *store, const json_t *batch, FILE **ret, j
 	json_decref(record);
 	free(path);
 	if (deleted)
-		dt_batches_error(errors, "invalid_file", 0, "the input file is %s", "gone");
+		dt_batches_error(errors, "invalid_file", 0, "the input file was %s", "deleted");
 	*ret = f;
 	return f || deleted ? 0 : dt_err_sys(err, rc, "cannot open the input file '%s'", id);
 }
@@ -85,11 +85,11 @@ json_int_t dt_batches_validate(struct dt_store *store, const json_t *batch, json
 		n++;
 	}
 	if (f && n > DT_BATCH_LINES)
-		dt_batches_error(errors, "too_many_tasks", line, "a batch may have %s lines", "50,000");
+		dt_batches_error(errors, "too_many_tasks", line, "a batch has at most %s lines", "50,000");
 	else if (f && !feof(f))
 		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot read the input file");
 	else if (f && n == 0)
-		dt_batches_error(errors, "empty_file", 0, "the input file has %s", "no line");
+		dt_batches_error(errors, "empty_file", 0, "the input file has %s", "no lines");
 	if (f)
 		fclose(f);
 	json_decref(seen);

@@ -75,7 +75,8 @@ static int64_t answer(struct dt_batches *b, const json_t *batch, const char *par
 	int64_t rc;
 
 	if (p.tenant < 0)
-		rc = dt_err_set(err, -EINVAL, "tenant '%s' is gone", batch_text_of(batch, "_tenant"));
+		rc = dt_err_set(err, -EINVAL, "tenant '%s' no longer exists",
+				batch_text_of(batch, "_tenant"));
 	else if (p.fd < 0 || !p.out)
 		rc = dt_err_sys(err, -errno, "cannot open the input or the answers");
 	else
@@ -230,7 +231,7 @@ static void try(struct dt_batches *b, const char *id)
 		return;
 	}
 	wait = wait < AGAIN_MOST ? wait : AGAIN_MOST;
-	dt_log_msg(b->p.log, "batch '%s' is tried again in %g s: %s", id, wait, err.msg);
+	dt_log_msg(b->p.log, "retrying batch '%s' in %g s: %s", id, wait, err.msg);
 	json_object_set_new(b->later, id, json_pack("{s:f, s:f}", "wait", wait, "when", dt_now() + wait));
 }
 

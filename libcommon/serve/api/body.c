@@ -34,12 +34,12 @@ int dt_body_stream(struct dt_body *b, struct dt_completion *c)
 
 	c->stream = b->stream;
 	if (c->stream && b->m->batch)
-		return dt_body_bad(b->e, "stream", "a line of a batch cannot be a stream");
+		return dt_body_bad(b->e, "stream", "a line of a batch cannot be streamed");
 	if (!so || json_is_null(so))
 		return 0;
 	if (!json_is_object(so) || !c->stream)
 		return dt_body_bad(b->e, "stream_options",
-				   "'stream_options' is an object that goes with 'stream'");
+				   "'stream_options' must be an object and needs 'stream'");
 	if (dt_json_bool(so, "include_usage", false, &c->include_usage, &err) < 0)
 		return dt_body_bad(b->e, "stream_options", "%s", err.msg);
 	return 0;
@@ -52,7 +52,7 @@ int dt_body_salt(struct dt_body *b)
 	const char *s = json_string_value(v);
 
 	if (v && !json_is_null(v) && !s)
-		return dt_body_bad(b->e, "cache_salt", "'cache_salt' is not text");
+		return dt_body_bad(b->e, "cache_salt", "'cache_salt' is not a string");
 	b->salt = s ? 14695981039346656037u : 0;
 	for (size_t i = 0; i < json_string_length(v); i++)
 		b->salt = (b->salt ^ (unsigned char)s[i]) * 1099511628211u;
@@ -84,7 +84,7 @@ static int read_stops(struct dt_body *b, int32_t end)
 	const struct dt_engine_params *m = b->m->engine;
 
 	if (v && !json_is_null(v) && !json_is_array(v) && !json_is_string(v))
-		return dt_body_bad(b->e, "stop", "'stop' is neither text nor an array of texts");
+		return dt_body_bad(b->e, "stop", "'stop' is neither a string nor an array of strings");
 	if (n > DT_STOP_MAX)
 		return dt_body_bad(b->e, "stop", "'stop' has %zu strings, more than %d", n, DT_STOP_MAX);
 	if (ids && !json_is_null(ids) && (!json_is_array(ids) || nids > MAX_STOP_IDS))
@@ -101,7 +101,7 @@ static int read_stops(struct dt_body *b, int32_t end)
 		d->n = json_string_length(s);
 		if (d->n == 0 || d->n > MAX_STOP_BYTES)
 			return dt_body_bad(b->e, "stop",
-					   "'stop' has an element that is not text of 1 to %d bytes",
+					   "'stop' has an element that is not a string of 1 to %d bytes",
 					   MAX_STOP_BYTES);
 		d->s = malloc(d->n);
 		if (!d->s)
@@ -144,7 +144,7 @@ static int read_bias(struct dt_body *b)
 					   b->m->engine->model.vocab);
 		if (!json_is_number(v) || !(fabs(json_number_value(v)) <= 100))
 			return dt_body_bad(b->e, "logit_bias",
-					   "'logit_bias' of %ld is not within -100 and 100", id);
+					   "'logit_bias' of token %ld is not between -100 and 100", id);
 		b->ask.bias[b->ask.sampling.nbias++] =
 			(struct dt_bias){(int32_t)id, (float)json_number_value(v)};
 	}
@@ -163,7 +163,7 @@ static int read_breakers(struct dt_body *b)
 
 	if (own && (!json_is_array(v) || n > DT_STOP_MAX))
 		return dt_body_bad(b->e, "dry_sequence_breakers",
-				   "'dry_sequence_breakers' is not an array of at most %d texts",
+				   "'dry_sequence_breakers' is not an array of at most %d strings",
 				   DT_STOP_MAX);
 	if (b->ask.sampling.dry_multiplier == 0)
 		return 0;
@@ -180,7 +180,7 @@ static int read_breakers(struct dt_body *b)
 		if (!text || len == 0 || len > MAX_STOP_BYTES)
 			return dt_body_bad(
 				b->e, "dry_sequence_breakers",
-				"'dry_sequence_breakers' has an element that is not text of 1 to %d "
+				"'dry_sequence_breakers' has an element that is not a string of 1 to %d "
 				"bytes",
 				MAX_STOP_BYTES);
 		for (int32_t id = 0; id < m->model.vocab; id++) {
@@ -194,7 +194,7 @@ static int read_breakers(struct dt_body *b)
 		}
 		if (own && !found)
 			return dt_body_bad(b->e, "dry_sequence_breakers",
-					   "'dry_sequence_breakers': no token of this model holds '%.40s'",
+					   "'dry_sequence_breakers': no token of this model contains '%.40s'",
 					   text);
 	}
 	return 0;
@@ -213,9 +213,8 @@ static int read_format(struct dt_body *b)
 		return b->ask.grammar ? 0 : dt_body_no_memory(b->e);
 	}
 	if (!type || strcmp(type, "json_schema"))
-		return dt_body_bad(
-			b->e, "response_format",
-			"'response_format' has no type that is one of text, json_object, json_schema");
+		return dt_body_bad(b->e, "response_format",
+				   "the type of 'response_format' is not text, json_object or json_schema");
 	s = json_object_get(json_object_get(f, "json_schema"), "schema");
 	if (!s)
 		return dt_body_bad(b->e, "response_format", "'response_format' has no json_schema.schema");
@@ -237,9 +236,10 @@ static int read_choice(struct dt_body *b, bool *none, bool *forced, const char *
 	*forced = *only || (word && !strcmp(word, "required"));
 	return *none || *forced
 		       ? 0
-		       : dt_body_bad(b->e, "tool_choice",
-				     "'tool_choice' is none, auto, required, or {\"type\": \"function\", "
-				     "\"function\": {\"name\"}}");
+		       : dt_body_bad(
+				 b->e, "tool_choice",
+				 "'tool_choice' must be none, auto, required, or {\"type\": \"function\", "
+				 "\"function\": {\"name\"}}");
 }
 
 int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_completion *c)
@@ -256,12 +256,13 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 		return dt_body_bad(b->e, "tools", "'tools' is not an array");
 	if (none || json_array_size(list) == 0)
 		return forced ? dt_body_bad(b->e, "tool_choice",
-					    "'tool_choice' asks for a call, and there are no 'tools'")
+					    "'tool_choice' requires a call, but there are no 'tools'")
 			      : 0;
 	if (form == DT_TOOLS_NONE)
-		return dt_body_bad(b->e, "tools", "this model's template knows no tools");
+		return dt_body_bad(b->e, "tools", "the chat template of this model does not support tools");
 	if (b->ask.grammar)
-		return dt_body_bad(b->e, "response_format", "'response_format' does not go with 'tools'");
+		return dt_body_bad(b->e, "response_format",
+				   "'response_format' cannot be combined with 'tools'");
 	if (dt_tools_grammar(form, list, only, b->parallel, &b->ask.grammar, &err) < 0)
 		return dt_body_bad(b->e, "tools", "%s", err.msg);
 	opening = dt_tools_opening(form);

@@ -29,8 +29,8 @@ static int room_for(struct dt_body *b, size_t n, int *ret)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "'%s' is empty", dt_body_prompt_key(b));
 	if (left < want) {
 		dt_api_fail(b->e, 400, "invalid_request_error", "context_length_exceeded",
-			    "%zu prompt tokens and %d to generate are more than the context of %d tokens", n,
-			    want, b->m->engine->max_len);
+			    "%zu prompt tokens plus %d to generate exceed the context of %d tokens", n, want,
+			    b->m->engine->max_len);
 		snprintf(b->e->param, sizeof(b->e->param), "%s", dt_body_prompt_key(b));
 		return -EINVAL;
 	}
@@ -48,7 +48,7 @@ static int fill_request(struct dt_body *b, struct dt_serve_req *r, const struct 
 	if (room_for(b, p->n, &max_tokens) < 0)
 		return -EINVAL;
 	if (r->ask->min_tokens > max_tokens)
-		return dt_body_bad(b->e, "min_tokens", "'min_tokens' is more than 'max_tokens'");
+		return dt_body_bad(b->e, "min_tokens", "'min_tokens' exceeds 'max_tokens'");
 	r->choice = choice;
 	r->matcher = r->ask->grammar ? dt_matcher_new(r->ask->grammar) : NULL;
 	r->dormant = r->ask->trigger != NULL;
@@ -80,7 +80,7 @@ static int check_count(struct dt_body *b)
 	if (b->kind & DT_BODY_EMBEDDING || b->nprompts * (size_t)b->n <= room)
 		return 0;
 	return dt_body_bad(b->e, b->nprompts > 1 ? "prompt" : "n",
-			   "%zu prompts with %d choices are more than the %zu allowed", b->nprompts, b->n,
+			   "%zu prompts with %d choices each exceed the %zu allowed", b->nprompts, b->n,
 			   room);
 }
 

@@ -82,7 +82,7 @@ static int decode_text(struct dt_classification *r, struct dt_classify *c, int a
 	int rc;
 
 	if (!s)
-		return dt_api_fail(e, 400, "invalid_request_error", NULL, "image %d is not text in base64",
+		return dt_api_fail(e, 400, "invalid_request_error", NULL, "image %d is not a base64 string",
 				   at);
 	comma = n > 5 && !strncmp(s, "data:", 5) ? memchr(s, ',', n) : NULL;
 	if (comma) {
@@ -133,7 +133,8 @@ int dt_classification_parse(struct dt_classification *r, struct dt_classify *c, 
 					   key);
 	}
 	if (!one == !many)
-		return dt_api_fail(e, 400, "invalid_request_error", NULL, "give 'image' or 'images'");
+		return dt_api_fail(e, 400, "invalid_request_error", NULL,
+				   "either 'image' or 'images' is required");
 	if (n < 1 || n > DT_CLASSIFY_IMAGES)
 		return dt_api_fail(e, 400, "invalid_request_error", NULL,
 				   "'images' is not an array of 1 to %d images", DT_CLASSIFY_IMAGES);

@@ -163,10 +163,10 @@ static int take_object(struct ring *g, struct line *l, json_t *v)
 	if (!path)
 		return dt_classification_parse(&l->r, g->c, v, &l->e);
 	if (!json_is_string(path) || json_object_size(v) > (json_object_get(v, "top_k") ? 2u : 1u))
-		return bad(l, "'path' is a file's name, and stands with 'id' and 'top_k' alone");
+		return bad(l, "'path' must be a file name; only 'id' and 'top_k' may accompany it");
 	top = json_object_get(v, "top_k");
 	if (top && (!json_is_integer(top) || json_integer_value(top) < 1))
-		return bad(l, "'top_k' is not a number from 1 on");
+		return bad(l, "'top_k' is not a positive integer");
 	l->path = strdup(json_string_value(path));
 	return l->path ? take_file(g, l, top ? (int)json_integer_value(top) : 0) : bad(l, "out of memory");
 }
@@ -189,7 +189,7 @@ static int take(struct ring *g, struct line *l, const char *s, size_t n)
 	rc = take_object(g, l, v);
 	json_decref(v);
 	if (rc == 0 && l->r.job.n != 1)
-		return bad(l, "a line has one 'image'");
+		return bad(l, "a line must have exactly one 'image'");
 	return rc;
 }
 
@@ -313,8 +313,8 @@ void dt_classify_tell(struct dt_classify *c, double seconds, const struct dt_log
 		at += snprintf(ranks + at, sizeof(ranks) - (size_t)at, "%s%lld", r ? ", " : "",
 			       (long long)s.by_rank[2 * r]);
 	dt_log_msg(log,
-		   "%lld images in %.2f s: %.1f images/s, latency %.1f ms, of one in a hundred %.1f ms or "
-		   "more; by rank %s; %lld could not be read",
+		   "%lld images in %.2f s: %.1f images/s, latency P50 %.1f ms, P99 %.1f ms; "
+		   "images per rank %s; %lld could not be decoded",
 		   (long long)s.images, seconds, (double)s.images / seconds, 1e3 * s.p50, 1e3 * s.p99, ranks,
 		   (long long)s.refused);
 	free(s.by_rank);

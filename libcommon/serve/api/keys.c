@@ -136,7 +136,8 @@ static const struct key *find(struct dt_body *b, const char *name)
 	}
 	for (size_t i = 0; i < sizeof(kind) / sizeof(*kind); i++)
 		if (where & kind[i].where) {
-			dt_body_bad(b->e, name, "'%s' is a key of %s, not of this body", name, kind[i].name);
+			dt_body_bad(b->e, name, "'%s' is a key of %s, not of this request", name,
+				    kind[i].name);
 			return NULL;
 		}
 	dt_body_bad(b->e, name, "unknown key '%.60s'", name);
@@ -164,7 +165,7 @@ static int read_real(struct dt_body *b, const struct key *k, double *to)
 	if (dt_json_real(b->o, k->name, false, &v, &err) < 0)
 		return dt_body_bad(b->e, k->name, "%s", err.msg);
 	if (!(v >= k->min && v <= k->max))
-		return dt_body_bad(b->e, k->name, "'%s' is %g, not within %g and %g", k->name, v, k->min,
+		return dt_body_bad(b->e, k->name, "'%s' is %g, not between %g and %g", k->name, v, k->min,
 				   k->max);
 	*to = v;
 	return 0;
@@ -249,7 +250,7 @@ int dt_api_check_defaults(const json_t *o, struct dt_err *err)
 	json_t *v;
 
 	if (!json_is_object(o))
-		return dt_err_set(err, -EINVAL, "the defaults are not a JSON object");
+		return dt_err_set(err, -EINVAL, "not a JSON object");
 	json_object_foreach((json_t *)o, name, v)
 	{
 		const struct key *k = NULL;
@@ -258,7 +259,7 @@ int dt_api_check_defaults(const json_t *o, struct dt_err *err)
 			if (!strcmp(name, keys[i].name) && keys[i].where == DRAW)
 				k = &keys[i];
 		if (!k)
-			return dt_err_set(err, -EINVAL, "'%.60s' is not a key that can have a default", name);
+			return dt_err_set(err, -EINVAL, "'%.60s' is not a sampling key", name);
 		if (!json_is_null(v) && read_key(&b, k, v) < 0)
 			return dt_err_set(err, -EINVAL, "%s", e.msg);
 	}

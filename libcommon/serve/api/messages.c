@@ -55,9 +55,8 @@ static json_t *join(struct reader *r, const json_t *content, const char *where)
 		size_t len = json_string_length(text);
 
 		if (!type || strcmp(type, "text") || !json_is_string(text)) {
-			dt_body_bad(r->e, "messages",
-				    "%s has a block of the type '%.40s', which this server does not take",
-				    where, type ? type : "");
+			dt_body_bad(r->e, "messages", "%s has a block of unsupported type '%.40s'", where,
+				    type ? type : "");
 			goto out;
 		}
 		p = realloc(s, n + len + 1);
@@ -72,7 +71,7 @@ static json_t *join(struct reader *r, const json_t *content, const char *where)
 	if (json_is_array(content))
 		ret = json_stringn_nocheck(s ? s : "", n);
 	else
-		dt_body_bad(r->e, "messages", "%s is neither text nor an array of blocks", where);
+		dt_body_bad(r->e, "messages", "%s is neither a string nor an array of blocks", where);
 out:
 	free(s);
 	return ret;
@@ -121,9 +120,8 @@ static int add_block(struct reader *r, const json_t *v, bool user)
 		return add_call(r, v);
 	if (type && !user && (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking")))
 		return 0; /* earlier thinking is dropped: the model thinks anew */
-	return dt_body_bad(r->e, "messages",
-			   "messages[%zu] has a block of the type '%.40s', which this server does not take",
-			   r->at, type ? type : "");
+	return dt_body_bad(r->e, "messages", "messages[%zu] has a block of unsupported type '%.40s'", r->at,
+			   type ? type : "");
 }
 
 static int add_message(struct reader *r, const json_t *m)
@@ -136,7 +134,7 @@ static int add_message(struct reader *r, const json_t *m)
 	int rc = 0;
 
 	if (!role || (!user && strcmp(role, "assistant")))
-		return dt_body_bad(r->e, "messages", "messages[%zu] has no role that is user or assistant",
+		return dt_body_bad(r->e, "messages", "the role of messages[%zu] is not user or assistant",
 				   r->at);
 	r->calls = json_array();
 	r->n = 0;
@@ -220,7 +218,7 @@ static int read_tools(const json_t *body, json_t *chat, struct dt_api_error *e)
 			      json_object_get(choice, "name"));
 	else
 		return dt_body_bad(e, "tool_choice",
-				   "'tool_choice' is not of the type auto, any, tool or none");
+				   "the type of 'tool_choice' is not auto, any, tool or none");
 	json_object_set_new(chat, "tool_choice", v);
 	return 0;
 }
@@ -255,7 +253,7 @@ int dt_messages_parse(const json_t *body, const struct dt_api_model *m, struct d
 	if (!chat)
 		return -EINVAL;
 	rc = most >= 1 ? dt_chat_parse(chat, m, ret, e)
-		       : dt_body_bad(e, "max_tokens", "'max_tokens' is missing or not a number above 0");
+		       : dt_body_bad(e, "max_tokens", "'max_tokens' is missing or not a positive integer");
 	json_decref(chat);
 	if (rc < 0)
 		return rc;

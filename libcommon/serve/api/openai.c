@@ -93,7 +93,7 @@ static int read_prompts(struct dt_body *b, const char *key)
 	if (n == 0)
 		return dt_body_bad(b->e, key, "'%s' is empty", key);
 	if (n > 1 && b->kind == DT_BODY_LINE)
-		return dt_body_bad(b->e, "prompt", "a line has one prompt");
+		return dt_body_bad(b->e, "prompt", "a line must have exactly one prompt");
 	b->prompt = calloc(n, sizeof(*b->prompt));
 	if (!b->prompt)
 		return dt_body_no_memory(b->e);
@@ -106,8 +106,9 @@ static int read_prompts(struct dt_body *b, const char *key)
 		int rc;
 
 		if (!json_is_string(x) && !json_is_array(x))
-			return dt_body_bad(b->e, key, "'%s' must be text, token ids, or an array of these",
-					   key);
+			return dt_body_bad(
+				b->e, key,
+				"'%s' must be a string, an array of token ids, or an array of these", key);
 		rc = json_is_string(x) ? add_text(b, x) : add_ids(b, x);
 		if (rc < 0)
 			return rc;
@@ -121,19 +122,19 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 	c->ids = b->ids;
 	if (c->ids && c->stream)
 		return dt_body_bad(b->e, "return_token_ids",
-				   "'return_token_ids' and 'stream' do not go together");
+				   "'return_token_ids' cannot be combined with 'stream'");
 	if (b->best_of && b->best_of != b->n)
-		return dt_body_bad(b->e, "best_of", "'best_of' other than 'n' is not supported");
+		return dt_body_bad(b->e, "best_of", "'best_of' is only supported if it equals 'n'");
 	if (b->ask.logprobs > b->m->engine->model.vocab)
-		return dt_body_bad(b->e, "logprobs", "'logprobs' is more than the vocabulary");
+		return dt_body_bad(b->e, "logprobs", "'logprobs' exceeds the vocabulary size");
 	if (b->ask.prompt_logprobs > b->m->engine->model.vocab)
-		return dt_body_bad(b->e, "prompt_logprobs", "'prompt_logprobs' is more than the vocabulary");
+		return dt_body_bad(b->e, "prompt_logprobs", "'prompt_logprobs' exceeds the vocabulary size");
 	if (b->ask.prompt_logprobs >= 0 && (c->stream || (c->echo && b->ask.logprobs >= 0)))
-		return dt_body_bad(b->e, "prompt_logprobs", "'prompt_logprobs' and %s do not go together",
+		return dt_body_bad(b->e, "prompt_logprobs", "'prompt_logprobs' cannot be combined with %s",
 				   c->stream ? "'stream'" : "'echo' with 'logprobs'");
 	if (b->ask.prompt_temperature != 1 && b->ask.prompt_logprobs < 0)
 		return dt_body_bad(b->e, "prompt_logprobs_temperature",
-				   "'prompt_logprobs_temperature' goes with 'prompt_logprobs'");
+				   "'prompt_logprobs_temperature' needs 'prompt_logprobs'");
 	b->default_tokens = 16;
 	b->ask.score_prompt = (c->echo && b->ask.logprobs >= 0) || b->ask.prompt_logprobs >= 0;
 	return dt_body_ask(b, -1) < 0 ? -EINVAL : read_prompts(b, "prompt");
@@ -153,9 +154,9 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 		return -EINVAL;
 	}
 	if (b->top_logprobs >= 0 && !b->chat_logprobs)
-		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' goes with 'logprobs'");
+		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
 	if (b->top_logprobs > b->m->engine->model.vocab)
-		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' is more than the vocabulary");
+		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' exceeds the vocabulary size");
 	b->default_tokens = INT32_MAX;
 	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
 	if (dt_body_ask(b, chat->end) < 0 || dt_body_tools(b, chat, c) < 0)
@@ -176,7 +177,7 @@ static int read_embedding(struct dt_body *b, struct dt_completion *c)
 	const char *format = json_string_value(v);
 
 	if (v && (!format || (strcmp(format, "float") && strcmp(format, "base64"))))
-		return dt_body_bad(b->e, "encoding_format", "'encoding_format' is float or base64");
+		return dt_body_bad(b->e, "encoding_format", "'encoding_format' must be float or base64");
 	c->base64 = format && !strcmp(format, "base64");
 	b->ask.embed = true;
 	b->default_tokens = 0;

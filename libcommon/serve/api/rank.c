@@ -25,7 +25,7 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	int rc = 0;
 
 	if (!query)
-		return dt_body_bad(e, one, "key '%s' is missing or not text", one);
+		return dt_body_bad(e, one, "key '%s' is missing or not a string", one);
 	if (!list || n == 0)
 		return dt_body_bad(e, many, "key '%s' is missing or empty", many);
 	if (n >= DT_INPUTS_MAX)
@@ -36,7 +36,7 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	for (i = 0; i < n && rc == 0; i++) {
 		v = text_of(json_is_array(list) ? json_array_get(list, i) : list);
 		rc = v ? json_array_append(inputs, v)
-		       : dt_body_bad(e, many, "'%s' has an element that is not text", many);
+		       : dt_body_bad(e, many, "'%s' has an element that is not a string", many);
 	}
 	ask = json_pack("{s:O}", "input", inputs);
 	if (json_object_get(body, "model"))

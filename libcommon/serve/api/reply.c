@@ -16,7 +16,7 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 		return 1;
 	case DT_FINISH_TIMEOUT:
 		dt_api_fail(e, 503, "server_error", "timeout",
-			    "the request took longer than this server allows");
+			    "the request exceeded the server's time limit");
 		return 1;
 	case DT_FINISH_ERROR:
 		dt_api_fail(e, 500, "server_error", NULL, "%s", r->err.msg);

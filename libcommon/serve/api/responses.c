@@ -32,10 +32,8 @@ static json_t *content_of(const json_t *content, size_t at, struct dt_api_error 
 				      !strcmp(type, "text"));
 
 		if (!known || !json_is_string(text)) {
-			dt_body_bad(
-				e, "input",
-				"input[%zu] has a part of the type '%.40s', which this server does not take",
-				at, type ? type : "");
+			dt_body_bad(e, "input", "input[%zu] has a part of unsupported type '%.40s'", at,
+				    type ? type : "");
 			json_decref(parts);
 			return NULL;
 		}
@@ -54,7 +52,7 @@ static int add_call(json_t *out, const json_t *v, size_t at, struct dt_api_error
 			 "function", "name", json_object_get(v, "name"), "arguments",
 			 json_object_get(v, "arguments"));
 	if (!call)
-		return bad_item(e, at, "is a call without call_id, name and arguments");
+		return bad_item(e, at, "is a function_call without call_id, name or arguments");
 	if (!role || strcmp(role, "assistant")) {
 		last = json_pack("{s:s, s:n, s:[]}", "role", "assistant", "content", "tool_calls");
 		json_array_append_new(out, last);
@@ -81,15 +79,13 @@ static int add_item(json_t *out, const json_t *v, size_t at, struct dt_api_error
 	if (type && !strcmp(type, "function_call_output")) {
 		if (!json_is_string(json_object_get(v, "output")) ||
 		    !json_is_string(json_object_get(v, "call_id")))
-			return bad_item(e, at, "is an output without call_id and text");
+			return bad_item(e, at, "is a function_call_output without call_id or text");
 		return json_array_append_new(out, json_pack("{s:s, s:O, s:O}", "role", "tool", "tool_call_id",
 							    json_object_get(v, "call_id"), "content",
 							    json_object_get(v, "output")));
 	}
 	if (type && strcmp(type, "message"))
-		return dt_body_bad(e, "input",
-				   "input[%zu] is of the type '%.40s', which this server does not take", at,
-				   type);
+		return dt_body_bad(e, "input", "input[%zu] has the unsupported type '%.40s'", at, type);
 	if (!json_is_string(role))
 		return bad_item(e, at, "has no role");
 	content = content_of(json_object_get(v, "content"), at, e);
@@ -111,7 +107,7 @@ static int read_input(const json_t *body, json_t *chat, struct dt_api_error *e)
 	if (json_is_string(input))
 		json_array_append_new(out, json_pack("{s:s, s:O}", "role", "user", "content", input));
 	else if (!json_is_array(input) || json_array_size(input) == 0)
-		return dt_body_bad(e, "input", "'input' is neither text nor a list of items");
+		return dt_body_bad(e, "input", "'input' is neither a string nor an array of items");
 	json_array_foreach(json_is_array(input) ? (json_t *)input : NULL, i, v)
 	{
 		rc = add_item(out, v, i, e);
@@ -137,7 +133,7 @@ static int read_tools(const json_t *body, json_t *chat, struct dt_api_error *e)
 
 			if (!type || strcmp(type, "function"))
 				return dt_body_bad(e, "tools",
-						   "tools[%zu] is of the type '%.40s', not a function", i,
+						   "tools[%zu] has the type '%.40s', not function", i,
 						   type ? type : "");
 			f = json_copy(v);
 			json_object_del(f, "type");
@@ -193,8 +189,9 @@ static int check_metadata(const json_t *v, struct dt_api_error *e)
 	json_object_foreach((json_t *)v, key, text) ok &=
 		strlen(key) <= 64 * 4 && json_is_string(text) && json_string_length(text) <= 512 * 4;
 	return ok ? 0
-		  : dt_body_bad(e, "metadata",
-				"'metadata' is not an object of at most 16 texts of 512 characters");
+		  : dt_body_bad(
+			    e, "metadata",
+			    "'metadata' is not an object of at most 16 strings of at most 512 characters");
 }
 
 /* Refuses by name options that would have no effect. */
@@ -295,7 +292,7 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 	v = json_object_get(body, "previous_response_id");
 	if (v && !json_is_null(v)) {
 		dt_body_bad(e, "previous_response_id",
-			    "this server keeps no responses: send the whole input");
+			    "this server does not store responses: send the whole input");
 		goto fail;
 	}
 	if (json_is_true(json_object_get(body, "background"))) {

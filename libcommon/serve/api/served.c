@@ -66,18 +66,20 @@ int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt
 	} else if (text) {
 		rc = dt_tokenizer_from_text(text, n, ret, err);
 	} else {
-		dt_err_set(err, -ENOENT, "'%s' carries no tokenizer%s%s", path, note ? ": " : "",
+		dt_err_set(err, -ENOENT, "'%s' has no tokenizer%s%s", path, note ? ": " : "",
 			   note ? note : "");
 		dt_err_hint(
 			err,
-			"give --tokenizer, or train on a dataset that dt-dataset built, which carries one");
+			"give --tokenizer, or train on a dataset built by dt-dataset, which includes one");
 		return -ENOENT;
 	}
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s': tokenizer", path);
 	if (dt_tokenizer_vocab(*ret) > vocab)
-		return dt_err_set(err, -EINVAL, "'%s': the tokenizer has %d ids and the model only %lld",
-				  path, dt_tokenizer_vocab(*ret), (long long)vocab);
+		return dt_err_set(
+			err, -EINVAL,
+			"'%s': the tokenizer has %d token ids, but the model's vocabulary size is %lld", path,
+			dt_tokenizer_vocab(*ret), (long long)vocab);
 	name_prefix(*ret, src, !spec);
 	return 0;
 }
@@ -116,7 +118,8 @@ static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_pa
 		n = all;
 	if (n >= one && n <= INT32_MAX / (uint64_t)p->block)
 		return (int64_t)n;
-	dt_err_set(err, -ENOSPC, "a KV cache of %s does not hold one sequence of %lld tokens, which takes %s",
+	dt_err_set(err, -ENOSPC,
+		   "a KV cache of %s is too small for one sequence of %lld tokens, which takes %s",
 		   dt_format_size(p->cache_mem ? p->cache_mem : share, have, sizeof(have)), (long long)len,
 		   dt_format_size_up(one * bytes, need, sizeof(need)));
 	dt_err_hint(err, "lower --max-model-len, or %s --kv-cache-mem", p->cache_mem ? "raise" : "give");
@@ -137,7 +140,7 @@ static int open_drafter(struct dt_served *s, const struct dt_served_params *p,
 	ip.weights = -1;
 	ip.disk_memory = 0;
 	if (dt_source_config(src)->vocab != vocab)
-		rc = dt_err_set(err, -EINVAL, "'%s' has a vocabulary of %lld and '%s' one of %lld",
+		rc = dt_err_set(err, -EINVAL, "vocabulary sizes differ: '%s' has %lld tokens, '%s' has %lld",
 				p->draft_model, (long long)dt_source_config(src)->vocab, p->ckpt,
 				(long long)vocab);
 	else
@@ -285,11 +288,12 @@ static int check_replicas(const struct dt_served *s, const struct dt_served_para
 					  : NULL;
 
 	if (s->cut.layout.dp > DT_REPLICAS_MAX)
-		return dt_err_set(err, -ENOTSUP, "dp%d is more than %d replicas", s->cut.layout.dp,
+		return dt_err_set(err, -ENOTSUP, "dp%d exceeds the limit of %d replicas", s->cut.layout.dp,
 				  DT_REPLICAS_MAX);
 	if (s->cut.layout.dp == 1 || !what)
 		return 0;
-	return dt_err_set(err, -ENOTSUP, "%s does not go with replicas (dp%d)", what, s->cut.layout.dp);
+	return dt_err_set(err, -ENOTSUP, "%s cannot be combined with replicas (dp%d)", what,
+			  s->cut.layout.dp);
 }
 
 /*
@@ -318,7 +322,7 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	*len = p->len ? p->len : c->max_seq;
 	if (*len > dt_config_positions(c))
 		return dt_err_set(err, -EINVAL,
-				  "--max-model-len %lld is more than the model's %lld positions",
+				  "--max-model-len %lld exceeds the model's context length of %lld",
 				  (long long)*len, (long long)dt_config_positions(c));
 	return open_device(s, p, err);
 }

@@ -16,8 +16,7 @@ void dt_served_log(const struct dt_served *s, const struct dt_served_params *p)
 		   dt_format_size(s->memory.cache, text[1], sizeof(text[1])), (long long)s->cache_tokens,
 		   dt_format_size(s->memory.work + s->logits_bytes, text[2], sizeof(text[2])));
 	if (dt_infer_staged(s->model))
-		dt_log_msg(p->log,
-			   "what ranks tell each other is copied through host memory, which is slow: %s",
+		dt_log_msg(p->log, "messages between ranks are copied through host memory, which is slow: %s",
 			   dt_infer_staged(s->model));
 	if (dt_infer_disk_told(s->model, &disk))
 		dt_log_msg(p->log, "%s%s%s",
@@ -30,7 +29,7 @@ int dt_served_end(struct dt_served *s, const struct dt_served_params *p)
 	int rc = dt_served_close(s);
 
 	if (rc < 0)
-		dt_log_msg(p->log, "'%s' could not be written in full", p->trace);
+		dt_log_msg(p->log, "'%s' is incomplete: writing failed", p->trace);
 	return rc;
 }
 

@@ -67,7 +67,7 @@ static int load_record(struct dt_store *s, const char *name, struct dt_err *err)
 
 	snprintf(id, sizeof(id), "%.*s", (int)(strlen(name) - 5), name);
 	if (rc == 0 && strcmp(text_of(v, "id"), id) != 0)
-		rc = dt_err_set(err, -EINVAL, "'%s' is no record of this program", path);
+		rc = dt_err_set(err, -EINVAL, "'%s' is not a record written by this program", path);
 	if (rc == 0 && is_kind(v, "file"))
 		s->bytes += (uint64_t)json_integer_value(json_object_get(v, "bytes"));
 	if (rc == 0 && json_object_set(s->records, id, v) < 0)
@@ -218,7 +218,7 @@ int dt_store_put(struct dt_store *s, const json_t *v, struct dt_err *err)
 		rc = dt_err_sys(err, -ENOMEM, "cannot keep '%s'", id);
 	else if (!has_place(s, v, id))
 		rc = dt_err_set(err, -ENOSPC,
-				"there are %d files and batches, which is all there may be; delete some with "
+				"the limit of %d files and batches is reached; delete some with "
 				"DELETE /v1/files/ID",
 				DT_STORE_RECORDS);
 	else

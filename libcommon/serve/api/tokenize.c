@@ -42,13 +42,13 @@ static int read_options(const json_t *o, bool chat, struct options *ret, struct 
 		const json_t *v = json_object_get(o, flag[i].name);
 
 		if (flag[i].chat && !chat && v && !json_is_null(v))
-			return dt_body_bad(e, flag[i].name, "'%s' goes with 'messages'", flag[i].name);
+			return dt_body_bad(e, flag[i].name, "'%s' needs 'messages'", flag[i].name);
 		if (v && !json_is_null(v) && dt_json_bool(o, flag[i].name, false, flag[i].to, &err) < 0)
 			return dt_body_bad(e, flag[i].name, "%s", err.msg);
 	}
 	if (chat && ret->special)
 		return dt_body_bad(e, "add_special_tokens",
-				   "'add_special_tokens' goes with 'prompt': a template writes its own");
+				   "'add_special_tokens' needs 'prompt': a chat template adds its own");
 	if (ret->goes_on)
 		return dt_body_bad(e, "continue_final_message", "'continue_final_message' is not supported");
 	return 0;
@@ -66,7 +66,7 @@ static int check_tools(const json_t *list, const struct dt_chat *chat, struct dt
 	if (json_array_size(list) == 0)
 		return 0;
 	if (form == DT_TOOLS_NONE)
-		return dt_body_bad(e, "tools", "this model's template knows no tools");
+		return dt_body_bad(e, "tools", "the chat template of this model does not support tools");
 	if (dt_tools_grammar(form, list, NULL, true, &g, &err) < 0)
 		return dt_body_bad(e, "tools", "%s", err.msg);
 	dt_grammar_drop(g);
@@ -109,7 +109,7 @@ static int read_text(const json_t *o, const struct dt_api_model *m, bool special
 	int rc;
 
 	if (!s)
-		return dt_body_bad(e, "prompt", "key 'prompt' is missing or not text");
+		return dt_body_bad(e, "prompt", "key 'prompt' is missing or not a string");
 	rc = special ? dt_api_encode(tok, s, n, &ret->ids, &ret->n, &err)
 		     : dt_tokenizer_encode(tok, s, n, true, &ret->ids, &ret->n, &err);
 	return rc < 0 ? dt_body_bad(e, "prompt", "%s", err.msg) : 0;
@@ -138,9 +138,9 @@ int dt_tokenize_parse(const json_t *body, const struct dt_api_model *m, struct d
 	if (check(body, known, m, e) < 0 || read_options(body, chat, &o, e) < 0)
 		return -EINVAL;
 	if (chat && (json_object_get(body, "prompt") || json_object_get(body, "content")))
-		return dt_body_bad(e, "messages", "'messages' does not go with 'prompt'");
+		return dt_body_bad(e, "messages", "'messages' cannot be combined with 'prompt'");
 	if (!chat && json_array_size(json_object_get(body, "tools")) > 0)
-		return dt_body_bad(e, "tools", "'tools' goes with 'messages'");
+		return dt_body_bad(e, "tools", "'tools' needs 'messages'");
 	rc = chat ? read_chat(body, m, o.open, &t, e) : read_text(body, m, o.special, &t, e);
 	if (rc < 0)
 		return rc;

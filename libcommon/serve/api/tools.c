@@ -51,7 +51,7 @@ static int check_tool(const json_t *list, size_t at, struct dt_err *err)
 		return dt_err_set(err, -EINVAL,
 				  "tool %zu has no name of at most 64 letters, digits, _, . and -", at);
 	if (schema && !json_is_null(schema) && !json_is_object(schema))
-		return dt_err_set(err, -EINVAL, "tool '%s' has parameters that are no JSON schema", name);
+		return dt_err_set(err, -EINVAL, "the parameters of tool '%s' are not a JSON schema", name);
 	for (size_t i = 0; i < at; i++)
 		if (!strcmp(name_of(json_array_get(list, i)), name))
 			return dt_err_set(err, -EINVAL, "two tools have the name '%s'", name);
@@ -135,13 +135,14 @@ static int check_tools(const json_t *list, const char *only, struct dt_err *err)
 	int taken = 0, rc = 0;
 
 	if (n == 0 || n > DT_TOOLS_MAX)
-		return dt_err_set(err, -EINVAL, "there are %zu tools, not 1 to %d", n, DT_TOOLS_MAX);
+		return dt_err_set(err, -EINVAL, "%zu tools were given; the number must be 1 to %d", n,
+				  DT_TOOLS_MAX);
 	for (size_t i = 0; i < n && rc >= 0; i++) {
 		rc = check_tool(list, i, err);
 		taken += rc >= 0 && (!only || !strcmp(name_of(json_array_get(list, i)), only));
 	}
 	if (rc >= 0 && taken == 0)
-		rc = dt_err_set(err, -EINVAL, "tool_choice names no tool of 'tools'");
+		rc = dt_err_set(err, -EINVAL, "'tool_choice' names a tool that is not in 'tools'");
 	return rc < 0 ? rc : taken;
 }
 

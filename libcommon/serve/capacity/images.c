@@ -146,7 +146,7 @@ static int plan_one(const struct dt_serve_query *q, const struct passes *t, stru
 	if (!p->fits)
 		snprintf(p->note, sizeof(p->note), "does not fit");
 	else if (!p->meets)
-		snprintf(p->note, sizeof(p->note), "P99 is missed by %d ranks", p->ranks);
+		snprintf(p->note, sizeof(p->note), "%d ranks exceed the latency limit at P99", p->ranks);
 	else if (q->devices && p->ranks > q->devices)
 		snprintf(p->note, sizeof(p->note), "needs %d devices, there %s %d", p->ranks,
 			 q->devices == 1 ? "is" : "are", q->devices);

@@ -71,13 +71,12 @@ int dt_image_plans_print(const struct dt_serve_query *q, const struct dt_image_p
 				: "split|>batch|>ranks|>pass|>answer|>P99|>images/s|>memory|note");
 	for (int i = 0; i < n; i++)
 		put_row(t, q, &p[i]);
-	fprintf(f, "%s for %.4g images a second of %lld x %lld, on %s\n\n", q->config.name, q->rate,
+	fprintf(f, "%s for %.4g images/s of %lld x %lld pixels, on %s\n\n", q->config.name, q->rate,
 		(long long)q->config.image_size, (long long)q->config.image_size, q->cluster->device.name);
 	dt_table_print(t, f);
 	dt_table_free(t);
 	if (priced)
-		fputs("\nA million: price of a million images in full batches, and at the rate asked for\n",
-		      f);
+		fputs("\nCost of a million images: in full batches, and at the requested rate\n", f);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -155,9 +155,9 @@ static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_cloc
 			take(p, f);
 	}
 	snprintf(p->note, sizeof(p->note), "%s",
-		 bytes > q->room     ? "as many sequences as fit"
-		 : n > q->max_tokens ? "as many sequences as tokens in a step"
-				     : "as many sequences as the TPOT allows");
+		 bytes > q->room     ? "sequences limited by memory"
+		 : n > q->max_tokens ? "sequences limited by tokens per step"
+				     : "sequences limited by the TPOT");
 	for (n = p->sequences; memory(q, p, n + (n + 7) / 8, &bytes, NULL) == 0 && bytes <= q->room;)
 		if ((n += (n + 7) / 8) * each > 1 << 22) /* no simulation uses more */
 			break;
@@ -168,11 +168,12 @@ static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_cloc
 static void say_what_is_missed(const struct dt_serve_query *q, struct dt_serve_plan *p)
 {
 	if (p->sim.refused > 0)
-		snprintf(p->note, sizeof(p->note), "%d requests are longer than the cache", p->sim.refused);
+		snprintf(p->note, sizeof(p->note), "%d requests do not fit into the KV cache",
+			 p->sim.refused);
 	else if (p->sim.ttft_p99 > q->ttft_s)
-		snprintf(p->note, sizeof(p->note), "P99 of TTFT is missed by %d replicas", p->replicas);
+		snprintf(p->note, sizeof(p->note), "%d replicas exceed the TTFT limit at P99", p->replicas);
 	else
-		snprintf(p->note, sizeof(p->note), "P99 of TPOT is missed by %d replicas", p->replicas);
+		snprintf(p->note, sizeof(p->note), "%d replicas exceed the TPOT limit at P99", p->replicas);
 }
 
 /* Chooses the replicas that the rate needs at full load, then as many as the limits need. */
@@ -213,8 +214,8 @@ static bool hopeless(const struct dt_serve_query *q, double prompt, double step,
 		return false;
 	if (p->fits)
 		snprintf(p->note, sizeof(p->note), "%s",
-			 step > q->tpot_s ? "one sequence alone is slower than the TPOT wanted"
-					  : "prefill is slower than the TTFT wanted");
+			 step > q->tpot_s ? "a single sequence exceeds the TPOT limit"
+					  : "prefill alone exceeds the TTFT limit");
 	return true;
 }
 
@@ -277,8 +278,10 @@ static int check(const struct dt_serve_query *q, struct dt_err *err)
 		if (q->ask[i].prompt + q->ask[i].output > longest)
 			longest = q->ask[i].prompt + q->ask[i].output;
 	if (q->config.pos == DT_POS_LEARNED && longest > q->config.max_seq)
-		return dt_err_set(err, -EINVAL, "prompt and output are %lld tokens, '%s' has %lld positions",
-				  (long long)longest, q->config.name, (long long)q->config.max_seq);
+		return dt_err_set(
+			err, -EINVAL,
+			"prompt and output have %lld tokens, but the context length of '%s' is %lld",
+			(long long)longest, q->config.name, (long long)q->config.max_seq);
 	return q->nask > 0 ? 0 : dt_err_set(err, -EINVAL, "there are no requests to plan for");
 }
 

@@ -129,12 +129,13 @@ static void print_apart(const struct dt_serve_plan *p, FILE *f)
 	if (!p->apart.prefill)
 		return;
 	fprintf(f,
-		"\nPrefill apart, on as many devices: %d of %s for prompts, %d of %s for decoding:\n"
-		"P99 of TTFT %s, of TPOT %s%s.\n",
+		"\nDisaggregated prefill on the same number of devices:\n"
+		"%d x %s for prefill, %d x %s for decode;\n"
+		"TTFT P99 %s, TPOT P99 %s%s.\n",
 		p->apart.prefill, apart_layout(p, p->apart.cp, of[0], sizeof(of[0])), p->apart.decode,
 		apart_layout(p, 1, of[1], sizeof(of[1])), dt_format_duration(a->ttft_p99, ttft, sizeof(ttft)),
 		dt_format_duration(a->tpot_p99, tpot, sizeof(tpot)),
-		p->apart.meets ? "" : ", which misses a limit");
+		p->apart.meets ? "" : ", which exceeds a limit");
 }
 
 int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_plan *p, int n, bool json,
@@ -156,15 +157,14 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 				  ">memory|note");
 	for (int i = 0; i < n; i++)
 		put_row(t, q, &p[i]);
-	fprintf(f, "%s for %.4g requests a second of %lld + %lld tokens, on %s\n\n", q->config.name, q->rate,
+	fprintf(f, "%s for %.4g requests/s of %lld + %lld tokens, on %s\n\n", q->config.name, q->rate,
 		(long long)q->prompt, (long long)q->output, q->cluster->device.name);
 	dt_table_print(t, f);
 	dt_table_free(t);
 	if (n > 0)
 		print_apart(&p[0], f);
 	if (priced)
-		fputs("\nA million: price of a million new tokens at full load, and at the rate asked for\n",
-		      f);
+		fputs("\nCost of a million generated tokens: at full load, and at the requested rate\n", f);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -93,7 +93,7 @@ static int inside(const struct dt_adapters *a, const char *path, char **ret, str
 	size_t n;
 
 	if (!a->dir)
-		return dt_err_set(err, -EPERM, "adapters are loaded from --lora-dir, which was not given");
+		return dt_err_set(err, -EPERM, "adapters can only be loaded if the server has --lora-dir");
 	if (path[0] != '/' && asprintf(&full, "%s/%s", a->dir, path) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", path);
 	real = realpath(full ? full : path, NULL);
@@ -102,7 +102,7 @@ static int inside(const struct dt_adapters *a, const char *path, char **ret, str
 	/* one answer for missing and for forbidden paths, so that clients cannot probe for files */
 	if (!real || strncmp(real, a->dir, n) || (n > 1 && real[n] != '/')) {
 		free(real);
-		return dt_err_set(err, -EPERM, "'%s' is not in the folder of adapters", path);
+		return dt_err_set(err, -EPERM, "'%s' is not in the folder of --lora-dir", path);
 	}
 	*ret = real;
 	return 0;
@@ -125,10 +125,11 @@ static int check_tokenizer(const struct dt_adapters *a, const char *path, struct
 	more = dt_tokenizer_vocab(t) - dt_tokenizer_vocab(a->p.tok);
 	dt_tokenizer_close(t);
 	if (more > 0)
-		return dt_err_set(err, -EINVAL,
-				  "adapter '%s': its tokenizer has %d tokens more than the base's, which the "
-				  "base cannot embed",
-				  path, more);
+		return dt_err_set(
+			err, -EINVAL,
+			"adapter '%s': its tokenizer has %d more tokens than the base model's, which the "
+			"base model cannot embed",
+			path, more);
 	return 0;
 }
 
@@ -139,12 +140,12 @@ static int check_name(const char *name, struct dt_err *err)
 	for (size_t i = 0; i < n; i++)
 		if ((unsigned char)name[i] < ' ' || strchr(",\"\\", name[i]))
 			n = 0;
-	return n > 0 && n <= NAME_MAX_BYTES
-		       ? 0
-		       : dt_err_set(err, -EINVAL,
-				    "the name of an adapter has 1 to %d bytes, no comma, quote, backslash or "
-				    "control character",
-				    NAME_MAX_BYTES);
+	return n > 0 && n <= NAME_MAX_BYTES ? 0
+					    : dt_err_set(err, -EINVAL,
+							 "the name of an adapter must have 1 to %d bytes and "
+							 "no comma, quote, backslash or "
+							 "control character",
+							 NAME_MAX_BYTES);
 }
 
 /* Creates an entry; takes over path on success. */
@@ -175,9 +176,9 @@ static int list(struct dt_adapters *a, struct dt_served_adapter *s, bool replace
 	struct dt_served_adapter *old = find(a, s->name), *at;
 
 	if (!strcmp(s->name, a->p.name))
-		return dt_err_set(err, -EEXIST, "'%s' is the name of the base", s->name);
+		return dt_err_set(err, -EEXIST, "'%s' is the name of the base model", s->name);
 	if (old && !replace)
-		return dt_err_set(err, -EEXIST, "there is an adapter '%s' already", s->name);
+		return dt_err_set(err, -EEXIST, "adapter '%s' exists already", s->name);
 	if (old)
 		unlist(old);
 	s->number = ++a->numbers;
@@ -242,14 +243,13 @@ int dt_adapters_remove(struct dt_adapters *a, const char *name, struct dt_err *e
 	int rc = 0;
 
 	if (!a->dir)
-		return dt_err_set(err, -EPERM,
-				  "adapters are unloaded where --lora-dir was given, which was not");
+		return dt_err_set(err, -EPERM, "adapters can only be unloaded if the server has --lora-dir");
 	pthread_mutex_lock(&a->mu);
 	s = find(a, name);
 	if (s)
 		unlist(s);
 	else
-		rc = dt_err_set(err, -ENOENT, "there is no adapter '%.128s'", name);
+		rc = dt_err_set(err, -ENOENT, "no adapter '%.128s'", name);
 	pthread_mutex_unlock(&a->mu);
 	return rc;
 }
@@ -334,7 +334,7 @@ static void write_number(const char *what, const char *type, const char *help, u
 void dt_adapters_write(struct dt_adapters *a, FILE *f)
 {
 	pthread_mutex_lock(&a->mu);
-	fprintf(f, "# HELP dt_serve_lora_requests_info Adapters that requests run with and wait for.\n"
+	fprintf(f, "# HELP dt_serve_lora_requests_info Adapters of running and of waiting requests.\n"
 		   "# TYPE dt_serve_lora_requests_info gauge\n");
 	fprintf(f, "dt_serve_lora_requests_info{max_lora=\"%d\",running_lora_adapters=\"", a->p.resident);
 	write_names(a, false, f);
@@ -343,11 +343,12 @@ void dt_adapters_write(struct dt_adapters *a, FILE *f)
 	fprintf(f, "\"} %lld\n", (long long)time(NULL));
 	write_number("resident", "gauge", "Adapters in memory.", (uint64_t)a->in_memory, f);
 	write_number("memory_bytes", "gauge", "Bytes of adapters in memory.", a->bytes, f);
-	write_number("loads_total", "counter", "Adapters that were read.", a->loads, f);
-	write_number("evictions_total", "counter", "Adapters that made place for others.", a->evictions, f);
-	write_counter(a, "requests_total", "Requests of an adapter that ended.", 0, f);
-	write_counter(a, "prompt_tokens_total", "Prompt tokens of them.", 1, f);
-	write_counter(a, "generation_tokens_total", "Tokens generated for them.", 2, f);
+	write_number("loads_total", "counter", "Adapters loaded into memory.", a->loads, f);
+	write_number("evictions_total", "counter", "Adapters evicted from memory.", a->evictions, f);
+	write_counter(a, "requests_total", "Finished requests of an adapter.", 0, f);
+	write_counter(a, "prompt_tokens_total", "Prompt tokens of finished requests of an adapter.", 1, f);
+	write_counter(a, "generation_tokens_total", "Generated tokens of finished requests of an adapter.", 2,
+		      f);
 	pthread_mutex_unlock(&a->mu);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

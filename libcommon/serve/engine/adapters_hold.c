@@ -121,7 +121,8 @@ static int wait_more(struct dt_served_adapter *s, double deadline, const atomic_
 	if (cancelled && atomic_load(cancelled))
 		return dt_err_set(err, -ECANCELED, "the request was cancelled");
 	if (deadline > 0 && dt_now() > deadline)
-		return dt_err_set(err, -ETIMEDOUT, "adapter '%s' did not get a place in memory in time",
+		return dt_err_set(err, -ETIMEDOUT,
+				  "adapter '%s' was not loaded in time: all places in memory are in use",
 				  s->name);
 	s->waiters++;
 	dt_cond_wait_s(&s->of->changed, &s->of->mu, LOOK_S);
@@ -165,7 +166,7 @@ static int load(struct dt_served_adapter *s, struct dt_err *err)
 	rc = dt_adapters_read(s, &in, err);
 	if (rc == 0 && dt_infer_adapter_sum(in) != s->sum) { /* cached blocks used the old weights */
 		dt_infer_adapter_close(in);
-		rc = dt_err_set(err, -EINVAL, "adapter '%s' has changed where it lies: load it again",
+		rc = dt_err_set(err, -EINVAL, "the files of adapter '%s' have changed: load it again",
 				s->name);
 	}
 	pthread_mutex_lock(&a->mu);

@@ -213,10 +213,10 @@ int dt_classify_submit(struct dt_classify *c, struct dt_classify_job *j, struct 
 	if (c->failed)
 		rc = dt_err_set(err, -EIO, "%s", c->why.msg);
 	else if (c->draining || c->stop)
-		rc = dt_err_set(err, -ESHUTDOWN, "this server is ending");
+		rc = dt_err_set(err, -ESHUTDOWN, "the server is shutting down");
 	else if (c->waiting > 0 && c->waiting + j->n > c->p.queue)
-		rc = dt_err_set(err, -EAGAIN, "%lld images wait, %lld may", (long long)c->waiting,
-				(long long)c->p.queue);
+		rc = dt_err_set(err, -EAGAIN, "the queue is full: %lld images wait, the limit is %lld",
+				(long long)c->waiting, (long long)c->p.queue);
 	if (rc == 0) {
 		j->left = j->n;
 		j->status = 0;
@@ -323,7 +323,7 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 {
 	static const char *const name[] = {"requests", "images", "images_refused"},
 				 *const help[] = {"Requests answered.", "Images classified.",
-						  "Images that could not be read."};
+						  "Images that could not be decoded."};
 	struct dt_classify_stats s;
 
 	if (dt_classify_stats(c, &s) < 0)
@@ -338,7 +338,7 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 			(long long)n[i]);
 	}
 	fprintf(f,
-		"# HELP dt_serve_classify_images_waiting Images not answered yet.\n"
+		"# HELP dt_serve_classify_images_waiting Images waiting or running.\n"
 		"# TYPE dt_serve_classify_images_waiting gauge\n"
 		"dt_serve_classify_images_waiting{model_name=\"%s\"} %lld\n",
 		model, (long long)s.waiting);
@@ -348,7 +348,7 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 		fprintf(f, "dt_serve_classify_rank_images_total{model_name=\"%s\",rank=\"%d\"} %lld\n", model,
 			r, (long long)s.by_rank[2 * r]);
 	fprintf(f,
-		"# HELP dt_serve_classify_latency_seconds From a request to its answer.\n"
+		"# HELP dt_serve_classify_latency_seconds Time from a request to its answer.\n"
 		"# TYPE dt_serve_classify_latency_seconds gauge\n"
 		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"50\"} %.6g\n"
 		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"99\"} %.6g\n",

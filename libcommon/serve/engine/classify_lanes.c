@@ -361,7 +361,8 @@ int dt_classify_follow(struct dt_classify *c, struct dt_err *err)
 		if (n == BEAT)
 			continue;
 		if (n < 0 || n > c->p.batch)
-			return dt_err_set(err, -EPROTO, "rank 0 sends %lld images", (long long)n);
+			return dt_err_set(err, -EPROTO, "rank 0 sent an invalid number of images, %lld",
+					  (long long)n);
 		rc = dt_recv(c->all, l->pixels, (size_t)n * c->info.row, DT_F32, 0, TAG_PIXELS, "pixels",
 			     err);
 		if (rc == 0)

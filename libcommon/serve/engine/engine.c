@@ -269,7 +269,7 @@ static int init_pools(struct dt_engine *e, struct dt_err *err)
 	for (int i = 0; i < e->p.replicas && rc == 0; i++)
 		rc = dt_kvpool_init(&e->pool[i], e->p.blocks, e->p.block_size, e->p.share_prefixes);
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot make a cache of %d blocks of %d tokens", e->p.blocks,
+		return dt_err_sys(err, rc, "cannot create a KV cache of %d blocks of %d tokens", e->p.blocks,
 				  e->p.block_size);
 	/* One log for all replicas: readers see a single server. */
 	e->pool->marks = dt_kvmarks_new((size_t)e->p.replicas * (size_t)e->p.blocks, MARK_EVENTS);

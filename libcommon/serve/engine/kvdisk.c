@@ -156,7 +156,7 @@ int dt_kvdisk_get(struct dt_kvdisk *d, struct dt_kvkey key, const int32_t *token
 		return 0;
 	}
 	if (d->said++ < SAID)
-		dt_log_msg(d->p.log, "'%s' is not read: %s; the tokens are computed again", path, bad);
+		dt_log_msg(d->p.log, "cannot use '%s': %s; its tokens are computed again", path, bad);
 	if (fd >= 0 && is_block)
 		unlink(path);
 	if (fd >= 0)
@@ -236,7 +236,8 @@ int dt_kvdisk_put(struct dt_kvdisk *d, struct dt_kvkey key, const int32_t *token
 		rc = write_file(path, part, 3);
 	if (rc < 0) {
 		if (!d->full)
-			dt_log_msg(d->p.log, "cannot write '%s': %s; blocks are not kept until it can be",
+			dt_log_msg(d->p.log,
+				   "cannot write '%s': %s; no blocks are kept on disk until writing succeeds",
 				   path, strerror(-rc));
 		d->full = true;
 		return rc;
@@ -308,9 +309,9 @@ int dt_kvdisk_open(struct dt_kvdisk **ret, const struct dt_kvdisk_params *p, str
 		return rc;
 	d->p = *p;
 	if (snprintf(d->root, sizeof(d->root), "%s/%016" PRIx64, p->dir, p->name) >= (int)sizeof(d->root))
-		rc = dt_err_set(err, -ENAMETOOLONG, "'%s' is too long a name", p->dir);
+		rc = dt_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", p->dir);
 	else if (p->size < file_bytes(d))
-		rc = dt_err_set(err, -ENOSPC, "%s in '%s' hold no cache block, which takes %s",
+		rc = dt_err_set(err, -ENOSPC, "%s in '%s' are too small for one cache block, which takes %s",
 				dt_format_size(p->size, have, sizeof(have)), p->dir,
 				dt_format_size_up(file_bytes(d), need, sizeof(need)));
 	else if ((rc = dt_mkdir_p(p->dir, err)) == 0 && mkdir(d->root, 0700) < 0 && errno != EEXIST)

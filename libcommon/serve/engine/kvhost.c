@@ -37,7 +37,7 @@ int dt_kvhost_open(struct dt_kvhost **ret, uint64_t room, size_t block_bytes, in
 	if (rc == 0 && n < 2) { /* one block may be read while another is written */
 		free(h);
 		return dt_err_set(err, -ENOSPC,
-				  "%s of host memory do not hold two cache blocks, of which each takes %s",
+				  "%s of host memory are too small for two cache blocks of %s each",
 				  dt_format_size(room, have, sizeof(have)),
 				  dt_format_size_up(block_bytes, need, sizeof(need)));
 	}

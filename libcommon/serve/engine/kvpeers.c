@@ -33,8 +33,8 @@ static void put_down(struct dt_kvget *g, const char *why)
 	peer->down_until = dt_now() + DOWN_FOR;
 	if (!peer->down)
 		dt_log_msg(g->of->p.log,
-			   "'%s' computes no prompts for this server: %s; they are computed here", peer->name,
-			   why);
+			   "'%s' does not compute prompts for this server: %s; they are computed here",
+			   peer->name, why);
 	peer->down = true;
 }
 
@@ -69,7 +69,7 @@ static void finish(struct dt_kvget *g, CURLcode code)
 		p->counts.failed++;
 		put_down(g, g->failed				? g->why
 			    : status && status != 200		? reason(g, status, text, sizeof(text))
-			    : code == CURLE_OK || status == 200 ? "it ended an answer early"
+			    : code == CURLE_OK || status == 200 ? "the answer ended early"
 								: curl_easy_strerror(code));
 	}
 	pthread_mutex_unlock(&p->mu);
@@ -174,12 +174,13 @@ static int add_peer(const struct dt_kvpeers *p, struct dt_kvpeer *peer, const ch
 
 	peer->name = url;
 	if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-		return dt_err_set(err, -EINVAL, "'%s' is no URL of a server, as http://10.0.0.1:8000", url);
+		return dt_err_set(err, -EINVAL,
+				  "'%s' is not the URL of a server, for example http://10.0.0.1:8000", url);
 	if (asprintf(&peer->url, "%.*s" ROUTE, (int)n, url) < 0)
 		peer->url = NULL;
 	peer->head = calloc((size_t)nheads, sizeof(*peer->head));
 	if (!peer->url || !peer->head)
-		return dt_err_sys(err, -ENOMEM, "cannot ask '%s'", url);
+		return dt_err_sys(err, -ENOMEM, "cannot send requests to '%s'", url);
 	for (int i = 0; i < nheads; i++) {
 		peer->head[i] = curl_slist_append(NULL, "Content-Type: application/json");
 		curl_slist_append(peer->head[i], "Expect:");
@@ -199,7 +200,7 @@ int dt_kvpeers_open(struct dt_kvpeers **ret, const struct dt_kvpeers_params *par
 	int rc = p ? 0 : -ENOMEM;
 
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot ask other servers");
+		return dt_err_sys(err, rc, "cannot send requests to other servers");
 	p->p = *params;
 	p->wake = wake;
 	p->arg = arg;
@@ -209,11 +210,11 @@ int dt_kvpeers_open(struct dt_kvpeers **ret, const struct dt_kvpeers_params *par
 	p->multi = curl_multi_init();
 	p->peer = calloc((size_t)params->n, sizeof(*p->peer));
 	if (!p->multi || !p->peer)
-		rc = dt_err_sys(err, -ENOMEM, "cannot ask other servers");
+		rc = dt_err_sys(err, -ENOMEM, "cannot send requests to other servers");
 	for (int i = 0; i < params->n && rc == 0; i++)
 		rc = add_peer(p, &p->peer[i], params->url[i], err);
 	if (rc == 0 && (rc = -pthread_create(&p->thread, NULL, peers_main, p)) < 0)
-		dt_err_sys(err, rc, "cannot start the thread that asks other servers");
+		dt_err_sys(err, rc, "cannot start the thread that sends requests to other servers");
 	p->started = rc == 0;
 	if (rc < 0)
 		dt_kvpeers_close(p);

@@ -202,20 +202,19 @@ static void write_beyond(const struct page *p, const struct dt_metrics *m)
 	if (!m->has_beyond)
 		return;
 	value(p, "external_prefix_cache_queries_total", "counter",
-	      "Prompt tokens looked for in host memory and on disk.", (double)c->queries);
-	value(p, "external_prefix_cache_hits_total", "counter", "Tokens found there, not in the pool.",
-	      (double)c->hits);
+	      "Prompt tokens searched in host memory and on disk.", (double)c->queries);
+	value(p, "external_prefix_cache_hits_total", "counter",
+	      "Prompt tokens found there and not in the KV cache.", (double)c->hits);
 	value(p, "kv_host_blocks", "gauge", "Cache blocks in host memory.", c->host_blocks);
 	value(p, "kv_disk_blocks_read_total", "counter", "Cache blocks read from disk.",
 	      (double)c->disk.read);
 	value(p, "kv_disk_blocks_written_total", "counter", "Cache blocks written to disk.",
 	      (double)c->disk.written);
 	value(p, "kv_disk_failures_total", "counter",
-	      "Cache blocks that were not whole on disk, or could not be written.", (double)c->disk.failed);
-	value(p, "kv_disk_block_read_seconds", "gauge", "A block takes so long to be read, of late.",
-	      c->disk.read_s);
-	value(p, "kv_block_compute_seconds", "gauge", "A block takes so long to be computed, of late.",
-	      c->compute_s);
+	      "Cache blocks on disk that were damaged, or that could not be written.",
+	      (double)c->disk.failed);
+	value(p, "kv_disk_block_read_seconds", "gauge", "Recent time to read a block.", c->disk.read_s);
+	value(p, "kv_block_compute_seconds", "gauge", "Recent time to compute a block.", c->compute_s);
 }
 
 /* Writes the metrics of weights on disk, if there are any. */
@@ -226,11 +225,11 @@ static void write_weights(const struct page *p, const struct dt_metrics *m)
 	if (!m->has_weights)
 		return;
 	value(p, "weights_read_bytes_total", "counter", "Bytes of weights read from disk.", (double)r->bytes);
-	value(p, "weights_read_wait_seconds_total", "counter", "Seconds that steps waited for them.",
-	      r->wait_s);
-	value(p, "experts_hits_total", "counter", "Experts that a step chose and that were in memory.",
+	value(p, "weights_read_wait_seconds_total", "counter",
+	      "Seconds that steps waited for weights from disk.", r->wait_s);
+	value(p, "experts_hits_total", "counter", "Experts chosen by a step and found in memory.",
 	      (double)r->hits);
-	value(p, "experts_misses_total", "counter", "Experts that a step chose and that were read from disk.",
+	value(p, "experts_misses_total", "counter", "Experts chosen by a step and read from disk.",
 	      (double)r->misses);
 }
 
@@ -242,31 +241,35 @@ static void write_remote(const struct page *p, const struct dt_metrics *m)
 {
 	const struct dt_kvpeers_counts *c = &m->beyond.peers;
 
-	value(p, "prefill_blocks_sent_total", "counter", "Cache blocks computed for other servers.",
+	value(p, "prefill_blocks_sent_total", "counter", "Cache blocks sent to other servers.",
 	      (double)m->sent);
 	if (!m->beyond.asks)
 		return;
-	value(p, "remote_prefill_requests_total", "counter", "Prompts that another server was asked for.",
+	value(p, "remote_prefill_requests_total", "counter", "Prompts requested from prefill servers.",
 	      (double)c->asked);
-	value(p, "remote_prefill_failures_total", "counter", "Of these, those that did not come whole.",
-	      (double)c->failed);
-	value(p, "remote_prefill_running", "gauge", "Of these, those under way.", c->running);
-	value(p, "remote_prefill_blocks_total", "counter", "Cache blocks that came.", (double)c->blocks);
-	value(p, "remote_prefill_shared_blocks_total", "counter", "Of these, through shared memory.",
-	      (double)c->shared);
+	value(p, "remote_prefill_failures_total", "counter",
+	      "Requested prompts that did not arrive completely.", (double)c->failed);
+	value(p, "remote_prefill_running", "gauge", "Requested prompts in progress.", c->running);
+	value(p, "remote_prefill_blocks_total", "counter", "Cache blocks received from prefill servers.",
+	      (double)c->blocks);
+	value(p, "remote_prefill_shared_blocks_total", "counter",
+	      "Cache blocks received through shared memory.", (double)c->shared);
 	value(p, "remote_prefill_seconds_total", "counter",
-	      "From asking for a prompt to its last block, of those that came whole.", c->seconds);
+	      "Time from the request to the last block, summed over complete prompts.", c->seconds);
 }
 
 static void write_histograms(const struct page *p, const struct dt_metrics *m)
 {
-	write_hist(p, "time_to_first_token_seconds", "From arrival to the first token.", &m->ttft);
-	write_hist(p, "inter_token_latency_seconds", "Between one token of a request and its next.", &m->itl);
-	write_hist(p, "e2e_request_latency_seconds", "From arrival to the end.", &m->e2e);
-	write_hist(p, "request_queue_time_seconds", "From arrival to the first step.", &m->queue);
-	write_hist(p, "request_prefill_time_seconds", "From the first step to the first token.", &m->prefill);
-	write_hist(p, "request_decode_time_seconds", "From the first token to the end.", &m->decode);
-	write_hist(p, "request_inference_time_seconds", "From the first step to the end.", &m->inference);
+	write_hist(p, "time_to_first_token_seconds", "Time from arrival to the first token.", &m->ttft);
+	write_hist(p, "inter_token_latency_seconds", "Time between consecutive tokens of a request.",
+		   &m->itl);
+	write_hist(p, "e2e_request_latency_seconds", "Time from arrival to the end.", &m->e2e);
+	write_hist(p, "request_queue_time_seconds", "Time from arrival to the first step.", &m->queue);
+	write_hist(p, "request_prefill_time_seconds", "Time from the first step to the first token.",
+		   &m->prefill);
+	write_hist(p, "request_decode_time_seconds", "Time from the first token to the end.", &m->decode);
+	write_hist(p, "request_inference_time_seconds", "Time from the first step to the end.",
+		   &m->inference);
 	write_hist(p, "request_prompt_tokens", "Prompt tokens of a request.", &m->prompt);
 	write_hist(p, "request_generation_tokens", "Generated tokens of a request.", &m->generation);
 	write_hist(p, "iteration_tokens", "Tokens of one forward pass.", &m->iteration);
@@ -282,26 +285,25 @@ void dt_metrics_write(struct dt_metrics *shared, const char *model, FILE *f)
 	pthread_mutex_unlock(&shared->mu);
 	escape_label(model, p.model, sizeof(p.model));
 	value(&p, "num_requests_running", "gauge", "Requests in the running batch.", m->running);
-	value(&p, "num_requests_waiting", "gauge", "Requests waiting for a place in it.", m->waiting);
+	value(&p, "num_requests_waiting", "gauge", "Requests waiting for a place in the running batch.",
+	      m->waiting);
 	value(&p, "kv_cache_usage_perc", "gauge", "Share of KV cache blocks in use, 0 to 1.", m->kv_usage);
 	write_memory(&p, m);
-	value(&p, "num_preemptions_total", "counter", "Requests set back for lack of blocks.",
+	value(&p, "num_preemptions_total", "counter", "Preemptions of requests for lack of KV cache blocks.",
 	      (double)m->preemptions);
-	value(&p, "prefix_cache_queries_total", "counter", "Tokens looked for in the prefix cache.",
+	value(&p, "prefix_cache_queries_total", "counter", "Prompt tokens searched in the prefix cache.",
 	      (double)m->prefix_queries);
-	value(&p, "prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.",
+	value(&p, "prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.",
 	      (double)m->prefix_hits);
 	write_beyond(&p, m);
 	write_remote(&p, m);
 	write_weights(&p, m);
-	value(&p, "spec_decode_num_drafts_total", "counter", "Times that tokens were guessed.",
-	      (double)m->drafts);
-	value(&p, "spec_decode_num_draft_tokens_total", "counter", "Tokens guessed.",
-	      (double)m->draft_tokens);
-	value(&p, "spec_decode_num_accepted_tokens_total", "counter", "Guessed tokens that were right.",
+	value(&p, "spec_decode_num_drafts_total", "counter", "Number of drafts.", (double)m->drafts);
+	value(&p, "spec_decode_num_draft_tokens_total", "counter", "Draft tokens.", (double)m->draft_tokens);
+	value(&p, "spec_decode_num_accepted_tokens_total", "counter", "Accepted draft tokens.",
 	      (double)m->accepted_tokens);
 	value(&p, "drawn_steps_total", "counter",
-	      "Steps whose tokens were drawn where the model is computed.", (double)m->drawn_steps);
+	      "Steps whose tokens were sampled on the device of the model.", (double)m->drawn_steps);
 	value(&p, "prompt_tokens_total", "counter", "Prompt tokens of requests that got a token.",
 	      (double)m->prompt_tokens);
 	value(&p, "generation_tokens_total", "counter", "Generated tokens.", (double)m->generation_tokens);

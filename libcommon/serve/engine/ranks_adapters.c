@@ -18,7 +18,7 @@ int dt_serve_give(struct dt_comm *all, const struct dt_infer_adapter *a, struct 
 		int64_t bytes;
 
 		if (!dt_infer_adapter_part(a, i, &part, &n))
-			return dt_err_set(err, -EPROTO, "an adapter was given already");
+			return dt_err_set(err, -EPROTO, "the adapter was already sent");
 		bytes = (int64_t)n;
 		rc = dt_send(all, &bytes, 1, DT_I64, i, TAG_ADAPTER, "size of an adapter", err);
 		if (rc == 0)
@@ -35,7 +35,7 @@ static int grow(struct dt_serve_given *g, struct dt_err *err)
 	struct dt_serve_given_one *more = realloc(g->one, (size_t)room * sizeof(*more));
 
 	if (!more)
-		return dt_err_sys(err, -ENOMEM, "cannot take an adapter");
+		return dt_err_sys(err, -ENOMEM, "cannot receive an adapter");
 	g->one = more;
 	g->room = room;
 	return 0;
@@ -52,10 +52,11 @@ int dt_serve_given_take(struct dt_serve_given *g, struct dt_comm *all, const str
 	if (rc < 0)
 		return rc;
 	if (n < 0 || n > PART_MAX)
-		return dt_err_set(err, -EPROTO, "an adapter of %lld bytes came from rank 0", (long long)n);
+		return dt_err_set(err, -EPROTO, "rank 0 sent an adapter of invalid size, %lld bytes",
+				  (long long)n);
 	part = malloc((size_t)n + 1);
 	if (!part)
-		return dt_err_sys(err, -ENOMEM, "cannot take an adapter");
+		return dt_err_sys(err, -ENOMEM, "cannot receive an adapter");
 	rc = dt_recv(all, part, (size_t)n, DT_U8, 0, TAG_ADAPTER, "an adapter", err);
 	if (rc < 0) {
 		free(part);
@@ -80,7 +81,7 @@ int dt_serve_given_drop(struct dt_serve_given *g, int32_t id, struct dt_err *err
 			g->one[i] = g->one[--g->n];
 			return 0;
 		}
-	return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", id);
+	return dt_err_set(err, -EPROTO, "adapter %d was not received from rank 0", id);
 }
 
 const struct dt_infer_adapter *dt_serve_given_find(const struct dt_serve_given *g, int32_t id)

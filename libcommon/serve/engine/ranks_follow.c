@@ -69,7 +69,8 @@ static int step(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct 
 	for (int i = 0; h->adapters && i < h->nseq; i++) {
 		r->adapter[i] = t.adapter[i] ? dt_serve_given_find(&r->given, t.adapter[i]) : NULL;
 		if (t.adapter[i] && !r->adapter[i])
-			return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", t.adapter[i]);
+			return dt_err_set(err, -EPROTO, "adapter %d was not received from rank 0",
+					  t.adapter[i]);
 	}
 	b.adapter = h->adapters ? r->adapter : NULL;
 	if (r->layout.cp > 1 && h->pools) { /* every rank has some of their rows */
@@ -87,7 +88,7 @@ static int move_block(struct dt_serve_ranks *r, const struct dt_serve_head *h, s
 	int rc;
 
 	if (h->from < 0 || h->from >= r->p.blocks)
-		return dt_err_set(err, -EPROTO, "block %d of the cache came from rank 0", h->from);
+		return dt_err_set(err, -EPROTO, "rank 0 sent the invalid cache block number %d", h->from);
 	if (h->kind == DT_SERVE_READ) {
 		rc = dt_infer_read_block(r->m, h->from, r->part);
 		if (rc < 0)
@@ -116,7 +117,7 @@ static int take_adapter(struct dt_serve_ranks *r, const struct dt_serve_head *h,
 			     : dt_serve_given_drop(&r->given, h->from, err);
 	a = dt_serve_given_find(&r->given, h->from);
 	if (!a || h->nseq < 1 || h->replica < 0)
-		return dt_err_set(err, -EPROTO, "adapter %d did not come from rank 0", h->from);
+		return dt_err_set(err, -EPROTO, "adapter %d was not received from rank 0", h->from);
 	return dt_infer_adapter_measure(a, r->m, h->replica, h->nseq, err);
 }
 

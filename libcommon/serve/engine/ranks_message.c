@@ -108,7 +108,7 @@ static int hear_head(struct dt_serve_ranks *r, struct dt_serve_head *ret, struct
 		return rc;
 	memcpy(ret, r->buf, sizeof(*ret));
 	if (!makes_sense(r, ret))
-		return dt_err_set(err, -EPROTO, "a step of %d tokens of %d sequences came from rank 0",
+		return dt_err_set(err, -EPROTO, "rank 0 sent an invalid step of %d tokens of %d sequences",
 				  ret->ntokens, ret->nseq);
 	return handed;
 }
@@ -191,8 +191,9 @@ int dt_serve_ranks_compute(struct dt_serve_ranks *r, const struct dt_infer_batch
 		p.batch.tokens_of = r->tokens_of;
 	}
 	if (p.batch.nseq > r->seqs || p.batch.nwant > r->seqs || p.batch.ntokens > r->p.max_tokens)
-		return dt_err_set(err, -EPROTO, "replica %d has %d tokens of %d sequences", r->at.dp,
-				  p.batch.ntokens, p.batch.nseq);
+		return dt_err_set(err, -EPROTO,
+				  "the share of replica %d, %d tokens of %d sequences, exceeds its limits",
+				  r->at.dp, p.batch.ntokens, p.batch.nseq);
 	return r->layout.pp > 1 ? dt_infer_stage(r->m, &p.batch, logits, err)
 				: dt_infer_forward(r->m, &p.batch, logits, err);
 }

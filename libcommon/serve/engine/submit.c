@@ -38,7 +38,7 @@ void dt_engine_gate_release(struct dt_engine *e)
 static int check_id(const struct dt_engine *e, int32_t id, struct dt_err *err)
 {
 	if (id < 0 || id >= e->p.model.vocab)
-		return dt_err_set(err, -EINVAL, "token id %d is not below the vocabulary of %d", id,
+		return dt_err_set(err, -EINVAL, "token id %d is not below the vocabulary size %d", id,
 				  e->p.model.vocab);
 	return 0;
 }
@@ -52,9 +52,9 @@ static int check_ask(const struct dt_engine *e, const struct dt_ask *a, struct d
 	for (int i = 0; i < a->sampling.nbias && rc == 0; i++)
 		rc = check_id(e, a->sampling.bias[i].id, err);
 	if (rc == 0 && (a->logprobs > e->p.model.vocab || a->logprobs > DT_LOGPROBS_MAX))
-		rc = dt_err_set(err, -EINVAL, "%d alternatives a token are too many", a->logprobs);
+		rc = dt_err_set(err, -EINVAL, "%d alternatives per token are too many", a->logprobs);
 	if (rc == 0 && (a->prompt_logprobs > e->p.model.vocab || a->prompt_logprobs > DT_PROMPT_LOGPROBS_MAX))
-		rc = dt_err_set(err, -EINVAL, "%d alternatives a token are too many", a->prompt_logprobs);
+		rc = dt_err_set(err, -EINVAL, "%d alternatives per token are too many", a->prompt_logprobs);
 	return rc;
 }
 
@@ -78,8 +78,8 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 		return dt_err_set(err, -EINVAL, "the prompt is empty");
 	if (len > e->p.max_len)
 		return dt_err_set(err, -E2BIG,
-				  "%d prompt tokens and %d to generate are more than the context of %d",
-				  r->nprompt, r->max_tokens, e->p.max_len);
+				  "%d prompt tokens plus %d to generate exceed the context of %d", r->nprompt,
+				  r->max_tokens, e->p.max_len);
 	for (int i = 0; i < r->nprompt; i++)
 		if (check_id(e, r->tokens[i], err) < 0)
 			return -EINVAL;
@@ -96,7 +96,8 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	r->seq.nmarks = ask->nmarks;
 	r->seq.mark_tokens = ask->mark_share * r->nprompt;
 	if (dt_kvpool_blocks(e->pool, r->seq.max_rows) > e->pool->nblocks)
-		return dt_err_set(err, -E2BIG, "%lld tokens do not fit the cache of %d blocks of %d",
+		return dt_err_set(err, -E2BIG,
+				  "%lld tokens do not fit into the KV cache of %d blocks of %d tokens",
 				  (long long)len, e->pool->nblocks, e->pool->block_size);
 	if (ask->embed && !r->pooled)
 		r->pooled = calloc((size_t)e->p.model.hidden, sizeof(*r->pooled));
@@ -158,11 +159,11 @@ static int charge(struct dt_engine *e, struct dt_call *c, double now, struct dt_
 	if (!isfinite(wait))
 		return dt_err_set(
 			err, -EDQUOT,
-			"%.0f tokens are asked for, which is more than the whole quota of %.0f a minute",
-			want, q->rate);
+			"the request needs %.0f tokens, more than the whole quota of %.0f per minute", want,
+			q->rate);
 	return dt_err_set(err, -EDQUOT,
-			  "%.0f tokens are asked for; of the quota of %.0f a minute %.0f are left", want,
-			  q->rate, q->tokens);
+			  "the request needs %.0f tokens; of the quota of %.0f per minute %.0f are left",
+			  want, q->rate, q->tokens);
 }
 
 /* Number of its requests that count as in flight (engine.h). */

@@ -209,14 +209,15 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 	id = d ? as_drawn(r, d, &chosen) : draw(e, r, logits, &chosen);
 	if (id == -ENOMEM) {
 		dt_err_set(&err, -ENOMEM,
-			   r->matcher ? "cannot follow the response's grammar: it leaves too many ways open"
-				      : "cannot draw a token");
+			   r->matcher
+				   ? "cannot follow the grammar of the response format: it is too ambiguous"
+				   : "cannot sample a token");
 		dt_engine_retire_error(e, r, &err);
 		return -1;
 	}
 	if (id < 0) {
 		dt_err_set(&err, -EDOM,
-			   r->matcher ? "no token fits the response's grammar at token %d"
+			   r->matcher ? "no token fits the grammar of the response format at token %d"
 				      : "the model's output at token %d is not a number",
 			   r->seq.known);
 		dt_engine_retire_error(e, r, &err);

@@ -28,7 +28,7 @@ int dt_http_marks(json_t *body, struct dt_http_marks *ret, struct dt_api_error *
 	if (!names || !json_is_number(share) || n > DT_KVMARKS_MOST || strlen(names) != n * DIGITS)
 		return bad(e, "is not {\"share\": NUMBER, \"names\": 16 hexadecimal digits for each}");
 	if (!isfinite(step) || step <= 0 || step * (double)n > 1.001)
-		return bad(e, "has more names than its share leaves room for");
+		return bad(e, "has more names than 1 / share");
 	ret->mark = calloc(n + 1, sizeof(*ret->mark));
 	if (!ret->mark) {
 		dt_http_no_memory(e);
@@ -97,7 +97,7 @@ enum MHD_Result dt_http_events(struct dt_http_req *q)
 
 	if (after && sscanf(after, "%16llx.%llu", &epoch, &seq) != 2) {
 		dt_api_fail(&error, 400, "invalid_request_error", "after",
-			    "'after' is not what an answer before had under 'next'");
+			    "'after' is not the 'next' of an earlier answer");
 		return dt_http_reply_error(q, &error);
 	}
 	if (!m || dt_kvmarks_read(m, epoch, seq, &e, &n, &now_epoch, &now_seq, &cleared) < 0 ||

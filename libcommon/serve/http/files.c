@@ -30,7 +30,7 @@ static enum MHD_Result fail(struct dt_http_req *q, int status, const char *code,
 
 static enum MHD_Result none(struct dt_http_req *q)
 {
-	return fail(q, 404, "not_found", "this server keeps no files: start it with --files-dir");
+	return fail(q, 404, "not_found", "this server has no files: it was started without --files-dir");
 }
 
 /* "" if there are no keys. */
@@ -126,12 +126,11 @@ static enum MHD_Result file_create(struct dt_http_req *q)
 		return fail(q, 400, NULL,
 			    "the body is not a form (multipart/form-data) with 'purpose' and one 'file'");
 	if (strcmp(u->purpose, "batch") != 0)
-		return fail(q, 400, NULL, "'purpose' is not batch, the only one there is");
+		return fail(q, 400, NULL, "the only supported 'purpose' is batch");
 	if (u->file.rc == -EFBIG)
-		return fail(q, 413, "body_too_large", "a file may have 256 MiB");
+		return fail(q, 413, "body_too_large", "the file is larger than 256 MiB");
 	if (u->file.rc == -ENOSPC)
-		return fail(q, 413, "storage_full",
-			    "the files take all the room there is for them: delete some");
+		return fail(q, 413, "storage_full", "the storage for files is full: delete some");
 	clean_name(u->name);
 	dt_store_new_id("file-", id);
 	rc = dt_upload_commit(&u->file, id, tenant_of(q), u->name, u->purpose, &v, &err);
@@ -191,7 +190,7 @@ static enum MHD_Result gone(struct dt_http_req *q, const char *kind, const char 
 {
 	struct dt_api_error e;
 
-	dt_api_fail(&e, 404, "invalid_request_error", "not_found", "there is no %s '%.60s'", kind, id);
+	dt_api_fail(&e, 404, "invalid_request_error", "not_found", "no %s '%.60s'", kind, id);
 	return dt_http_reply_error(q, &e);
 }
 

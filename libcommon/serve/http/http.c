@@ -115,8 +115,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 	}
 	dt_http_answering(q);
 	if (q->too_large) {
-		dt_api_fail(&e, 413, "invalid_request_error", "body_too_large", "a body may have %zu bytes",
-			    q->params->max_body);
+		dt_api_fail(&e, 413, "invalid_request_error", "body_too_large",
+			    "the body is larger than %zu bytes", q->params->max_body);
 		return dt_http_reply_error(q, &e);
 	}
 	if (q->no_memory) {
@@ -159,7 +159,7 @@ static int read_pem(const struct dt_http_params *p, char **cert, char **key, str
 	if (!p->tls_cert)
 		return 0;
 	if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
-		return dt_err_set(err, -ENOTSUP, "this machine's libmicrohttpd has no TLS");
+		return dt_err_set(err, -ENOTSUP, "this machine's libmicrohttpd was built without TLS");
 	rc = dt_read_file(p->tls_cert, MAX_PEM, cert, &n, err);
 	return rc < 0 ? rc : dt_read_file(p->tls_key, MAX_PEM, key, &n, err);
 }
@@ -240,9 +240,10 @@ int dt_http_open(struct dt_http **ret, const struct dt_http_params *p, struct dt
 	if (!h->daemon) {
 		close(fd);
 		rc = cert ? dt_err_set(err, -EINVAL,
-				       "cannot start TLS: are '%s' and '%s' a certificate and its key, in "
+				       "cannot start TLS: '%s' and '%s' must be a certificate and its "
+				       "private key, in "
 				       "PEM and "
-				       "without a password?",
+				       "without a password",
 				       p->tls_cert, p->tls_key)
 			  : dt_err_set(err, -EIO, "cannot start the HTTP server on %s", h->url);
 		goto fail;

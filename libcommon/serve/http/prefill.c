@@ -59,20 +59,20 @@ static int read_body(const json_t *o, struct asked *a, struct dt_api_error *e)
 	const json_t *m = json_object_get(o, "memory");
 
 	if (!read_hex(o, "cache", &a->cache) || !read_hex(o, "salt", &a->salt))
-		return bad(e, "'cache' and 'salt' are 16 hexadecimal digits");
+		return bad(e, "'cache' and 'salt' must be 16 hexadecimal digits");
 	if (!read_int(o, "block_bytes", &a->block_bytes) || !read_int(o, "block_size", &a->block_size) ||
 	    !read_int(o, "from", &a->from))
-		return bad(e, "'block_bytes', 'block_size' and 'from' are numbers");
+		return bad(e, "'block_bytes', 'block_size' and 'from' must be numbers");
 	a->tokens = json_object_get(o, "tokens");
 	if (!json_is_array(a->tokens))
-		return bad(e, "'tokens' is an array of token ids");
+		return bad(e, "'tokens' must be an array of token ids");
 	a->model = json_string_value(json_object_get(o, "model"));
 	if (a->model && !read_hex(o, "adapter", &a->sum))
-		return bad(e, "'adapter' is 16 hexadecimal digits");
+		return bad(e, "'adapter' must be 16 hexadecimal digits");
 	a->memory = m != NULL;
 	if (m && (!read_int(m, "pid", &a->pid) || !read_int(m, "fd", &a->fd) ||
 		  !read_hex(m, "nonce", &a->nonce[0]) || !read_hex(m, "nonce2", &a->nonce[1])))
-		return bad(e, "'memory' has 'pid', 'fd', 'nonce' and 'nonce2'");
+		return bad(e, "'memory' must have 'pid', 'fd', 'nonce' and 'nonce2'");
 	return 0;
 }
 
@@ -83,12 +83,11 @@ static int check(const struct dt_engine_params *p, const struct asked *a, struct
 
 	if (a->cache != p->cache_name || a->block_bytes != (int64_t)p->model.block_bytes ||
 	    a->block_size != p->block_size)
-		return dt_api_fail(
-			e, 409, "invalid_request_error", "other_cache",
-			"the caches are not alike: weights, configuration, types, block size, kind of "
-			"processor and version must be the same");
+		return dt_api_fail(e, 409, "invalid_request_error", "other_cache",
+				   "the KV caches differ: weights, configuration, types, block size, kind of "
+				   "processor and version must be the same");
 	if (n == 0 || n % (size_t)a->block_size || n / (size_t)a->block_size <= (size_t)a->from)
-		return bad(e, "'tokens' are no whole blocks, or none behind 'from'");
+		return bad(e, "'tokens' must be whole blocks, with at least one after 'from'");
 	return n > (size_t)p->max_len ? bad(e, "the prompt is longer than the context") : 0;
 }
 
@@ -101,7 +100,7 @@ static int find_adapter(const struct dt_engine_params *p, const struct asked *a,
 	c->adapter = p->adapters ? dt_adapters_find(p->adapters, a->model) : NULL;
 	if (!c->adapter || c->adapter->sum != a->sum)
 		return dt_api_fail(e, 409, "invalid_request_error", "other_adapter",
-				   "this server has no adapter '%.100s', or another one of that name",
+				   "this server has no adapter '%.100s', or a different one of that name",
 				   a->model);
 	return 0;
 }
@@ -231,7 +230,7 @@ enum MHD_Result dt_http_prefill(struct dt_http_req *q)
 
 	if (rc == 0 && role != DT_ROLE_BOTH && role != DT_ROLE_PREFILL) {
 		rc = dt_api_fail(&e, 503, "server_error", "role",
-				 "this server computes no prompts for others: "
+				 "this server does not compute prompts for others: "
 				 "its role is %s",
 				 dt_http_role_name(role));
 		e.retry_after = 1;
@@ -259,7 +258,7 @@ int dt_http_peer(const struct dt_http_req *q, json_t *body, int *ret, struct dt_
 	*ret = 0;
 	if (v && !name)
 		return dt_api_fail(e, 400, "invalid_request_error", "kv_prefill",
-				   "'kv_prefill' is the URL of a server");
+				   "'kv_prefill' must be the URL of a server");
 	if (p && name)
 		*ret = dt_kvpeers_find(p, name);
 	json_object_del(body, "kv_prefill");
@@ -288,7 +287,7 @@ enum MHD_Result dt_http_set_role(struct dt_http_req *q)
 		role++;
 	if (!name || role > DT_ROLE_DECODE || json_object_size(body) != 1) {
 		json_decref(body);
-		bad(&e, "the body is {\"role\": \"prefill\"}, \"decode\" or \"both\"");
+		bad(&e, "the body must be {\"role\": \"prefill\"}, \"decode\" or \"both\"");
 		return dt_http_reply_error(q, &e);
 	}
 	json_decref(body);

@@ -39,7 +39,7 @@ enum MHD_Result dt_http_reply(struct dt_http_req *q, unsigned status, struct MHD
 int dt_http_no_memory(struct dt_api_error *e)
 {
 	dt_api_fail(e, 503, "server_error", "server_busy",
-		    "requests and answers under way take all the memory that this server has for them");
+		    "the memory for requests and answers (--http-mem) is used up");
 	e->retry_after = 1;
 	return -EINVAL;
 }

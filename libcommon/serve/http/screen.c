@@ -54,20 +54,20 @@ static int check_frame(struct dt_http_req *q, const char *method, const char *ve
 
 	MHD_get_connection_values_n(q->mhd, MHD_HEADER_KIND, look, h);
 	if (h->bad)
-		return bad_frame(e, "a header has a character that headers cannot have");
+		return bad_frame(e, "a header contains an invalid character");
 	if (h->lengths > 1)
-		return bad_frame(e, "Content-Length stands there twice");
+		return bad_frame(e, "Content-Length occurs twice");
 	if (h->lengths && h->encodings)
-		return bad_frame(e, "Content-Length and Transfer-Encoding do not go together");
+		return bad_frame(e, "Content-Length and Transfer-Encoding cannot be combined");
 	if (h->length && (!*h->length || strspn(h->length, "0123456789") != strlen(h->length)))
 		return bad_frame(e, "Content-Length is not a number");
 	if (h->encodings > 1 || (h->encoding && strcasecmp(h->encoding, "chunked")))
 		return bad_frame(e, "Transfer-Encoding is not chunked");
 	if (h->hosts > 1 || (h->hosts == 0 && strcmp(version, "HTTP/1.0")))
-		return bad_frame(e, "a request names one Host");
+		return bad_frame(e, "a request must have exactly one Host header");
 	/* libmicrohttpd cuts a line at a NUL, but counts the bytes behind it. */
 	if (i && i->header_size > line + h->bytes + 2)
-		return bad_frame(e, "the headers have a NUL, or white space that they should not have");
+		return bad_frame(e, "the headers contain a NUL or white space where it is not allowed");
 	return 0;
 }
 
@@ -121,7 +121,7 @@ static int check_origin(struct dt_http_req *q, const char *host, struct dt_api_e
 	if (origin && !q->origin && !is_own_page(q, origin, host))
 		return dt_api_fail(
 			e, 403, "invalid_request_error", "origin_not_allowed",
-			"pages of '%.200s' may not ask this server; its --allow-origin names those "
+			"web pages of '%.200s' may not use this server; --allow-origin lists those "
 			"that may",
 			origin);
 	if (host && q->http->loopback && !is_own_name(q, host))
@@ -176,23 +176,24 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 	q->route = dt_route_find(method, q->path, &q->allow);
 	if (!(q->route && q->route->flags & DT_ROUTE_OPEN) && !known)
 		return dt_api_fail(e, 401, "authentication_error", "invalid_api_key",
-				   "this server asks for a key: 'Authorization: Bearer KEY'");
+				   "this server requires an API key: 'Authorization: Bearer KEY'");
 	if (!q->allow)
-		return dt_api_fail(e, 404, "invalid_request_error", "not_found", "there is no '%.200s' here",
+		return dt_api_fail(e, 404, "invalid_request_error", "not_found", "unknown route '%.200s'",
 				   q->path);
 	if (!q->route)
-		return dt_api_fail(e, 405, "invalid_request_error", "method_not_allowed", "'%.200s' takes %s",
-				   q->path, q->allow);
+		return dt_api_fail(e, 405, "invalid_request_error", "method_not_allowed",
+				   "'%.200s' only accepts %s", q->path, q->allow);
 	if (!(q->route->flags & DT_ROUTE_SPARE) && !dt_http_make_place(q)) {
 		dt_api_fail(e, 503, "server_error", "too_many_connections",
-			    "this server has as many connections as it may have");
+			    "this server has reached its limit of connections");
 		e->retry_after = 1;
 		return -EINVAL;
 	}
 	if ((q->classify && !(q->route->flags & (DT_ROUTE_IMAGES | DT_ROUTE_ANY))) ||
 	    (q->engine && q->route->flags & DT_ROUTE_IMAGES))
 		return dt_api_fail(e, 404, "invalid_request_error", "not_found",
-				   "'%.200s' is for models of %s", q->path, q->classify ? "text" : "images");
+				   "'%.200s' is only for models of %s", q->path,
+				   q->classify ? "text" : "images");
 	if (!q->engine && !q->classify && !(q->route->flags & DT_ROUTE_EARLY)) {
 		dt_api_fail(e, 503, "server_error", "loading", "the model is still loading");
 		e->retry_after = 5;
@@ -202,7 +203,7 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 
 	if (length && strtoull(length, NULL, 10) > max)
 		return dt_api_fail(e, 413, "invalid_request_error", "body_too_large",
-				   "a body may have %zu bytes", max);
+				   "the body is larger than %zu bytes", max);
 	return 0;
 }
 

@@ -73,14 +73,14 @@ static int serve_until_signal(struct server *s, const struct dt_served_params *o
 			dt_classify_drain(s->images);
 		else
 			dt_engine_drain(e);
-		dt_log_msg(s->log, "%s: no new requests; waiting for %d to finish", strsignal(sig),
+		dt_log_msg(s->log, "%s: accepting no new requests; waiting for %d to finish", strsignal(sig),
 			   dt_http_active(s->http));
 	} else {
 		linger(set);
 	}
 	while (dt_http_active(s->http) > 0 || (e && dt_engine_wait_idle(e, 0) > 0)) {
 		if (sigtimedwait(set, NULL, &tick) > 0) {
-			dt_log_msg(s->log, "a second signal: ending with requests unfinished");
+			dt_log_msg(s->log, "second signal: exiting with unfinished requests");
 			return -EINTR;
 		}
 	}
@@ -177,9 +177,10 @@ static int open_doors(struct server *s, struct dt_err *err)
 	else
 		dt_http_serve(s->http, s->served.engine, s->served.has_chat ? &s->served.chat : NULL);
 	if (s->tenants.file.nkeys == 0 && !is_loopback(url))
-		dt_log_msg(s->log, "anyone who reaches %s may use it: consider --api-key", url);
+		dt_log_msg(s->log, "anyone who can reach %s may use it: consider --api-key-file", url);
 	if (dt_http_connections(s->http) < s->p->http.max_connections)
-		dt_log_msg(s->log, "%d connections at most, not %d: too few files may be open (ulimit -Hn)",
+		dt_log_msg(s->log,
+			   "at most %d connections, not %d: the limit of open files is too low (ulimit -Hn)",
 			   dt_http_connections(s->http), s->p->http.max_connections);
 	dt_log_msg(s->log, "serving '%s' on %s", s->p->http.model_name, url);
 	fprintf(s->p->out, "%s\n", url);

@@ -11,7 +11,7 @@ int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int 
 	if (max_seqs < 1)
 		return dt_err_set(err, -EINVAL, "at least one sequence must be allowed to run");
 	if (max_tokens < max_seqs)
-		return dt_err_set(err, -EINVAL, "%d tokens a step are fewer than %d sequences", max_tokens,
+		return dt_err_set(err, -EINVAL, "%d tokens per step are fewer than %d sequences", max_tokens,
 				  max_seqs);
 	s->pool = pool;
 	s->replicas = s->depth = 1;
@@ -78,8 +78,8 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
 	struct dt_sched_tenant *t = dt_sched_tenant(s, seq);
 
 	if (need > s->pool->nblocks)
-		return dt_err_set(err, -E2BIG, "the request needs %d cache blocks and there are %d", need,
-				  s->pool->nblocks);
+		return dt_err_set(err, -E2BIG, "the request needs %d cache blocks, but there are only %d",
+				  need, s->pool->nblocks);
 	seq->computed = 0;
 	seq->state = DT_SEQ_WAITING;
 	wake_tenant(s, t);

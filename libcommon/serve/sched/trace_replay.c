@@ -40,7 +40,7 @@ static int begin(struct replay *r, const json_t *v, struct dt_err *err)
 	    dt_json_bool(v, "share", true, &sharing, err) < 0)
 		return -EINVAL;
 	if (n < 1 || blocks * size > INT32_MAX)
-		return bad(err, "the pool or the tenants are out of range");
+		return bad(err, "the number of cache blocks or tenants is out of range");
 	share = calloc((size_t)n, sizeof(*share));
 	r->items = calloc((size_t)seqs, sizeof(*r->items));
 	rc = share && r->items ? 0 : -ENOMEM;
@@ -51,7 +51,7 @@ static int begin(struct replay *r, const json_t *v, struct dt_err *err)
 				     dt_json_int(t, "priority", true, INT32_MIN, INT32_MAX, &priority, err) <
 					     0 ||
 				     !(share[i].weight > 0)
-			     ? bad(err, "a tenant's share cannot be read")
+			     ? bad(err, "the weight or priority of a tenant is invalid")
 			     : 0;
 		share[i].priority = rc == 0 ? (int)priority : 0;
 	}
@@ -135,14 +135,14 @@ static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 			     .urgency = (int)urgency,
 			     .leader = find(r, leader)};
 	if (leader && !q->leader)
-		return bad(err, "the request's leader is not there");
+		return bad(err, "the request's leader does not exist");
 	if (tokens) {
 		q->tokens = calloc((size_t)rows + 1, sizeof(int32_t));
 		if (!q->tokens)
 			return dt_err_sys(err, -ENOMEM, "cannot go on");
 		rc = (int)json_array_size(tokens) == known ? take_ids(q, 0, tokens) : -EINVAL;
 	}
-	return rc < 0 ? bad(err, "the tokens are not those that are known")
+	return rc < 0 ? bad(err, "the number of tokens differs from 'known'")
 		      : dt_sched_submit(&r->sched, q, err);
 }
 
@@ -156,10 +156,10 @@ static int take_state(struct replay *r, const json_t *a, struct dt_err *err)
 
 		if (json_unpack(json_array_get(a, i), "[I,I,I,I,o]", &id, &known, &computed, &draft,
 				&tokens) < 0)
-			return bad(err, "a state is no list of five");
+			return bad(err, "a state is not an array of five numbers");
 		q = id >= 0 && id < r->n ? r->seq[id] : NULL;
 		if (!q || q->state != DT_SEQ_RUNNING)
-			return bad(err, "a request should be running and is not");
+			return bad(err, "a request that should be running is not");
 		if (known < q->known || known > q->max_rows || computed < 0 || computed >= known ||
 		    draft < 0 || known + draft > q->max_rows ||
 		    computed > (int64_t)q->blocks.n * r->pool.block_size ||
@@ -199,7 +199,7 @@ static int computed(struct replay *r, struct dt_seq *q, const json_t *v, struct 
 	int64_t to, n;
 
 	if (q->state != DT_SEQ_RUNNING)
-		return bad(err, "a request should be running and is not");
+		return bad(err, "a request that should be running is not");
 	if (dt_json_int(v, "to", true, 0, q->known, &to, err) < 0 ||
 	    dt_json_int(v, "n", true, 1, MOST_LEN, &n, err) < 0)
 		return -EINVAL;
@@ -215,7 +215,7 @@ static int fork_seq(struct replay *r, struct dt_seq *q, const json_t *v, struct 
 	const struct dt_seq *l = q->leader;
 
 	if (!l || (int64_t)l->blocks.n * r->pool.block_size < q->known)
-		return bad(err, "a request has no leader to run on from");
+		return bad(err, "a request has no leader to share blocks with");
 	if (dt_sched_fork(&r->sched, q) != json_is_true(json_object_get(v, "ok")) && r->ret->different++ == 0)
 		r->ret->first_different = r->ret->steps;
 	return 0;
@@ -249,7 +249,7 @@ static int event(struct replay *r, const json_t *v, struct dt_err *err)
 	key = key ? key : json_object_get(v, "remove");
 	q = find(r, key);
 	if (!q)
-		return bad(err, key ? "there is no such request" : "no event that is known");
+		return bad(err, key ? "no such request" : "unknown event");
 	if (json_object_get(v, "computed"))
 		return computed(r, q, v, err);
 	if (json_object_get(v, "fork"))
@@ -274,13 +274,13 @@ int dt_schedtrace_replay(const char *path, struct dt_replay *ret, struct dt_err 
 		if (rc < 0) {
 			dt_err_prefix(err, "%s:%zu", in.name, in.line);
 			if (ret->different > 0)
-				dt_err_hint(err, "step %lld was planned otherwise than in the file",
+				dt_err_hint(err, "step %lld was planned differently than in the file",
 					    (long long)ret->first_different);
 			break;
 		}
 	}
 	if (rc == 0 && !r.items)
-		rc = dt_err_set(err, -ENODATA, "'%s' holds no trace", path);
+		rc = dt_err_set(err, -ENODATA, "'%s' contains no trace", path);
 	ret->requests = r.n;
 	ret->preemptions = r.sched.preemptions;
 	ret->prefix_hits = r.sched.prefix_hits;
