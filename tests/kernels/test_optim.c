@@ -70,10 +70,12 @@ static void test_subnormals(void **state)
 	for (int k = 0; k < DT_OPTIM_N; k++) {
 		const struct dt_optim_rule *r = dt_optim_rule((enum dt_optim_kind)k);
 		const struct dt_optim o = {(enum dt_optim_kind)k, 0.01f, 0.9f, 0.95f, 1e-8f, 0, 1, 100, 0.3f};
-		struct dt_tensor p = tensor(DT_F32, 1, N), g = tensor(DT_F32, 1, N), s[2];
+		struct dt_tensor p, g, s[2];
 
 		if ((r->flags & DT_OPTIM_FACTORED) || r->state[0].shape == DT_STATE_BLOCKS)
 			continue;
+		p = tensor(DT_F32, 1, N);
+		g = tensor(DT_F32, 1, N);
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(dev->ops->fill(dev, s[i] = tensor(DT_F32, 1, N), 4e-45), 0);
 		assert_int_equal(dev->ops->fill(dev, p, 0.5), 0);
