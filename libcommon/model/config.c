@@ -95,7 +95,8 @@ static int check_router(const struct dt_config *c, struct dt_err *err)
 	if (c->router_groups && (c->experts % c->router_groups ||
 				 c->router_groups_used * (c->experts / c->router_groups) < c->experts_used))
 		return dt_err_set(err, -EINVAL,
-				  "impossible model: %lld of %lld experts cannot be of %lld of %lld groups",
+				  "impossible model: the router cannot choose %lld of %lld experts from %lld "
+				  "of %lld groups",
 				  (long long)c->experts_used, (long long)c->experts,
 				  (long long)c->router_groups_used, (long long)c->router_groups);
 	return 0;
@@ -126,7 +127,7 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 
 static int refuse(const struct dt_config *c, const char *what, const char *but, struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can be %s yet", c->name, what, but);
+	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which are %s so far", c->name, what, but);
 }
 
 int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err)
@@ -149,14 +150,15 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 								       : NULL;
 
 	if (dt_config_is_image(c))
-		return dt_err_set(err, -ENOTSUP, "'%s' classifies images: it completes no text", c->name);
-	return what ? refuse(c, what, "estimated but not run", err) : 0;
+		return dt_err_set(err, -ENOTSUP, "'%s' is an image classifier: it generates no text",
+				  c->name);
+	return what ? refuse(c, what, "estimated but not computed", err) : 0;
 }
 
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
 	if (c->post_norms && c->norm == DT_NORM_LAYER)
-		return refuse(c, "norms with biases behind attention", "estimated but not run", err);
+		return refuse(c, "norms with biases behind attention", "estimated but not computed", err);
 	return 0;
 }
 
@@ -194,8 +196,7 @@ int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
 	struct dt_config c;
 
 	if (!(params >= 1e6) || params > 1e15)
-		return dt_err_set(err, -ERANGE, "no model of %g parameters can be imagined (1e6 to 1e15)",
-				  params);
+		return dt_err_set(err, -ERANGE, "%g parameters are out of range (1e6 to 1e15)", params);
 	dt_config_find_preset("llama-2-7b", &c);
 	if (params < 3e8)
 		c.vocab = params < 1e7 ? 512 : 8192;

@@ -151,7 +151,7 @@ same() {
     [ "$(jq .disk_fits half.json)" = true ]
     run dt-memest llama-3.1-405b --layout dp8 --offload optimizer --offload-to disk:sw
     [ "$status" -eq 3 ]
-    [[ $output == *"does not suffice for the ranks of a machine"* ]]
+    [[ $output == *"not enough for the ranks of one machine"* ]]
 }
 
 @test "what cannot be offloaded is refused by name" {
