@@ -102,10 +102,7 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 	for (int p = DT_PLACE_HOST; p < DT_PLACE_N; p++)
 		if (e->place_bytes[p])
 			fprintf(v->f, "%s %s: %s\n",
-				p == DT_PLACE_HOST ? "\n"
-						     "in addition, in host memory"
-						   : "\n"
-						     "in addition, on",
+				p == DT_PLACE_HOST ? "\nin addition, in host memory" : "\nin addition, on",
 				p == DT_PLACE_HOST ? "of a rank" : "disk for a rank",
 				dt_format_size(e->place_bytes[p], size, sizeof(size)));
 	if (v->q->serve)

@@ -177,8 +177,7 @@ static void explain(const struct dt_plan_view *v, const struct dt_plan *p)
 	char bound[16], s[24];
 
 	fprintf(v->f,
-		"\n"
-		"%d ways to split the model were timed; of the fastest %d, whose memory was computed, %d "
+		"\n%d ways to split the model were timed; of the fastest %d, whose memory was computed, %d "
 		"do not fit.\n",
 		p->cut, p->tried, p->too_large);
 	for (int i = 0; i < p->nreason; i++)
@@ -218,8 +217,7 @@ static void print_heading(const struct dt_plan_view *v)
 static void print_shares(const struct dt_plan_view *v, const struct dt_candidate *c)
 {
 	char *shares = v->q->cluster->nkind ? dt_plan_shares(v->q, c) : NULL, *at = shares;
-	const char *between = "\n"
-			      "microbatches in plan 1: ";
+	const char *between = "\nmicrobatches in plan 1: ";
 
 	while (at && *at) { /* runs of equal numbers */
 		const long n = strtol(at, &at, 10);
@@ -237,8 +235,7 @@ static void print_shares(const struct dt_plan_view *v, const struct dt_candidate
 	if (shares)
 		fprintf(v->f, " (--emit args: --shares)\n");
 	else if (v->q->cluster->nkind)
-		fprintf(v->f, "\n"
-			      "all ranks of plan 1 compute equally many microbatches\n");
+		fprintf(v->f, "\nall ranks of plan 1 compute equally many microbatches\n");
 	free(shares);
 }
 
@@ -266,8 +263,8 @@ bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const 
 	dt_table_free(t);
 	if (other && other->layout.tp > v->q->cluster->gpus_a_node)
 		fprintf(v->f,
-			"\n"
-			"tp%d spans machines of %d devices: every layer waits for the network between them\n",
+			"\ntp%d spans machines of %d devices: every layer waits for the network between "
+			"them\n",
 			other->layout.tp, v->q->cluster->gpus_a_node);
 	if (p->n == 0)
 		return false;
