@@ -125,9 +125,9 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }
 
-static int refuse(const struct dt_config *c, const char *what, const char *but, struct dt_err *err)
+static int refuse(const struct dt_config *c, const char *what, struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which are %s so far", c->name, what, but);
+	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can only be estimated so far", c->name, what);
 }
 
 int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err)
@@ -146,19 +146,19 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 {
 	const char *what = c->kv_rank && c->rope_dim == c->head_dim    ? "latent keys that are rotated whole"
 			   : c->experts && !c->gated		       ? "experts without gates"
-			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases behind attention"
+			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases after attention"
 								       : NULL;
 
 	if (dt_config_is_image(c))
 		return dt_err_set(err, -ENOTSUP, "'%s' is an image classifier: it generates no text",
 				  c->name);
-	return what ? refuse(c, what, "estimated but not computed", err) : 0;
+	return what ? refuse(c, what, err) : 0;
 }
 
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
 	if (c->post_norms && c->norm == DT_NORM_LAYER)
-		return refuse(c, "norms with biases behind attention", "estimated but not computed", err);
+		return refuse(c, "norms with biases after attention", err);
 	return 0;
 }
 
