@@ -688,7 +688,7 @@ safetensors() {
 	refused 1 "two widths" mlp:784
 	refused 1 "whole number" mlp:784-x
 	refused 1 "by --account dt" resnet-50 --account generic
-	refused 1 "over dp alone" resnet-50 --serve --layout tp2
+	refused 1 "over dp only" resnet-50 --serve --layout tp2
 	refused 1 "in fp32 or bf16" resnet-50 --serve --precision q8_0
 	refused 1 "by --account dt" resnet-50 --serve --account generic
 	refused 1 "no adapters" resnet-50 --serve --max-loras 1
@@ -820,7 +820,7 @@ safetensors() {
 	sed 's/weights/w/' gauges >unknown
 	refused 1 "no category is called 'w'" gpt2-tiny --serve --check unknown
 	echo 'dt_serve_memory_bytes{model_name="m"' >partial
-	refused 1 "not whole" gpt2-tiny --serve --check partial
+	refused 1 "is incomplete" gpt2-tiny --serve --check partial
 	refused 1 "has neither peak_bytes" gpt2-tiny --check <(echo '{}')
 }
 
