@@ -24,16 +24,16 @@ static const char *const examples[] = {
 };
 
 static const struct dt_opt opts[] = {
-	{"seconds", 0, DT_OPT_REAL, &a.seconds, "S", "time to take, about", .min = 0.1, .max = 3600,
+	{"seconds", 0, DT_OPT_REAL, &a.seconds, "S", "approximate duration", .min = 0.1, .max = 3600,
 	 .def = "45"},
-	{"cores", 0, DT_OPT_INT, &a.cores, "N", "use so many", .min = 1, .max = DT_BENCH_MAX_CORES,
+	{"cores", 0, DT_OPT_INT, &a.cores, "N", "number of cores to use", .min = 1, .max = DT_BENCH_MAX_CORES,
 	 .def_text = "all that this process may run on"},
 	{"window", 0, DT_OPT_REAL, &a.window_mib, "MIB",
-	 "memory that operands move through, which decides how cold they are", .min = 0.1, .max = 4096,
-	 .def = "4"},
+	 "size of the memory window that activations move through; small ones stay in the cache", .min = 0.1,
+	 .max = 4096, .def = "4"},
 	{"weights-window", 0, DT_OPT_REAL, &a.weights_mib, "MIB", "the same for weights and their gradients",
 	 .min = 0.1, .max = 4096, .def = "24"},
-	{"out", 'o', DT_OPT_STR, &a.out, "FILE", "where to write; - is standard output",
+	{"out", 'o', DT_OPT_STR, &a.out, "FILE", "output file; - is standard output",
 	 .complete = DT_COMPLETE_FILE, .def = "-"},
 	DT_OPT_END,
 };

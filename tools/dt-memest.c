@@ -100,8 +100,7 @@ static int check_usage(int nargs)
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	a->q.run = a->o.run;
 	if (!a->q.serve && a->precision >= DT_WF_Q8_0)
-		return dt_opt_usage_error(&program, stderr,
-					  "--precision of block formats goes with --serve only");
+		return dt_opt_usage_error(&program, stderr, "a block format of --precision needs --serve");
 	if (a->device && (rc = dt_card_free(a->device, &a->room.device, &err)) < 0)
 		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
 				     : dt_program_fail(&program, &err);
@@ -183,7 +182,7 @@ static int set_targets(struct dt_err *err)
 		return 0;
 	if (i < 0 && a->account != 1 + DT_ACCOUNT_DT)
 		return dt_err_set(err, -EINVAL,
-				  "--lora-targets '%s' goes with --account dt, formulas know %s", which,
+				  "--lora-targets '%s' needs --account dt, other accounts know %s", which,
 				  DT_LORA_CHOICES);
 	a->q.extras.targets = i < 0 ? DT_LORA_ALL : (enum dt_lora_targets)i;
 	return 0;
@@ -226,7 +225,9 @@ static int read_model(const char *model, struct dt_err *err)
 	    (rc = set_vocab(model, err)) < 0)
 		return rc;
 	if (dt_config_is_image(&a->config) && (a->why || dt_solve_is_length((enum dt_solve_what)a->solve)))
-		return dt_err_set(err, -EINVAL, "'%s' has no sequences and no layers to split", model);
+		return dt_err_set(err, -EINVAL,
+				  "'%s' is an image model: it has no sequences, and no layers to split",
+				  model);
 	a->q.run.config = &a->config;
 	if (a->base_given || !a->q.run.lora.rank)
 		a->q.run.lora.base = base_blocks();

@@ -179,8 +179,9 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 					  nargs < want ? "a model is missing" : "one model at a time");
 	*ret_model = want ? argv[want] : NULL;
 	if (!strncmp(a->o.pipeline, "interleaved", 11))
-		return dt_opt_usage_error(&program, stderr,
-					  "option '--pipeline': chunks are searched over; name 1f1b");
+		return dt_opt_usage_error(
+			&program, stderr,
+			"option '--pipeline': the number of chunks is part of the search; use 1f1b");
 	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check_gpu(&a->m, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
@@ -189,7 +190,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr, "--spot needs --tokens and --price");
 	if (a->serve && (a->compare || emits_plan() || roof))
 		return dt_opt_usage_error(&program, stderr,
-					  "--serve has no layout to compare, emit or draw a roofline of");
+					  "--serve does not go with --compare, --emit or roofline");
 	return -1;
 }
 
@@ -252,7 +253,7 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	a->q.stack = a->account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
 	rc = dt_machines_describe(&a->m, &a->cluster, err);
 	if (rc == 0 && a->cluster.nkind && (a->calibrate || a->m.ops || a->validate || a->serve || roof))
-		rc = dt_err_set(err, -ENOTSUP, "unlike devices are for training plans: not with %s",
+		rc = dt_err_set(err, -ENOTSUP, "a mixed cluster is for training plans: not with %s",
 				a->serve      ? "--serve"
 				: roof	      ? "roofline"
 				: a->m.ops    ? "--ops"

@@ -83,8 +83,8 @@ static int plan_images(const struct plan_serve_args *a, bool json, int *ret_good
 
 	if (a->text_given)
 		return dt_err_set(err, -ENOTSUP,
-				  "'%s' classifies images: --prompt-len, --output-len, --tpot, "
-				  "--max-num-batched-tokens and --kv-precision are of models of text",
+				  "'%s' is an image classifier: --prompt-len, --output-len, --tpot, "
+				  "--max-num-batched-tokens and --kv-precision are for text models",
 				  a->q.config.name);
 	n = dt_image_plans(&a->q, p, err);
 	for (int i = 0; i < n; i++)

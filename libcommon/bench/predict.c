@@ -137,8 +137,9 @@ int dt_bench_topology(struct dt_comm *world, struct dt_bench_topo *ret, struct d
 	bool one;
 
 	if (!g)
-		return dt_err_set(err, -ENOTSUP,
-				  "machines do not hold equal runs of ranks: costs are not fitted");
+		return dt_err_set(
+			err, -ENOTSUP,
+			"machines do not hold equally many consecutive ranks: costs cannot be fitted");
 	dt_world_info(w, &info);
 	one = info.nodes == 1;
 	t = (struct dt_bench_topo){.kind = one ? DT_BENCH_TOPO_FLAT : DT_BENCH_TOPO_FAT_TREE,

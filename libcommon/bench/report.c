@@ -131,8 +131,8 @@ void dt_bench_print_compressed(FILE *f, const struct dt_bench_compressed *r)
 	char name[16], size[32];
 
 	fprintf(f,
-		"# %s of %s: %.4g us, %.4g us of it computing; plain %.4g us; sends %.4g of %.4g bytes; "
-		"pays on links below %.4g GB/s\n",
+		"# %s of %s: %.4g us, of which %.4g us compute; uncompressed %.4g us; sends %.4g of %.4g "
+		"bytes; faster on links below %.4g GB/s\n",
 		dt_opt_choice_name(DT_COMPRESS_CHOICES, (int)r->kind, name, sizeof(name)),
 		dt_format_size(r->bytes, size, sizeof(size)), r->time_s * 1e6, r->codec_s * 1e6,
 		r->plain_s * 1e6, r->wire_bytes, r->plain_wire_bytes, r->break_even / 1e9);

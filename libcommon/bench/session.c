@@ -214,7 +214,7 @@ static int measure_machine(struct dt_bench_session *b, struct dt_err *err)
 		return rc;
 	b->info.topo = &b->topo;
 	if (b->table)
-		fprintf(b->table, "# messages: --simulate %s\n",
+		fprintf(b->table, "# measured costs, for --simulate: %s\n",
 			dt_bench_topo_format(&b->topo, topo, sizeof(topo)));
 	return 0;
 }

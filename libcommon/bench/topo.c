@@ -60,7 +60,7 @@ static int parse_pair(const char *word, const char *value, struct dt_bench_topo 
 			dt_err_prefix(err, "'%s'", word);
 		return rc;
 	}
-	return dt_err_set(err, -EINVAL, "a topology has no '%s'", word);
+	return dt_err_set(err, -EINVAL, "a topology has no setting '%s'", word);
 }
 
 static const char *const kinds[] = {"flat", "fat-tree", "rail", "torus", "dragonfly"};

@@ -38,10 +38,10 @@ int dt_comm_set_algorithm(struct dt_comm *c, enum dt_alg alg, struct dt_err *err
 		return dt_err_set(err, -ENOTSUP, "algorithm %s: the ranks of group %s do not share memory",
 				  dt_alg_name(alg, name), c->name);
 	if (alg == DT_ALG_TWO_LEVEL && c->node_ranks == 0)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"algorithm %s: group %s does not have as many ranks on every machine, in order",
-			dt_alg_name(alg, name), c->name);
+		return dt_err_set(err, -ENOTSUP,
+				  "algorithm %s: group %s does not have equally many consecutive ranks on "
+				  "every machine",
+				  dt_alg_name(alg, name), c->name);
 	c->alg = alg;
 	return 0;
 }

@@ -173,7 +173,8 @@ int dt_compress_all_reduce(struct dt_compress *z, float *x, enum dt_redop op, co
 	int rc;
 
 	if (op != DT_SUM && op != DT_AVG)
-		return dt_err_set(err, -EINVAL, "compressed all-reduce '%s': sum and avg only", what);
+		return dt_err_set(err, -EINVAL, "compressed all-reduce '%s': only sum and avg are supported",
+				  what);
 	rc = by_plain(z, x, what, &net_s, err);
 	if (rc == 0 && z->o.kind != DT_COMPRESS_BF16)
 		take_kept(z, x);

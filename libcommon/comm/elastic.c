@@ -47,7 +47,7 @@ static int map(struct dt_world *w, int fd, struct dt_err *err)
 		free(e);
 		if (fd >= 0)
 			close(fd);
-		return dt_err_set(err, -EIO, "cannot map the board of the job's ranks");
+		return dt_err_set(err, -EIO, "cannot map the memory that the ranks share");
 	}
 	e->b = p;
 	e->fd = fd;
@@ -91,7 +91,7 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 	}
 	if (w->mpi) /* after this all seats are taken */
 		MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_MIN, w->world);
-	return ok ? 0 : rc ? rc : dt_err_set(err, -ENOTSUP, "the ranks cannot share a board");
+	return ok ? 0 : rc ? rc : dt_err_set(err, -ENOTSUP, "the ranks cannot share memory");
 }
 
 static int out_of_date(struct dt_err *err)
@@ -180,7 +180,7 @@ static int wait_for_all(struct dt_world *w, uint64_t next, struct dt_err *err)
 			dt_seats_decide(e, next);
 		nanosleep(&(struct timespec){0, 500000}, NULL);
 		if (dt_now() > end)
-			return dt_err_set(err, -ETIME, "the ranks that are left have not come together");
+			return dt_err_set(err, -ETIME, "the remaining ranks have not met");
 	}
 	return 0;
 }
@@ -271,7 +271,7 @@ static int find_board(struct dt_world *w, const char *at, struct dt_err *err)
 	int pid, board, fd, rc;
 
 	if (sscanf(at, "%d:%d%c", &pid, &board, &rest) != 2)
-		return dt_err_set(err, -EINVAL, "'%s' does not say where the board of a job is", at);
+		return dt_err_set(err, -EINVAL, "'%s' is not PID:FD of a job's shared memory", at);
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, board);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
@@ -296,7 +296,7 @@ int dt_comm_elastic_join(struct dt_world *w, const char *at, struct dt_err *err)
 		dt_seat_take(w->elastic, i, DT_SEAT_JOINS);
 		return dt_world_reform(w, err);
 	}
-	return rc ? rc : dt_err_set(err, -ENOSPC, "the job has %d processes already", DT_SEATS);
+	return rc ? rc : dt_err_set(err, -ENOSPC, "the job already has %d processes", DT_SEATS);
 }
 
 int dt_world_waiting(const struct dt_world *w)

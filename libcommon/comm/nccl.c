@@ -67,7 +67,7 @@ static int finish(struct dt_comm_req *r, struct dt_err *err)
 	int rc = dt_comm_nccl_card(k)->event_done(dt_comm_nccl_arg(k), o->after), word;
 
 	if (rc == 1 && atomic_load(&k->given_up)) { /* checked last: what was given up also ends */
-		rc = dt_err_set(err, -ETIMEDOUT, "%s '%s' was given up", dt_comm_op_name(r->op.kind),
+		rc = dt_err_set(err, -ETIMEDOUT, "%s '%s' was aborted", dt_comm_op_name(r->op.kind),
 				r->op.what);
 		k->pending--;
 		return rc;

@@ -27,9 +27,9 @@ static const char *load(struct dt_comm_nccl_lib *l)
 
 	l->handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
 	if (!l->handle)
-		return "there is no libnccl.so.2";
+		return "libnccl.so.2 is not installed";
 	if (!dt_symbols_find(l->handle, all, sizeof(all) / sizeof(*all), l))
-		return "libnccl.so.2 lacks functions";
+		return "libnccl.so.2 lacks required functions";
 	if (l->GetVersion(&version) != DT_NCCL_SUCCESS || version < OLDEST)
 		return "NCCL is older than 2.10";
 	return NULL;

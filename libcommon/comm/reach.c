@@ -22,7 +22,7 @@ int dt_buffer_reach(struct dt_comm *c, void *p, size_t bytes, char **ret, struct
 	for (int r = 0; r < c->size && rc == 0 && c->size > 1; r++)
 		all &= c->local[r] >= 0 && o[r].region >= 0;
 	if (rc == 0 && !all)
-		rc = dt_err_set(err, -ENOTSUP, "not all ranks have this memory on one machine, shared");
+		rc = dt_err_set(err, -ENOTSUP, "not all ranks share this memory on one machine");
 	for (int r = 0; r < c->size && rc == 0; r++)
 		if (r == c->rank)
 			ret[r] = p;

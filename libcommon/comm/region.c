@@ -86,7 +86,7 @@ static void forget(struct dt_world *w, struct dt_comm_region *r)
 	if (r->allocated) {
 		munmap(r->base, r->bytes);
 		if (ftruncate(r->fd, 0)) /* frees the memory now, even while others map it */
-			dt_log_msg(w->log, "cannot give back %zu bytes", r->bytes);
+			dt_log_msg(w->log, "cannot free %zu bytes of shared memory", r->bytes);
 	}
 	close(r->fd);
 	*r = (struct dt_comm_region){0};

@@ -275,7 +275,7 @@ int dt_comm_steps_init(struct dt_comm_steps *ret, enum dt_comm_op_kind kind, enu
 		return dt_err_set(err, -ENOTSUP, "there is no %s by algorithm %s", dt_comm_op_name(kind),
 				  dt_alg_name(alg, name));
 	if (alg == DT_ALG_TWO_LEVEL && p % s.node_ranks)
-		return dt_err_set(err, -ENOTSUP, "two-level needs as many ranks on every machine");
+		return dt_err_set(err, -ENOTSUP, "two-level needs equally many ranks on every machine");
 	s.chunks = chunk && part > chunk ? (int)((part + chunk - 1) / chunk) : 1;
 	if (p > 1)
 		s.rounds = count_rounds(&s);

@@ -95,7 +95,8 @@ static int check_router(const struct dt_config *c, struct dt_err *err)
 	if (c->router_groups && (c->experts % c->router_groups ||
 				 c->router_groups_used * (c->experts / c->router_groups) < c->experts_used))
 		return dt_err_set(err, -EINVAL,
-				  "impossible model: %lld of %lld experts cannot be of %lld of %lld groups",
+				  "impossible model: the router cannot choose %lld of %lld experts from %lld "
+				  "of %lld groups",
 				  (long long)c->experts_used, (long long)c->experts,
 				  (long long)c->router_groups_used, (long long)c->router_groups);
 	return 0;
@@ -124,9 +125,9 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }
 
-static int refuse(const struct dt_config *c, const char *what, const char *but, struct dt_err *err)
+static int refuse(const struct dt_config *c, const char *what, struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can be %s yet", c->name, what, but);
+	return dt_err_set(err, -ENOTSUP, "'%s' has %s, which can only be estimated so far", c->name, what);
 }
 
 int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err)
@@ -145,18 +146,19 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 {
 	const char *what = c->kv_rank && c->rope_dim == c->head_dim    ? "latent keys that are rotated whole"
 			   : c->experts && !c->gated		       ? "experts without gates"
-			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases behind attention"
+			   : c->post_norms && c->norm == DT_NORM_LAYER ? "norms with biases after attention"
 								       : NULL;
 
 	if (dt_config_is_image(c))
-		return dt_err_set(err, -ENOTSUP, "'%s' classifies images: it completes no text", c->name);
-	return what ? refuse(c, what, "estimated but not run", err) : 0;
+		return dt_err_set(err, -ENOTSUP, "'%s' is an image classifier: it generates no text",
+				  c->name);
+	return what ? refuse(c, what, err) : 0;
 }
 
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
 	if (c->post_norms && c->norm == DT_NORM_LAYER)
-		return refuse(c, "norms with biases behind attention", "estimated but not run", err);
+		return refuse(c, "norms with biases after attention", err);
 	return 0;
 }
 
@@ -194,8 +196,7 @@ int dt_config_of_size(double params, struct dt_config *ret, struct dt_err *err)
 	struct dt_config c;
 
 	if (!(params >= 1e6) || params > 1e15)
-		return dt_err_set(err, -ERANGE, "no model of %g parameters can be imagined (1e6 to 1e15)",
-				  params);
+		return dt_err_set(err, -ERANGE, "%g parameters are out of range (1e6 to 1e15)", params);
 	dt_config_find_preset("llama-2-7b", &c);
 	if (params < 3e8)
 		c.vocab = params < 1e7 ? 512 : 8192;

@@ -20,7 +20,7 @@ int dt_config_to_hf(const struct dt_config *c, const char *dtype, json_t **ret, 
 		return *ret ? 0 : dt_err_sys(err, -ENOMEM, "cannot describe '%s'", c->name);
 	}
 	if (!f || !f->to_hf)
-		return dt_err_set(err, -ENOTSUP, "config.json has no word for models of family '%s'",
+		return dt_err_set(err, -ENOTSUP, "config.json has no form for models of family '%s'",
 				  c->family);
 	o = json_pack("{s:[s], s:s, s:I}", "architectures", f->class, "model_type", f->type, "vocab_size",
 		      (json_int_t)c->vocab);

@@ -80,7 +80,7 @@ int dt_config_check_image(const struct dt_config *c, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "impossible model: its blocks are '%s'", c->blocks);
 	if ((c->image_size - is(c, "airbench")) >> halvings(c, n) < 1)
 		return dt_err_set(err, -EINVAL,
-				  "'%s' halves its images %d times; theirs of %lld pixels are too small",
+				  "'%s' halves its images %d times; a side of %lld pixels is too small",
 				  c->name, halvings(c, n), (long long)c->image_size);
 	return 0;
 }
@@ -111,11 +111,11 @@ static int widths(const char *name, const char *s, struct dt_config *c, struct d
 	}
 	if (n == 0)
 		return dt_err_set(err, -EINVAL,
-				  "'%.60s': a perceptron has two widths at least, as in mlp:784-512-10",
+				  "'%.60s': a perceptron has at least two widths, as in mlp:784-512-10",
 				  name);
 	if (n < 2 || n > DT_STAGES_MAX || strlen(c->blocks) > sizeof(c->blocks) - 2)
-		return dt_err_set(err, -EINVAL, "'%.60s': a perceptron has one to %d widths between its ends",
-				  name, DT_STAGES_MAX);
+		return dt_err_set(err, -EINVAL, "'%.60s': a perceptron has 1 to %d hidden layers", name,
+				  DT_STAGES_MAX);
 	c->vocab = w;
 	c->channels =
 		pixels % 3 == 0 && lround(sqrt((double)pixels / 3)) * lround(sqrt((double)pixels / 3)) * 3 ==
@@ -124,8 +124,8 @@ static int widths(const char *name, const char *s, struct dt_config *c, struct d
 			: 1;
 	c->image_size = lround(sqrt((double)(pixels / c->channels)));
 	if (c->image_size * c->image_size * c->channels != pixels)
-		return dt_err_set(err, -EINVAL, "'%.60s': %lld is not the pixels of a square image", name,
-				  (long long)pixels);
+		return dt_err_set(err, -EINVAL, "'%.60s': %lld is not the number of pixels of a square image",
+				  name, (long long)pixels);
 	return 1;
 }
 

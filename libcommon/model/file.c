@@ -192,7 +192,7 @@ static int from_guess(const struct guess *g, struct dt_config *c, const char *pa
 
 	if (!g->hidden || !g->layers || !g->ffn || !g->q || !g->k || d < 1 || g->q % d || g->k % d) {
 		dt_err_set(err, -EINVAL,
-			   "'%s': neither a config.json beside it nor the tensors of a model we know", path);
+			   "'%s' has no config.json next to it, and not the tensors of a known model", path);
 		return -EINVAL;
 	}
 	dt_config_find_preset("llama-2-7b", c);
@@ -223,8 +223,7 @@ int dt_config_from_weights(const char *path, struct dt_config *ret, struct dt_er
 	rc = dt_safetensors_parse(m.at, m.bytes, path, &s, err);
 	if (rc == 0 && !dt_resnet_from_tensors(&s, ret))
 		rc = dt_err_set(err, -EINVAL,
-				"'%s' has no config.json beside it, and its tensors are not a ResNet's",
-				path);
+				"'%s' has no config.json next to it, and not the tensors of a ResNet", path);
 	dt_safetensors_release(&s);
 	unmap(&m);
 	return rc;

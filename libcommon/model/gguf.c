@@ -174,7 +174,7 @@ static int check_apart(const struct dt_gguf *g, struct dt_err *err)
 	qsort(v, (size_t)g->ntensor, sizeof(*v), by_name);
 	for (int i = 1; i < g->ntensor && rc == 0; i++)
 		if (!strcmp(v[i - 1]->name, v[i]->name))
-			rc = dt_err_set(err, -EBADMSG, "tensor '%s' is there twice", v[i]->name);
+			rc = dt_err_set(err, -EBADMSG, "tensor '%s' occurs twice", v[i]->name);
 	free(v);
 	return rc;
 }
@@ -187,13 +187,12 @@ static int parse_lists(struct dt_gguf *g, struct reader *r, uint64_t ntensor, ui
 
 	/* the minimal size of a key and of a tensor entry bounds the allocation */
 	if (r->bad || nkv > g->bytes / 13 || ntensor > g->bytes / 33)
-		return dt_err_set(
-			err, -EBADMSG,
-			"the file is too short for what it says it holds: it is cut off or damaged");
+		return dt_err_set(err, -EBADMSG,
+				  "the file is shorter than its header says: it is cut off or damaged");
 	g->kv = calloc((size_t)nkv + 1, sizeof(*g->kv));
 	g->tensor = calloc((size_t)ntensor + 1, sizeof(*g->tensor));
 	if (!g->kv || !g->tensor)
-		return dt_err_sys(err, -ENOMEM, "cannot read its head");
+		return dt_err_sys(err, -ENOMEM, "cannot read its header");
 	for (; g->nkv < (int)nkv && !r->bad; g->nkv++)
 		take_kv(r, &g->kv[g->nkv]);
 	if (r->bad)

@@ -38,7 +38,7 @@ static int read_shape(const json_t *a, struct dt_safetensor *t, int64_t *bytes, 
 
 		if (!json_is_integer(v) || json_integer_value(v) < 0 ||
 		    __builtin_mul_overflow(*bytes, (int64_t)json_integer_value(v), bytes))
-			return dt_err_set(err, -EBADMSG, "'shape' holds something else than sizes");
+			return dt_err_set(err, -EBADMSG, "'shape' has something other than sizes");
 		t->shape[d] = json_integer_value(v);
 	}
 	t->ndim = (int)n;
@@ -97,7 +97,7 @@ static int read_all(struct dt_safetensors *s, uint64_t data_at, uint64_t end, st
 
 	s->t = calloc(json_object_size(s->head) + 1, sizeof(*s->t));
 	if (!s->t)
-		return dt_err_sys(err, -ENOMEM, "cannot read its head");
+		return dt_err_sys(err, -ENOMEM, "cannot read its header");
 	json_object_foreach(s->head, key, v)
 	{
 		int rc;
@@ -115,12 +115,12 @@ static int read_all(struct dt_safetensors *s, uint64_t data_at, uint64_t end, st
 	for (int i = 0; i < s->n; i++) {
 		if (s->t[i].at != at)
 			return dt_err_set(err, -EBADMSG, "tensor '%.80s' %s", s->t[i].name,
-					  s->t[i].at < at ? "overlaps the one before"
+					  s->t[i].at < at ? "overlaps the previous one"
 							  : "leaves a gap before it");
 		at += s->t[i].bytes;
 	}
 	if (at != end)
-		return dt_err_set(err, -EBADMSG, "%llu bytes behind the last tensor",
+		return dt_err_set(err, -EBADMSG, "%llu bytes after the last tensor",
 				  (unsigned long long)(end - at));
 	return 0;
 }
@@ -140,7 +140,7 @@ int dt_safetensors_parse(const void *file, size_t bytes, const char *name, struc
 	if (rc < 0)
 		rc = -EBADMSG;
 	else if (!json_is_object(s.head))
-		rc = dt_err_set(err, -EBADMSG, "'%s': its head is not a JSON object", name);
+		rc = dt_err_set(err, -EBADMSG, "'%s': its header is not a JSON object", name);
 	else if ((rc = read_all(&s, 8 + head, bytes, err)) < 0)
 		dt_err_prefix(err, "'%s'", name);
 	if (rc < 0) {

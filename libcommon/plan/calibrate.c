@@ -53,8 +53,9 @@ static int read_run(const json_t *o, struct dt_measured_run *r, struct dt_err *e
 	each = s->microbatch * s->layout.dp;
 	global = global ? global : each;
 	if (!(r->step_s > 0) || !isfinite(r->step_s) || global % each)
-		return dt_err_set(err, -EINVAL,
-				  "a step takes time, and a global batch is microbatch x dp x something");
+		return dt_err_set(
+			err, -EINVAL,
+			"'step_s' must be above 0, and 'global_batch' a multiple of microbatch x dp");
 	s->accumulation = global / each;
 	s->compute = precision ? DT_F32 : DT_BF16;
 	s->optim.kind = (enum dt_optim_kind)optimizer;
@@ -184,7 +185,8 @@ int dt_calibrate(struct dt_cluster *c, const struct dt_stack *stack, const struc
 	double best, step[NKNOBS];
 
 	if (runs->n < 3)
-		return dt_err_set(err, -EINVAL, "%d measured runs tell too little: 3 at least", runs->n);
+		return dt_err_set(err, -EINVAL, "%d measured runs are too few: at least 3 are needed",
+				  runs->n);
 	best = misfit(c, stack, runs, &cache, &start);
 	for (int i = 0; i < NKNOBS; i++)
 		step[i] = 1.6;

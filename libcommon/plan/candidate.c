@@ -49,7 +49,7 @@ int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, stru
 		}
 	if (!best.microbatch)
 		return last ? last
-			    : dt_err_set(err, -EINVAL, "layout '%s' does not go with a global batch of %lld",
+			    : dt_err_set(err, -EINVAL, "layout '%s' does not divide a global batch of %lld",
 					 layout, (long long)run->global_batch);
 	*ret = best;
 	return 0;
@@ -69,10 +69,11 @@ int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err)
 	if ((rc = dt_stage_count_8_bits(&s, &linears, err)) < 0)
 		return rc;
 	if (!(q->cluster->device.peak_fp8 > 0))
-		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no products of 8-bit floats",
+		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no 8-bit float products",
 				  q->cluster->device.name);
 	if (!linears)
-		return dt_err_set(err, -ENOTSUP, "--fp8: no linear of '%s' has sizes that divide by 16",
+		return dt_err_set(err, -ENOTSUP,
+				  "--fp8: no linear layer of '%s' has sizes that are multiples of 16",
 				  s.config->name);
 	return 0;
 }
@@ -86,14 +87,14 @@ static const struct part {
 	{                                                                                                    \
 		n, c, offsetof(struct dt_step_time, f), s                                                    \
 	}
-	P("traffic of tensor parallelism", tp, "fewer tp", false),
-	P("traffic between experts", ep, "fewer ep", false),
-	P("passing keys and values around", cp, "fewer cp", false),
+	P("tensor-parallel communication", tp, "fewer tp", false),
+	P("expert-parallel communication", ep, "fewer ep", false),
+	P("context-parallel communication", cp, "fewer cp", false),
 	P("pipeline bubble", bubble, "more microbatches, or v", true),
-	P("gradient traffic not hidden", dp_exposed, "a larger global batch", false),
+	P("exposed gradient communication", dp_exposed, "a larger global batch", false),
 	P("recomputation", recompute, "a smaller microbatch that needs none", false),
 	P("optimizer", optimizer, "z1", false),
-	P("waiting for what is offloaded", offload_exposed, "a larger global batch", false),
+	P("exposed offloading", offload_exposed, "a larger global batch", false),
 	P("memory-bound operations", memory, "a larger microbatch", false),
 #undef P
 };
@@ -126,7 +127,8 @@ const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candid
 		snprintf(buf, n, "%+.1f%% time: %.1f%% more for %s", 100 * (c->t.step / against->t.step - 1),
 			 100 * most / against->t.step, parts[worst].name);
 	else if (against && c != against)
-		snprintf(buf, n, "%+.1f%% time, in no single place", 100 * (c->t.step / against->t.step - 1));
+		snprintf(buf, n, "%+.1f%% time, spread over several parts",
+			 100 * (c->t.step / against->t.step - 1));
 	else
 		for (size_t i = 0; i < NPARTS && k < n; i++) {
 			if (share_of(&c->t, i) < 0.02)
@@ -137,7 +139,7 @@ const char *dt_plan_reason(const struct dt_plan_query *q, const struct dt_candid
 		}
 	if (n && (k || against))
 		return buf;
-	snprintf(buf, n, "matmuls and attention are nearly all of it");
+	snprintf(buf, n, "almost all matmuls and attention");
 	return buf;
 }
 

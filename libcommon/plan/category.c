@@ -11,65 +11,65 @@ static const struct {
 } categories[DT_EST_CAT_N] = {
 	[DT_MEM_WEIGHTS] =
 		{"parameters x bytes an element",
-		 "The parameters this rank holds, in the type it computes in. tp cuts most of them, pp\n"
-		 "gives each rank some of the layers, ZeRO stage 3 divides what is left over dp."},
+		 "Parameters of this rank, in the compute type. Tensor parallelism splits most of them, "
+		 "a\n"
+		 "pipeline gives each rank some of the layers, and ZeRO stage 3 shards the rest over dp."},
 	[DT_MEM_MASTER] =
 		{"parameters x 4 bytes",
-		 "The f32 copy the optimizer updates when the weights are 16-bit. ZeRO stage 1 divides\n"
-		 "it over dp. Training in fp32 has none."},
+		 "The f32 copy of 16-bit weights that the optimizer updates. ZeRO stage 1 shards it over\n"
+		 "dp. Training in fp32 has none."},
 	[DT_MEM_GRADS] =
 		{"parameters x bytes an element of a gradient",
 		 "Gradients of the rank's parameters, f32 in dt-train, kept over all microbatches of a\n"
-		 "step. ZeRO stage 2 divides them over dp."},
+		 "step. ZeRO stage 2 shards them over dp."},
 	[DT_MEM_OPTIM] =
 		{"parameters x 4 bytes x states of the optimizer",
-		 "What the optimizer remembers: two f32 numbers a parameter for adam and adamw, one for\n"
-		 "momentum, rmsprop, adagrad, lion, lars and muon's matrices, 2.03 bytes for adamw8bit,\n"
-		 "next to nothing for adafactor, none for sgd. ZeRO stage 1 divides them over dp."},
+		 "Optimizer states. For each parameter: two f32 numbers with adam and adamw, one with\n"
+		 "momentum, rmsprop, adagrad, lion, lars and the matrices of muon, 2.03 bytes with\n"
+		 "adamw8bit, almost none with adafactor, none with sgd. ZeRO stage 1 shards them over dp."},
 	[DT_MEM_ACTIVATIONS] =
 		{"kept for backward: tokens x elements a token x layers",
-		 "What forward keeps for backward. Grows with the microbatch and the sequence; tp, cp\n"
-		 "and s1 cut it, --recompute trades it for time.",
-		 "kept for backward: images x what each layer makes of one"},
+		 "Activations that forward keeps for backward. They grow with the microbatch and the\n"
+		 "sequence. tp, cp and s1 split them, --recompute trades them for time.",
+		 "kept for backward: images x output of each layer"},
 	[DT_MEM_LOGITS] =
-		{"rows at a time x vocabulary",
-		 "The output layer's scores and their gradient, on the last stage only. dt-train computes\n"
-		 "them in chunks of rows (--loss-chunk), so they do not grow with the batch.",
+		{"rows computed at a time x vocabulary",
+		 "Logits and their gradient, on the last stage only. dt-train computes them in chunks of\n"
+		 "rows (--loss-chunk), so they do not grow with the batch.",
 		 "images at a time x classes"},
 	[DT_MEM_WORKSPACE] =
 		{"tokens x widest tensors of one layer",
-		 "Buffers that layers share and use in turn: gradients of activations, what recomputation\n"
-		 "writes, tables of the rotary embedding.",
+		 "Buffers that layers reuse one after another: gradients of activations, recomputed\n"
+		 "activations, tables of the rotary embedding.",
 		 "images x widest tensors of one layer"},
 	[DT_MEM_DATA] = {"tokens x 4 bytes x 3", "Token ids, targets and positions of one microbatch.",
 			 "images x channels x side x side x 4 bytes"},
 	[DT_MEM_COMM] =
-		{"whole units and messages under way",
-		 "What ranks hold for one another: units that ZeRO gathers for as long as they compute, and\n"
-		 "outputs on their way to the next stage."},
+		{"whole units and messages in transit",
+		 "Communication buffers: weights that ZeRO gathers for as long as a layer computes, and\n"
+		 "activations that are being sent to the next stage."},
 	[DT_EST_CACHE] =
 		{"sequences x whole blocks x layers x a token's keys and values",
-		 "Keys and values of every token served, for --max-seqs sequences of --max-len tokens,\n"
-		 "rounded up to whole blocks. tp cuts its heads until each rank has one. Layers with a "
-		 "window\n"
-		 "need keep no more than that (dt-serve keeps all); latent attention keeps latents alone, "
-		 "one\n"
-		 "for all heads on every rank of tp."},
+		 "Keys and values of --max-seqs sequences of --max-len tokens, rounded up to whole "
+		 "blocks.\n"
+		 "Tensor parallelism splits the heads until each rank has one. A layer with a sliding\n"
+		 "window needs no more than its window (dt-serve caches every token). Latent attention\n"
+		 "caches latents only, one for all heads, on every tensor-parallel rank."},
 	[DT_EST_ADAPTERS] =
-		{"rank x (in + out) x bytes of weight, and of states where it is trained",
-		 "What LoRA trains: two thin matrices beside each chosen one, with their gradients and\n"
-		 "optimizer states. The base they stand beside is frozen and has none."},
-	[DT_EST_ROUNDING] = {"each tensor up to 512 bytes",
-			     "What PyTorch's caching allocator adds to the tensors of the states, each "
-			     "rounded up to 512\n"
-			     "bytes; what it keeps for later, and holes between blocks, come on top and "
-			     "depend on the run.\n"
-			     "dt-train and dt-serve round inside their buffers, to 64 bytes."},
+		{"rank x (in + out) x bytes of weight, when training also of states",
+		 "LoRA adapters: two thin matrices for each adapted weight matrix, with their gradients\n"
+		 "and optimizer states. The base weights are frozen and have neither."},
+	[DT_EST_ROUNDING] =
+		{"each tensor up to 512 bytes",
+		 "PyTorch's caching allocator rounds each tensor of the states up to 512 bytes. Memory "
+		 "that\n"
+		 "it caches and fragmentation come on top and depend on the run. dt-train and dt-serve\n"
+		 "round to 64 bytes inside their own buffers."},
 	[DT_EST_FRAMEWORK] =
 		{"as given by --framework-mem",
-		 "The driver's context, libraries' buffers and what an allocator rounds up: 0 here unless\n"
-		 "given, since it is a property of a machine. --margin is the other way to leave room for "
-		 "it."},
+		 "The driver's context, buffers of libraries and rounding of an allocator. It depends on "
+		 "the\n"
+		 "machine, so it is 0 unless given. --margin is the other way to leave room for it."},
 };
 
 /* ---- formulas of training states ---- */

@@ -58,8 +58,9 @@ int dt_cluster_device(const char *name, struct dt_cluster *ret, struct dt_err *e
 			dt_suggest_offer(&near, known[i].name);
 		dt_err_set(err, -EINVAL, "no device is called '%.40s'%s", name,
 			   dt_suggest_text(&near, "", text, sizeof(text)));
-		dt_err_hint(err, "known are A100, A100-40GB, H100, H200, B200, MI300X, T4, L4 and cpu; a "
-				 "file describes others");
+		dt_err_hint(err, "known devices are A100, A100-40GB, H100, H200, B200, MI300X, T4, L4 and "
+				 "cpu; describe "
+				 "others in a file for --cluster");
 		return -EINVAL;
 	}
 	k = &known[i];

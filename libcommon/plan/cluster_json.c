@@ -198,7 +198,7 @@ int dt_cluster_set_ops(struct dt_cluster *c, const json_t *calibration, struct d
 	if (!c->cores) {
 		dt_err_set(err, -EINVAL, "operations were timed on a processor, but ranks run on '%s'",
 			   c->device.name);
-		dt_err_hint(err, "--gpu cpu makes ranks processes of a machine");
+		dt_err_hint(err, "use --gpu cpu");
 		return -EINVAL;
 	}
 	t = calloc(1, sizeof(*t));
@@ -238,7 +238,7 @@ int dt_cluster_links(struct dt_cluster *c, const json_t *bench, struct dt_err *e
 		    (rc = dt_json_real(o, "bandwidth_gbs", true, &gbs, err)) < 0)
 			return rc;
 		if (!(latency >= 0) || !(gbs > 0) || !isfinite(latency) || !isfinite(gbs))
-			return dt_err_set(err, -EINVAL, "link '%.30s' has no sensible latency and bandwidth",
+			return dt_err_set(err, -EINVAL, "link '%.30s' has an invalid latency or bandwidth",
 					  class);
 		for (int k = 0; k < c->nlevel; k++) {
 			if ((k == 0) != !strcmp(class, "shm"))
@@ -250,7 +250,7 @@ int dt_cluster_links(struct dt_cluster *c, const json_t *bench, struct dt_err *e
 	}
 	if (!used)
 		return dt_err_set(err, -EINVAL,
-				  "no measured link in it: dt-allreduce-bench --json writes them as 'links'");
+				  "no measured link in 'links', where dt-allreduce-bench --json writes them");
 	return 0;
 }
 

@@ -61,8 +61,8 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err
 		return 0;
 	}
 	rc = dt_match_params("--no-decay", s, t, r->config->name,
-			     "it is neither norm, bias nor none, and an expression is of whole names, "
-			     "'layers.*weight' for one",
+			     "use norm, bias, none, or an expression that matches a whole name, for example "
+			     "'layers.*weight'",
 			     &spared, err);
 	if (rc < 0)
 		return rc;

@@ -11,11 +11,11 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 || l->zero)
 		return dt_err_set(
 			err, -ENOTSUP,
-			"classifiers of images are served over dp alone: each rank holds the whole model");
+			"an image classifier is served over dp only: each rank holds the whole model");
 	if (s->weights != DT_WF_F32 && s->weights != DT_WF_BF16)
-		return dt_err_set(err, -ENOTSUP, "classifiers of images are served in fp32 or bf16");
+		return dt_err_set(err, -ENOTSUP, "an image classifier is served in fp32 or bf16");
 	if (s->loras || s->weights_memory)
-		return dt_err_set(err, -ENOTSUP, "classifiers of images have no %s",
+		return dt_err_set(err, -ENOTSUP, "an image classifier has no %s",
 				  s->loras ? "adapters" : "weights on disk");
 	return 0;
 }
@@ -52,13 +52,13 @@ int dt_estimate_images(const struct dt_serve_shape *s, struct dt_estimate *t, st
 	put(t, DT_MEM_WEIGHTS, (double)t->params * dt_dtype_size(type), "weights",
 	    "parameters x bytes, norms folded");
 	put(t, DT_MEM_WEIGHTS, (double)dt_params_total(&work.stage.graph.buffers) * 4, "shifts",
-	    "what is left of norms, f32");
+	    "of folded norms, f32");
 	for (int i = 0; i < work.n; i++)
 		if (work.buf[i].at_peak)
 			put(t, DT_MEM_WORKSPACE, (double)work.buf[i].bytes, work.buf[i].name,
-			    "images of a pass, where most is alive");
+			    "images of a pass, at the peak");
 	put(t, DT_MEM_WORKSPACE, (double)work.gap_bytes, "gaps between buffers",
-	    "what placement could not close");
+	    "left by the placement of buffers");
 	put(t, DT_MEM_DATA, lanes * batch * pixels * 4, "pixels",
 	    "ranks x images x channels x side x side, f32");
 	put(t, DT_MEM_LOGITS, lanes * batch * (double)c->vocab * 4, "logits",

@@ -99,7 +99,7 @@ static int formats(const struct dt_serve_shape *s, const struct dt_params *table
 		part[i] = dt_infer_part(&table->p[whole], &local->p[i]);
 		asked = s->stored ? -1 : dt_weight_kept_as(s->config, &part[i], s->weights);
 		if (asked < 0 && !s->stored)
-			return dt_err_set(err, -ENOTSUP, "dt-serve does not keep weights in this type");
+			return dt_err_set(err, -ENOTSUP, "dt-serve cannot hold weights in this type");
 		format[i] = dt_infer_format(&part[i], asked,
 					    s->stored ? (enum dt_format)s->stored[whole] : DT_FMT_BF16,
 					    s->compute);
@@ -187,9 +187,9 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	for (int i = 0; i < work.n; i++)
 		if (work.buf[i].at_peak)
 			put(t, DT_MEM_WORKSPACE, (double)work.buf[i].bytes, work.buf[i].name,
-			    "batched tokens x columns, where most is alive", DT_EXACT);
+			    "batched tokens x columns, at the peak", DT_EXACT);
 	put(t, DT_MEM_WORKSPACE, (double)work.gap_bytes, "gaps between buffers",
-	    "what placement could not close", DT_EXACT);
+	    "left by the placement of buffers", DT_EXACT);
 	dt_memory_plan_release(&work);
 	if (s->stage == 0 && s->tp_rank == 0) /* this rank samples */
 		put(t, DT_MEM_LOGITS,
@@ -210,17 +210,17 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	struct dt_layout one = s->layout;
 
 	if (s->layout.zero > 0)
-		return dt_err_set(err, -ENOTSUP, "serving is laid out over tp, pp, cp, ep and dp only");
+		return dt_err_set(err, -ENOTSUP, "a server's layout is over tp, pp, cp, ep and dp only");
 	if (s->max_seqs < 1 || s->max_len < 1 || s->block < 1 || s->max_tokens < 1)
 		return dt_err_set(err, -EINVAL,
-				  "a server has room for at least one sequence, token and block");
+				  "a server needs room for at least one sequence, token and block");
 	if (c->pos == DT_POS_LEARNED && s->max_len > c->max_seq)
 		return dt_err_set(err, -EINVAL, "length %lld exceeds the %lld positions of '%s'",
 				  (long long)s->max_len, (long long)c->max_seq, c->name);
 	if (s->weights_memory && s->account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -EINVAL, "only dt-serve keeps weights on disk: --account dt");
+		return dt_err_set(err, -EINVAL, "--weights-memory needs --account dt");
 	if (s->layout.cp > 1 && s->account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -ENOTSUP, "only dt-serve cuts rows over cp: --account dt");
+		return dt_err_set(err, -ENOTSUP, "a server with context parallelism (cp) needs --account dt");
 	if (s->account != DT_ACCOUNT_DT)
 		return 0;
 	if (one.cp == 1)
@@ -228,7 +228,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 		one.dp = one.ep;
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
-				  "dt-serve keeps its cache in the type it computes in, in fp32 or in int8");
+				  "the KV cache of dt-serve has its compute type, fp32 or int8");
 	if (dt_config_servable(c, err) < 0)
 		return err->code;
 	return dt_serving_check(c, &one, err);
@@ -288,7 +288,7 @@ static int put_adapters(struct dt_estimate *t, const struct dt_serve_shape *s, s
 		return 0;
 	c.lora = (struct dt_lora){.rank = s->lora_rank, .alpha = 1, .targets = "all", .dora = s->loras_dora};
 	if (s->loras_whole && strlen(s->loras_whole) >= sizeof(c.lora.modules_to_save))
-		return dt_err_set(err, -EINVAL, "the expression of modules to save is too long");
+		return dt_err_set(err, -EINVAL, "the expression of --lora-modules-to-save is too long");
 	if (s->loras_whole)
 		strcpy(c.lora.modules_to_save, s->loras_whole);
 	rc = dt_model_params(&c, &table, err);

@@ -44,7 +44,7 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 	}
 	if (p.gap_bytes) {
 		struct dt_entry *e = dt_entry_put(t, DT_MEM_WORKSPACE, (double)p.gap_bytes, p.peak, p.peak,
-						  "gaps between buffers", "what placement could not close");
+						  "gaps between buffers", "left by the placement of buffers");
 
 		if (e) {
 			e->exactness = DT_EXACT;
@@ -94,10 +94,8 @@ static int check_extras(const struct dt_run *s, const struct dt_extras *x, struc
 
 	if (!base)
 		return 0;
-	dt_err_set(err, -ENOTSUP,
-		   "the trainer's memory plan does not take account of adapters (LoRA) on a base of another "
-		   "type");
-	dt_err_hint(err, "--account generic estimates it");
+	dt_err_set(err, -ENOTSUP, "--account dt has no estimate for adapters on a base of this type");
+	dt_err_hint(err, "use --account generic");
 	return -ENOTSUP;
 }
 
@@ -108,20 +106,20 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 	int rc;
 
 	if (s->microbatch < 1 || s->seq < 1)
-		return dt_err_set(err, -EINVAL, "microbatches and sequences hold at least one token");
+		return dt_err_set(err, -EINVAL, "a microbatch and a sequence have at least one token");
 	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
 				  (long long)s->seq, (long long)s->config->max_seq, s->config->name);
 	if (s->offload.what & DT_OFFLOAD_ACTIVATIONS && account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -ENOTSUP, "offloaded activations are in the account of dt alone");
+		return dt_err_set(err, -ENOTSUP, "offloaded activations need --account dt");
 	if (s->freeze && account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -ENOTSUP, "--freeze is in the account of dt alone");
+		return dt_err_set(err, -ENOTSUP, "--freeze needs --account dt");
 	if (s->lora.modules_to_save && account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -ENOTSUP, "--lora-modules-to-save is in the account of dt alone");
+		return dt_err_set(err, -ENOTSUP, "--lora-modules-to-save needs --account dt");
 	if (s->qat && account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -ENOTSUP, "--qat is in the account of dt alone");
+		return dt_err_set(err, -ENOTSUP, "--qat needs --account dt");
 	if (s->fp8 && account != DT_ACCOUNT_DT)
-		return dt_err_set(err, -ENOTSUP, "linears in 8 bits are in the account of dt alone");
+		return dt_err_set(err, -ENOTSUP, "--fp8 needs --account dt");
 	if (account == DT_ACCOUNT_DT && (rc = check_extras(s, x, err)) < 0)
 		return rc;
 	rc = account == DT_ACCOUNT_DT ? train_plan(s, at, &t, err)

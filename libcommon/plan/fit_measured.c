@@ -19,7 +19,7 @@ static json_t *categories_json(const struct dt_estimate *e, const struct dt_meas
 
 static void print(const struct dt_estimate *e, const struct dt_measurement *m, double off, int cat, FILE *f)
 {
-	struct dt_table *t = dt_table_new("category|>estimated|>measured|>bytes off");
+	struct dt_table *t = dt_table_new("category|>estimated|>measured|>difference in bytes");
 	char x[24], y[24];
 
 	for (int c = 0; c < DT_EST_CAT_N && m->categories; c++) {
@@ -39,10 +39,11 @@ static void print(const struct dt_estimate *e, const struct dt_measurement *m, d
 		dt_format_size(e->peak_bytes, x, sizeof(x)), (unsigned long long)e->peak_bytes,
 		dt_format_size(m->bytes, y, sizeof(y)), (unsigned long long)m->bytes, 100 * off);
 	if (cat >= 0)
-		fprintf(f, "%s: %s\n", m->categories ? "most off" : "nearest to the difference",
+		fprintf(f, "%s: %s\n",
+			m->categories ? "largest difference" : "size closest to the difference",
 			dt_est_cat_name(cat));
 	if (m->process > m->bytes)
-		fprintf(f, "the process took %s, %s of it beside this: program, libraries, their buffers\n",
+		fprintf(f, "the process took %s, %s more than this: program, libraries and their buffers\n",
 			dt_format_size(m->process, x, sizeof(x)),
 			dt_format_size(m->process - m->bytes, y, sizeof(y)));
 }

@@ -38,17 +38,22 @@ void dt_fit_print_heading(const struct dt_fit_view *v, const struct dt_fit *r)
 	if (v->file->tensors)
 		fprintf(v->f, ", %d tensors of %s in the %s file%s", v->file->tensors,
 			dt_format_size(v->file->weight_bytes, params, sizeof(params)), v->file->kind,
-			q->weight_bytes ? "" : " (other types here)");
+			q->weight_bytes ? "" : " (converted to another type)");
 	fprintf(v->f, ", %s on %s (%d rank%s)\n", q->serve ? "served" : "trained",
 		dt_layout_format(&q->run.layout, layout, sizeof(layout)), dt_layout_world(&q->run.layout),
 		dt_layout_world(&q->run.layout) == 1 ? "" : "s");
 	fprintf(v->f, "%s, ", dt_opt_choice_name(DT_WEIGHT_CHOICES, q->precision, chosen, sizeof(chosen)));
 	if (q->serve && dt_config_is_image(q->run.config)) {
-		fprintf(v->f, "%lld images a pass\n\n", (long long)q->max_seqs);
+		fprintf(v->f,
+			"%lld images in a pass\n"
+			"\n",
+			(long long)q->max_seqs);
 		return;
 	}
 	if (q->serve) {
-		fprintf(v->f, "%lld sequences of %lld tokens, blocks of %lld, %lld tokens a pass\n\n",
+		fprintf(v->f,
+			"%lld sequences of %lld tokens, blocks of %lld, %lld tokens in a pass\n"
+			"\n",
 			(long long)q->max_seqs, (long long)q->max_len, (long long)q->block,
 			(long long)q->max_tokens);
 		return;
@@ -97,7 +102,7 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 	for (int p = DT_PLACE_HOST; p < DT_PLACE_N; p++)
 		if (e->place_bytes[p])
 			fprintf(v->f, "%s %s: %s\n",
-				p == DT_PLACE_HOST ? "\nbesides, in host memory" : "\nbesides, on",
+				p == DT_PLACE_HOST ? "\nin addition, in host memory" : "\nin addition, on",
 				p == DT_PLACE_HOST ? "of a rank" : "disk for a rank",
 				dt_format_size(e->place_bytes[p], size, sizeof(size)));
 	if (v->q->serve)
@@ -190,10 +195,10 @@ int dt_fit_print_why(const struct dt_fit_view *v, uint64_t room, int node, struc
 		dt_table_cell(t, "%s",
 			      s->peak_bytes ? dt_format_size(s->peak_bytes, size, sizeof(size)) : "-");
 		dt_table_cell(t, "%s",
-			      i == w.taken    ? "yes: this"
+			      i == w.taken    ? "yes (chosen)"
 			      : s->fits	      ? "yes"
 			      : s->peak_bytes ? "no"
-					      : "cannot be cut so");
+					      : "impossible");
 	}
 	if (rc == 0) {
 		fputc('\n', v->f);

@@ -107,8 +107,9 @@ void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint6
 	if (room)
 		fprintf(f,
 			"<line x1=\"30\" x2=\"530\" y1=\"%.2f\" y2=\"%.2f\" stroke=\"red\" "
-			"stroke-dasharray=\"6 3\"/>\n<text x=\"400\" y=\"%.2f\" fill=\"red\">room for "
-			"%s</text>\n",
+			"stroke-dasharray=\"6 "
+			"3\"/>\n"
+			"<text x=\"400\" y=\"%.2f\" fill=\"red\">limit %s</text>\n",
 			350 - h * (double)room / top, 350 - h * (double)room / top,
 			346 - h * (double)room / top, dt_format_size(room, size, sizeof(size)));
 	for (int c = DT_EST_CAT_N - 1; c >= 0; c--) {
@@ -188,7 +189,7 @@ static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err
 		int c = 0;
 
 		if (!name || !close || name > end || close > end || close < name)
-			return dt_err_set(err, -EINVAL, "a line of dt_serve_memory_bytes is not whole");
+			return dt_err_set(err, -EINVAL, "a line of dt_serve_memory_bytes is incomplete");
 		name += sizeof(label) - 1;
 		while (c < DT_EST_CAT_N && (strncmp(dt_est_cat_name(c), name, (size_t)(close - name)) ||
 					    dt_est_cat_name(c)[close - name]))
@@ -217,7 +218,7 @@ static int read_measured(const char *path, char *text, uint64_t constant, struct
 	if (rc == 0 && !o)
 		rc = last_object(path, text, "\"rss_bytes\"", &o, err);
 	if (rc == 0 && !o)
-		return dt_err_set(err, -EINVAL, "'%s' says neither peak_bytes nor rss_bytes", path);
+		return dt_err_set(err, -EINVAL, "'%s' has neither peak_bytes nor rss_bytes", path);
 	if (rc == 0)
 		rc = dt_json_int(o, "peak_bytes", false, 0, INT64_MAX, &bytes, err);
 	if (rc == 0) {

@@ -143,7 +143,7 @@ void dt_here_print(const struct dt_here *h, FILE *f)
 	char a[32], b[32];
 
 	fprintf(f, "processor  %s: %d core%s, %d thread%s, %d socket%s, %d NUMA node%s\n",
-		h->cpu[0] ? h->cpu : "not named", h->cores, h->cores == 1 ? "" : "s", h->threads,
+		h->cpu[0] ? h->cpu : "unknown", h->cores, h->cores == 1 ? "" : "s", h->threads,
 		h->threads == 1 ? "" : "s", h->sockets, h->sockets == 1 ? "" : "s", h->nodes,
 		h->nodes == 1 ? "" : "s");
 	fprintf(f, "memory     %s, %s available\n", dt_format_size(h->memory, a, sizeof(a)),
@@ -158,12 +158,12 @@ void dt_here_print(const struct dt_here *h, FILE *f)
 		if (h->link[i].gbs > 0)
 			fprintf(f, ", %g Gb/s\n", 8 * h->link[i].gbs);
 		else
-			fputs(", speed not told\n", f);
+			fputs(", speed unknown\n", f);
 	}
 	for (int i = 0; i < h->ndisk; i++)
 		fprintf(f, "disk       %s, %s\n", h->disk[i].name,
 			dt_format_size(h->disk[i].bytes, a, sizeof(a)));
-	fprintf(f, "room here  %s\n", dt_format_size(h->disk_room, a, sizeof(a)));
+	fprintf(f, "disk here  %s\n", dt_format_size(h->disk_room, a, sizeof(a)));
 }
 
 json_t *dt_here_json(const struct dt_here *h)

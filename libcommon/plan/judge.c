@@ -27,9 +27,10 @@ int dt_plan_can_run(const struct dt_plan_query *q, const struct dt_run *r, struc
 	if ((rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
 	if (l->chunks > 1 && r->accumulation % l->pp)
-		return dt_err_set(err, -EINVAL,
-				  "interleaved needs microbatches (%lld) in multiples of pp (%d)",
-				  (long long)r->accumulation, l->pp);
+		return dt_err_set(
+			err, -EINVAL,
+			"an interleaved pipeline needs a multiple of pp (%d) microbatches, not %lld", l->pp,
+			(long long)r->accumulation);
 	if (r->seq % l->cp)
 		return dt_err_set(err, -EINVAL, "cp%d does not divide the %lld tokens of a sequence", l->cp,
 				  (long long)r->seq);

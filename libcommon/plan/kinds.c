@@ -34,14 +34,14 @@ static int add_kind(const char *name, int n, struct dt_cluster *ret, struct dt_e
 	int rc;
 
 	if (n < 1 || n > 1 << 20)
-		return dt_err_set(err, -EINVAL, "%d devices are no kind", n);
+		return dt_err_set(err, -EINVAL, "%d is not a valid number of devices", n);
 	if (ret->nkind == DT_KINDS)
 		return dt_err_set(err, -EINVAL, "more than %d kinds of devices", DT_KINDS);
 	if ((rc = dt_cluster_device(name, &one, err)) < 0)
 		return rc;
 	if (one.cores)
 		return dt_err_set(err, -EINVAL,
-				  "'cpu' is no kind among others: ranks there share one machine");
+				  "'cpu' cannot be part of a mixed cluster: its ranks share one machine");
 	if (!ret->nkind) {
 		struct dt_cluster first = one;
 
@@ -68,7 +68,7 @@ static int take_kind(const char *text, struct dt_cluster *ret, struct dt_err *er
 	int n;
 
 	if (sscanf(text, "%31[^:]:%d%c", name, &n, &rest) != 2)
-		return dt_err_set(err, -EINVAL, "'%.40s' is no kind of devices: H100:8 are 8 of them", text);
+		return dt_err_set(err, -EINVAL, "'%.40s' is not a device and a number, as in H100:8", text);
 	return add_kind(name, n, ret, err);
 }
 
@@ -122,7 +122,7 @@ int dt_cluster_take_kinds(struct dt_cluster *c, const json_t *kinds, struct dt_e
 			rc = add_kind(name, (int)n, &r, err);
 	}
 	if (rc == 0 && !r.nkind)
-		rc = dt_err_set(err, -EINVAL, "'kinds' is no array of devices with their numbers");
+		rc = dt_err_set(err, -EINVAL, "'kinds' is not an array of devices with their numbers");
 	if (rc == 0) {
 		name_all(&r);
 		*c = r;

@@ -288,7 +288,7 @@ void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r,
 	for (int k = 0; k < plan->stage.nchunk; k++) {
 		struct printer p = {.plan = plan, .r = r, .s = dt_stage_site(&plan->stage, r, k)};
 
-		fprintf(f, "\nchunk %d, %d in flight\n", k, plan->slots[k]);
+		fprintf(f, "\nchunk %d, microbatches in flight: %d\n", k, plan->slots[k]);
 		print_chunk(&p, f);
 		print_ends(&p, at, f);
 		for (int l = 0; l < DT_LIST_N; l++)

@@ -46,7 +46,8 @@ int dt_lr_parse(struct dt_lr *l, struct dt_err *err)
 			   "--schedule '%.60s' is none of constant, linear, cosine, wsd, polynomial, "
 			   "step:STEP[,STEP...][:FACTOR]",
 			   l->text);
-		dt_err_hint(err, "steps of step rise, %d at most, and FACTOR is above 0 and at most 1",
+		dt_err_hint(err,
+			    "the steps of 'step' ascend, at most %d of them; FACTOR is above 0 and at most 1",
 			    DT_LR_DROPS);
 		return -EINVAL;
 	}

@@ -52,9 +52,9 @@ static void put_activations(struct dt_plan_builder *b)
 	if (!p->naway)
 		return;
 	dt_plan_elsewhere(b, b->r->offload.to, DT_B_AWAY, DT_MEM_ACTIVATIONS, (int64_t)p->away_bytes,
-			  "offloaded activations", "kept values of layers, but of the last two");
+			  "offloaded activations", "activations of all layers but the last two");
 	dt_plan_flat(b, DT_B_AWAY_RING, DT_MEM_WORKSPACE, DT_U8, ring + 4096, DT_PH_FORWARD, DT_PH_BACKWARD,
-		     -1, "activations on their way", "8 of the largest");
+		     -1, "activations on their way", "8 x the largest");
 	dt_plan_pinned(b, ring);
 }
 

@@ -80,7 +80,7 @@ static void put_tokens(struct dt_plan_builder *b, const struct dt_run *r, struct
 
 		dt_plan_flat(b, DT_B_TIED, DT_MEM_COMM, r->reproducible ? DT_I64 : DT_F32,
 			     table[0] * table[1], DT_PH_STEP, DT_PH_STEP, -1,
-			     "tied embedding's other gradient", "vocab x hidden, as summed");
+			     "tied embedding's other gradient", "vocab x hidden, in the type of the sums");
 	}
 }
 

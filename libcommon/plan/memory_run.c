@@ -30,7 +30,7 @@ static void put_tiles(struct dt_plan_builder *b, const struct dt_tiles *t)
 	dt_plan_elsewhere(b, b->r->offload.to, DT_B_TILES_AWAY, t->states ? DT_MEM_OPTIM : DT_MEM_WEIGHTS,
 			  away * each, elsewhere, "offloaded tiles x bytes of a tile");
 	dt_plan_flat(b, DT_B_TILE_RING, DT_MEM_WORKSPACE, DT_U8, ring + (away ? 4096 : 0), from, DT_PH_STEP,
-		     -1, "tiles under way", "4 tiles, and 4096 bytes to begin at a block");
+		     -1, "tiles under way", "4 tiles + 4096 bytes of alignment");
 	dt_plan_pinned(b, ring);
 	dt_plan_on_host(b, DT_B_TILE_PIECE, DT_MEM_WORKSPACE, DT_U8, (int64_t)t->piece_bytes, DT_PH_STEP,
 			piece, of_piece);
@@ -117,7 +117,7 @@ static void put_peer(struct dt_plan_builder *b, const struct dt_run *s, const st
 		if (row[i].kept)
 			dt_plan_flat(b, row[i].id, row[i].cat, DT_F32, l->share_trained, DT_PH_FORWARD,
 				     DT_PH_STEP, -1, row[i].name,
-				     "trained parameters / dp, of the rank before");
+				     "trained parameters / dp, of the previous rank");
 }
 
 /* A rank's part of parameters under ZeRO, in words. */
@@ -155,7 +155,7 @@ static void put_outer(struct dt_plan_builder *b, const struct dt_run *s, const s
 {
 	const bool e3m0 = s->sync.comm == DT_OUTER_E3M0;
 	const int64_t bytes = (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp);
-	const char *name = "outer gradients to send", *formula = "largest fragment as it is sent";
+	const char *name = "outer gradients to send", *formula = "largest fragment in the type it is sent in";
 	int64_t most = 0;
 
 	for (int u = 0; u < l->nunit && e3m0 && s->on_card; u++)
@@ -179,7 +179,7 @@ static void put_served(struct dt_plan_builder *b, const struct dt_run *s, const 
 			s->sync.kind == DT_SYNC_SSP ? (s->sync.ahead + 1) * l->share_trained : 0,
 			DT_PH_FORWARD, "sums of gradients", "(ssp + 1) x trained parameters / servers");
 	dt_plan_on_host(b, DT_B_CLOCKS, DT_MEM_COMM, DT_U8, DT_CLOCKS_ALL + DT_CLOCKS_RANK * s->layout.dp,
-			DT_PH_FORWARD, "clocks of ranks", "by ranks");
+			DT_PH_FORWARD, "clocks of ranks", "depends on the ranks");
 	if (dt_run_served_by_messages(s)) {
 		dt_plan_on_host(b, DT_B_GIVEN, DT_MEM_COMM, DT_F32, l->share_trained, DT_PH_FORWARD,
 				"gradients from a rank", share);
@@ -296,7 +296,7 @@ static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, cons
 	dt_plan_on_host(b, DT_B_KEPT, DT_MEM_GRADS, DT_F32, l->trained, DT_PH_FORWARD,
 			"gradients not sent yet", "trained parameters");
 	dt_plan_on_host(b, DT_B_COMPRESS, DT_MEM_COMM, DT_U8, (int64_t)w.bytes, DT_PH_FORWARD,
-			"compressed gradients", "by method");
+			"compressed gradients", "depends on the method");
 	if (s->on_card)
 		dt_plan_on_host(b, DT_B_ON_HOST, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD,
 				"gradients of the card", "trained parameters");
@@ -314,7 +314,7 @@ static void put_fetched(struct dt_plan_builder *b, const struct dt_run *s, const
 	snprintf(name, sizeof(name), "fetched %s, %s", cut ? "share" : "weights", unit);
 	dt_plan_flat(b, cut ? DT_B_UNIT_SHARE : DT_B_UNIT_W, DT_MEM_WORKSPACE, DT_U8, bytes, DT_PH_FORWARD,
 		     DT_PH_BACKWARD, slot, name,
-		     "largest unit in whole parts of tiles, and 4096 bytes to begin at a block");
+		     "largest unit in whole tile parts + 4096 bytes of alignment");
 	dt_plan_pinned(b, bytes);
 }
 

@@ -81,13 +81,13 @@ const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t
 	char in[32], out[32], time[32], count[32], day[32], hidden[96] = "", worn[96] = "";
 
 	if (t->offload_exposed > 0 && !(s->offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS)))
-		snprintf(hidden, sizeof(hidden), " (10%% of a step of %s tokens)",
+		snprintf(hidden, sizeof(hidden), " (10%% of a step with %s tokens)",
 			 dt_format_count(tokens, count, sizeof(count)));
 	if (s->offload.to == DT_PLACE_DISK)
-		snprintf(worn, sizeof(worn), "; %s a day are written to a machine's disk",
+		snprintf(worn, sizeof(worn), "; writes to the disk of a machine: %s a day",
 			 dt_format_size((uint64_t)(t->offload_written * ranks * DAY / t->step), day,
 					sizeof(day)));
-	snprintf(buf, n, "offloaded: a rank reads %s and writes %s a step, waits %s for that%s%s",
+	snprintf(buf, n, "offloaded: in a step a rank reads %s, writes %s and waits %s for it%s%s",
 		 dt_format_size((uint64_t)t->offload_read, in, sizeof(in)),
 		 dt_format_size((uint64_t)t->offload_written, out, sizeof(out)),
 		 dt_format_duration(t->offload_exposed, time, sizeof(time)), hidden, worn);

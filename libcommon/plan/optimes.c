@@ -268,7 +268,7 @@ static int grid_from_json(const json_t *o, int axes, struct dt_op_grid *g, struc
 	const json_t *sizes = json_object_get(o, "sizes"), *times = json_object_get(o, "time_s");
 
 	if ((int)json_array_size(sizes) != axes)
-		return dt_err_set(err, -EINVAL, "'sizes' has not %d axes", axes);
+		return dt_err_set(err, -EINVAL, "'sizes' does not have %d axes", axes);
 	for (int k = 0; k < 3; k++) {
 		const json_t *axis = json_array_get(sizes, (size_t)k);
 
@@ -279,7 +279,7 @@ static int grid_from_json(const json_t *o, int axes, struct dt_op_grid *g, struc
 		for (int i = 0; k < axes && i < g->n[k]; i++) {
 			g->at[k][i] = json_number_value(json_array_get(axis, (size_t)i));
 			if (!(g->at[k][i] > (i ? g->at[k][i - 1] : 0)))
-				return dt_err_set(err, -EINVAL, "sizes ascend from above 0");
+				return dt_err_set(err, -EINVAL, "sizes must be above 0 and ascending");
 		}
 	}
 	if ((int)json_array_size(times) != dt_grid_points(g))
@@ -291,7 +291,7 @@ static int grid_from_json(const json_t *o, int axes, struct dt_op_grid *g, struc
 	for (int i = 0; i < dt_grid_points(g); i++) {
 		g->s[i] = json_number_value(json_array_get(times, (size_t)i));
 		if (!(g->s[i] > 0) || !isfinite(g->s[i]))
-			return dt_err_set(err, -EINVAL, "an operation takes time");
+			return dt_err_set(err, -EINVAL, "a time must be above 0");
 	}
 	return 0;
 }
@@ -314,7 +314,7 @@ static int read_ops(const json_t *list, struct dt_op_mode *m, struct dt_err *err
 		k = !strcmp(type, type_names[1]);
 		if (op == DT_T_N || (!k && strcmp(type, type_names[0])) || m->g[op][k].s)
 			return dt_err_set(err, -EINVAL, "operation '%.30s' of type '%.10s' %s", name, type,
-					  op < DT_T_N ? "is there twice or of no type" : "is not known");
+					  op < DT_T_N ? "is given twice or has no type" : "is not known");
 		rc = grid_from_json(o, dt_timed_ops[op].axes, &m->g[op][k], err);
 		if (rc < 0)
 			return dt_err_prefix(err, "operation '%s'", name);

@@ -59,11 +59,11 @@ static void print_spot(const struct dt_plan_view *v, const struct dt_candidate *
 	const double money = spot.money * (1 - v->spot);
 	char t[24], n[24], m[24];
 
-	fprintf(v->f, "at a price %g%% lower with these interruptions: %s, %s device hours", 100 * v->spot,
-		long_time(spot.seconds, t, sizeof(t)),
+	fprintf(v->f, "spot devices at a price %g%% lower with these interruptions: %s, %s device hours",
+		100 * v->spot, long_time(spot.seconds, t, sizeof(t)),
 		dt_format_count(two_digits(spot.device_hours), n, sizeof(n)));
-	fprintf(v->f, ", %s: %s %.0f%%\n", dt_format_count(two_digits(money), m, sizeof(m)),
-		money < sure.money ? "saves" : "costs more by", 100 * fabs(1 - money / sure.money));
+	fprintf(v->f, ", cost %s: %s %.0f%%\n", dt_format_count(two_digits(money), m, sizeof(m)),
+		money < sure.money ? "saves" : "exceeds full price by", 100 * fabs(1 - money / sure.money));
 }
 
 static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c)
@@ -76,7 +76,7 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 		const double money = dt_plan_million(v->q, c).money;
 
 		fprintf(v->f,
-			"a million tokens cost %.3g at %g a device hour, a price of 1 trains %s tokens\n",
+			"a million tokens cost %.3g at %g a device hour; a price of 1 trains %s tokens\n",
 			money, price, dt_format_count(two_digits(1e6 / money), n, sizeof(n)));
 	}
 	if (v->tokens) {
@@ -87,7 +87,7 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 		fprintf(v->f, ", %s device hours",
 			dt_format_count(two_digits(sure.device_hours), n, sizeof(n)));
 		if (price > 0)
-			fprintf(v->f, ", %s at %g an hour",
+			fprintf(v->f, ", cost %s at %g a device hour",
 				dt_format_count(two_digits(sure.money), n, sizeof(n)), price);
 		if (sure.energy_kwh > 0)
 			fprintf(v->f, ", at most %.3g %s at %g W a device",
@@ -164,24 +164,24 @@ static void explain(const struct dt_plan_view *v, const struct dt_plan *p)
 		{"memory-bound operations", t->memory},
 		{"embedding, head and loss", t->head},
 		{"recomputation", t->recompute},
-		{"tensor-parallel traffic", t->tp},
-		{"expert traffic", t->ep},
-		{"context-parallel traffic", t->cp},
-		{"waiting in the pipeline", t->bubble * t->makespan},
-		{"gradient traffic not hidden", t->dp_exposed},
+		{"tensor-parallel communication", t->tp},
+		{"expert-parallel communication", t->ep},
+		{"context-parallel communication", t->cp},
+		{"pipeline bubble", t->bubble * t->makespan},
+		{"exposed gradient communication", t->dp_exposed},
 		{"optimizer", t->optimizer},
-		{"waiting for what is offloaded", t->offload_exposed},
-		{"fixed", t->fixed},
+		{"exposed offloading", t->offload_exposed},
+		{"fixed costs", t->fixed},
 	};
-	struct dt_table *table = dt_table_new("of the best plan's step|>time|>share");
+	struct dt_table *table = dt_table_new("part of the best plan's step|>time|>share");
 	char bound[16], s[24];
 
 	fprintf(v->f,
-		"\n%d ways to cut the model were timed; the memory of the fastest %d was worked out, %d did "
-		"not fit.\n",
+		"\n%d ways to split the model were timed; of the fastest %d, whose memory was computed, %d "
+		"do not fit.\n",
 		p->cut, p->tried, p->too_large);
 	for (int i = 0; i < p->nreason; i++)
-		fprintf(v->f, "Passed over: %d like %s, %s.\n", p->reason[i].n, p->reason[i].layout,
+		fprintf(v->f, "Rejected: %d like %s, %s.\n", p->reason[i].n, p->reason[i].layout,
 			p->reason[i].text);
 	fprintf(v->f, "The step is bound by %s.\n\n",
 		dt_opt_choice_name(DT_BOUND_CHOICES, (int)t->bound, bound, sizeof(bound)));
@@ -206,9 +206,8 @@ static void print_heading(const struct dt_plan_view *v)
 		fprintf(v->f, "%s%d x %s", k ? " and " : "", c->kind[k].gpus, c->kind[k].device.name);
 	if (!c->nkind)
 		fprintf(v->f, "%d x %s%s", c->gpus, c->device.name, v->assumed ? " (assumed)" : "");
-	fprintf(v->f, ", %d a machine, %s each%s\n", c->gpus_a_node,
-		dt_format_size((uint64_t)(v->memory), mem, sizeof(mem)),
-		v->links ? ", links as measured" : "");
+	fprintf(v->f, ", %d per machine, %s each%s\n", c->gpus_a_node,
+		dt_format_size((uint64_t)(v->memory), mem, sizeof(mem)), v->links ? ", measured links" : "");
 	fprintf(v->f, "global batch %lld x %lld tokens, account %s\n\n",
 		(long long)v->q->fit.run.global_batch, (long long)v->q->fit.run.seq,
 		dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)v->q->fit.account, acc, sizeof(acc)));
@@ -218,7 +217,7 @@ static void print_heading(const struct dt_plan_view *v)
 static void print_shares(const struct dt_plan_view *v, const struct dt_candidate *c)
 {
 	char *shares = v->q->cluster->nkind ? dt_plan_shares(v->q, c) : NULL, *at = shares;
-	const char *between = "\nmicrobatches of ranks in plan 1: ";
+	const char *between = "\nmicrobatches in plan 1: ";
 
 	while (at && *at) { /* runs of equal numbers */
 		const long n = strtol(at, &at, 10);
@@ -229,26 +228,26 @@ static void print_shares(const struct dt_plan_view *v, const struct dt_candidate
 			at++;
 			at += strcspn(at, ",");
 		}
-		fprintf(v->f, "%s%ld each of %d", between, n, ranks);
+		fprintf(v->f, "%s%ld on each of %d ranks", between, n, ranks);
 		between = ", ";
 		at += *at == ',';
 	}
 	if (shares)
 		fprintf(v->f, " (--emit args: --shares)\n");
 	else if (v->q->cluster->nkind)
-		fprintf(v->f, "\nranks in plan 1 compute as many microbatches each\n");
+		fprintf(v->f, "\nall ranks of plan 1 compute equally many microbatches\n");
 	free(shares);
 }
 
 bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const struct dt_candidate *other)
 {
 	struct dt_table *t = dt_table_new(
-		">#|layout|>microbatches|recompute|>step|>tokens/day|>mfu|>memory|what it costs");
+		">#|layout|>microbatches|recompute|>step|>tokens/day|>mfu|>memory|time spent on");
 	char need[24], layout[80], name[12];
 
 	print_heading(v);
 	if (p->n == 0 && !other) {
-		fprintf(v->f, "nothing fits; least too large is %s with %s\n",
+		fprintf(v->f, "nothing fits; %s needs the least, %s\n",
 			dt_layout_format(&p->smallest.layout, layout, sizeof(layout)),
 			dt_format_size(p->smallest.peak_bytes, need, sizeof(need)));
 		dt_table_free(t);
@@ -264,7 +263,7 @@ bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const 
 	dt_table_free(t);
 	if (other && other->layout.tp > v->q->cluster->gpus_a_node)
 		fprintf(v->f,
-			"\ntp%d reaches over machines of %d: every layer waits for the network between "
+			"\ntp%d spans machines of %d devices: every layer waits for the network between "
 			"them\n",
 			other->layout.tp, v->q->cluster->gpus_a_node);
 	if (p->n == 0)

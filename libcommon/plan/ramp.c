@@ -12,7 +12,7 @@
 static int form_of(const char *text, struct dt_err *err)
 {
 	dt_err_set(err, -EINVAL, "--global-batch '%.60s' is neither SAMPLES nor FROM..TO:TOKENS", text);
-	dt_err_hint(err, "32..512:4G begins with 32 samples and has 512 after 4e9 tokens");
+	dt_err_hint(err, "32..512:4G starts with 32 samples and reaches 512 after 4e9 tokens");
 	return -EINVAL;
 }
 
@@ -48,9 +48,9 @@ int dt_ramp_parse(const char *text, struct dt_ramp *ret, int64_t *ret_batch, str
 	    dt_parse_int(colon + 1, 1, MOST_TOKENS, &r.tokens, NULL) < 0)
 		return form_of(text, err);
 	if (r.to <= r.from || r.to % r.from) {
-		dt_err_set(err, -EINVAL, "--global-batch %s: %lld is no multiple of %lld", text,
+		dt_err_set(err, -EINVAL, "--global-batch %s: %lld is not a multiple of %lld", text,
 			   (long long)r.to, (long long)r.from);
-		dt_err_hint(err, "the batch grows by its first size each time");
+		dt_err_hint(err, "the batch grows in steps of its first size");
 		return -EINVAL;
 	}
 	*ret = r;

@@ -50,16 +50,18 @@ int dt_roofline_print(const struct dt_roofline *q, bool json, FILE *out, struct 
 		json_decref(o);
 	} else if (rc == 0) {
 		fprintf(out,
-			"%s: %.4g TFLOP/s over %.4g TB/s is a ridge of %.4g FLOP/B; an operation with fewer "
-			"is bound by "
-			"memory\n",
+			"%s: %.4g TFLOP/s over %.4g TB/s is a ridge point of %.4g FLOP/B; operations below "
+			"it "
+			"are memory-bound\n",
 			d.name, d.peak_flops / 1e12, d.mem_bw / 1e12, ridge);
 		if (!strncmp(d.name, "A100", 4))
 			fprintf(out,
 				"(some handbooks print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a "
 				"thousand times that)\n");
-		fprintf(out, "%s, %lld x %lld tokens trained, %lld of prompt or context\n\n", c->name,
-			(long long)mb, (long long)seq, (long long)seq);
+		fprintf(out,
+			"%s, trained on %lld x %lld tokens; prompt or context of %lld tokens\n"
+			"\n",
+			c->name, (long long)mb, (long long)seq, (long long)seq);
 		dt_table_print(t, out);
 	}
 	json_decref(list);

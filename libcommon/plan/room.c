@@ -114,9 +114,9 @@ static void print_disk(const struct dt_room *room, const struct dt_fit_query *q,
 		fprintf(out, "%s\n",
 			dt_offload_text(&q->run, &t, machine_ranks(room, q), text, sizeof(text)));
 	if (dt_room_dir(room, q) && dt_fit_worst(f)->place_bytes[DT_PLACE_DISK])
-		fprintf(out, "%s: %s are free, which %s for the ranks of a machine\n", dt_room_dir(room, q),
+		fprintf(out, "%s: %s free, %s for the ranks of one machine\n", dt_room_dir(room, q),
 			dt_format_size(room->disk_free, size, sizeof(size)),
-			disk_fits(room, q, f) ? "suffices" : "does not suffice");
+			disk_fits(room, q, f) ? "enough" : "not enough");
 }
 
 void dt_room_print(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,

@@ -25,7 +25,8 @@ static int check_names(const struct dt_config *c, struct dt_err *err)
 static int freeze(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
 	if (r->lora.rank || c->lora.rank)
-		return dt_err_set(err, -EINVAL, "--freeze does not go with adapters: all else is frozen");
+		return dt_err_set(err, -EINVAL,
+				  "--freeze does not go with --lora, which freezes all other parameters");
 	if (strlen(r->freeze) >= sizeof(c->freeze))
 		return dt_err_set(err, -EINVAL, "--freeze is longer than %zu characters",
 				  sizeof(c->freeze) - 1);
@@ -64,7 +65,8 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	if (rc < 0 || !l.rank)
 		return rc;
 	if (c->lora.rank)
-		return dt_err_set(err, -EINVAL, "'%s' has adapters already: --lora is for a base", c->name);
+		return dt_err_set(err, -EINVAL, "'%s' already has adapters; --lora needs a base model",
+				  c->name);
 	if (strlen(targets) >= sizeof(l.targets))
 		return dt_err_set(err, -EINVAL, "--lora-targets is longer than %zu characters",
 				  sizeof(l.targets) - 1);
@@ -89,8 +91,7 @@ static int scale_rate(struct dt_run *r, struct dt_err *err)
 		return 0;
 	if (dt_objective_rule(r->objective.kind)->rewards)
 		return dt_err_set(err, -EINVAL,
-				  "--scale-lr goes by the batch, which objective %s has none of: its steps "
-				  "are of the answers there are",
+				  "--scale-lr needs a fixed batch size, which objective %s does not have",
 				  dt_objective_rule(r->objective.kind)->name);
 	if ((!root && strncmp(s, "linear:", 7)) ||
 	    dt_parse_int(strchr(s, ':') + 1, 1, 1 << 30, &of, NULL) < 0)
@@ -129,7 +130,7 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 
 	r->global_batch = r->ramp.tokens ? r->ramp.to : r->global_batch;
 	if (r->config && dt_config_is_image(r->config) && (r->seq > 1 || r->vocab))
-		return dt_err_set(err, -EINVAL, "--%s is for models of text, which '%s' is not",
+		return dt_err_set(err, -EINVAL, "--%s is for text models, which '%s' is not",
 				  r->vocab ? "vocab" : "seq", r->config->name);
 	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */
 		r->seq = 1;
@@ -193,7 +194,7 @@ int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_er
 	if (!r->schedule_file)
 		return 0;
 	if (r->layout.pp == 1)
-		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but the layout has none");
+		return dt_err_set(err, -EINVAL, "--schedule-file needs a pipeline, but the layout has none");
 	if (dt_run_accumulation(r) > 65536)
 		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
 				  (long long)r->accumulation);

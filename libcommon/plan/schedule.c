@@ -25,7 +25,8 @@ int dt_pipeline_parse(const char *s, enum dt_pipeline *ret, int *ret_chunks, str
 		*ret_chunks = (int)chunks;
 		return 0;
 	}
-	return dt_err_set(err, -EINVAL, "'%s' is not a pipeline: gpipe, 1f1b, interleaved:V or zb-h1", s);
+	return dt_err_set(err, -EINVAL,
+			  "'%s' is not a pipeline schedule: gpipe, 1f1b, interleaved:V or zb-h1", s);
 }
 
 static int alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split, struct dt_err *err)
@@ -120,8 +121,9 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct 
 	if (kind != DT_PIPE_INTERLEAVED && chunks != 1)
 		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks a stage");
 	if (kind == DT_PIPE_INTERLEAVED && mbs % pp)
-		return dt_err_set(err, -EINVAL, "interleaved needs microbatches (%d) in multiples of pp (%d)",
-				  mbs, pp);
+		return dt_err_set(err, -EINVAL,
+				  "an interleaved pipeline needs a multiple of pp (%d) microbatches, not %d",
+				  pp, mbs);
 	rc = alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, err);
 	if (rc < 0)
 		return rc;
@@ -349,7 +351,7 @@ int dt_schedule_check(const struct dt_schedule *s, struct dt_err *err)
 
 		if (s->start[i] + done[i] < s->start[i + 1])
 			rc = dt_err_set(err, -EDEADLK,
-					"the schedule deadlocks: stage %d waits for ever before %c%d.%d", i,
+					"the schedule deadlocks: stage %d waits forever before %c%d.%d", i,
 					a->op, a->mb, a->chunk);
 	}
 	free(seen);

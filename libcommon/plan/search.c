@@ -269,9 +269,9 @@ int dt_plan_search(const struct dt_plan_query *asked, int most, struct dt_plan *
 	if (rc == 0 && !p.best)
 		rc = dt_err_sys(err, -ENOMEM, "cannot search");
 	if (rc == 0 && all.n == 0) {
-		rc = dt_err_set(err, -EINVAL, "'%s' cannot be cut over %d GPUs with a global batch of %lld",
-				q->fit.run.config->name, q->cluster->gpus,
-				(long long)q->fit.run.global_batch);
+		rc = dt_err_set(
+			err, -EINVAL, "'%s' cannot be split over %d devices with a global batch of %lld",
+			q->fit.run.config->name, q->cluster->gpus, (long long)q->fit.run.global_batch);
 		if (p.nreason) /* the first is pure data parallelism */
 			dt_err_hint(err, "%s: %s", p.reason[0].layout, p.reason[0].text);
 	}

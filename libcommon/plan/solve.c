@@ -10,9 +10,9 @@ static const struct {
 	[DT_SOLVE_BATCH] = {"largest microbatch", "batch, however small,"},
 	[DT_SOLVE_SEQ] = {"longest sequence", "sequence, however short,"},
 	[DT_SOLVE_CONTEXT] = {"longest sequence", "sequence, however short,"},
-	[DT_SOLVE_GPUS] = {"fewest ranks", "layout tried"},
+	[DT_SOLVE_GPUS] = {"fewest ranks", "layout that was tried"},
 	[DT_SOLVE_ZERO] = {"lowest ZeRO stage", "ZeRO stage"},
-	[DT_SOLVE_LAYOUT] = {"simplest layout", "layout tried"},
+	[DT_SOLVE_LAYOUT] = {"simplest layout", "layout that was tried"},
 };
 
 bool dt_solve_is_length(enum dt_solve_what what)
@@ -82,7 +82,7 @@ void dt_solve_print(const struct dt_solve *s, bool why, FILE *f)
 			dt_solve_is_length(s->what) ? " tokens" : "");
 	if (beyond_model(s))
 		fprintf(f,
-			"the model was made for %lld tokens: more needs positions that are scaled, and "
+			"the model was made for %lld tokens; longer sequences need --rope-scaling and "
 			"training\n",
 			(long long)s->q->run.config->max_seq);
 }

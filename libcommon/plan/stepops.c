@@ -23,7 +23,7 @@ static int rounding(const struct dt_step_model *m, const struct dt_param *p, int
 	round = dt_timed_round(f->name);
 	if (round == DT_T_N || !dt_op_times_has(m->c->ops, round))
 		return dt_err_set(err, -ENODATA,
-				  "--qat: the operations' times have no '" DT_TIMED_ROUND
+				  "--qat: the operation times have no '" DT_TIMED_ROUND
 				  "%s': measure them again (dt-calibrate)",
 				  f->name);
 	*sum += op(m, round, (double)n);

@@ -54,7 +54,8 @@ static int too_little(const struct dt_weights_disk *w, uint64_t memory, uint64_t
 	char text[3][24];
 
 	dt_err_set(err, -ENOSPC,
-		   "%s of memory for weights are less than %s: %s that always stay, and room for %s",
+		   "%s of memory for weights is too little: %s is needed, for %s that always stays in "
+		   "memory and for %s",
 		   dt_format_size(memory, text[0], sizeof(text[0])),
 		   dt_format_size_up(least, text[1], sizeof(text[1])),
 		   dt_format_size(w->stays_bytes, text[2], sizeof(text[2])),
@@ -170,19 +171,18 @@ const char *dt_weights_disk_text(const struct dt_weights_disk *w, double bw, boo
 	char text[3][24];
 
 	if (read <= 0) {
-		snprintf(buf, n, "weights: all fit into %s of memory, and none are read while it serves",
+		snprintf(buf, n, "weights: all fit into %s of memory, none are read while serving",
 			 dt_format_size(w->memory_bytes, text[0], sizeof(text[0])));
 		return buf;
 	}
 	snprintf(buf, n,
-		 "weights: %s in memory, %s %s; a step with one sequence reads %s%s, at %.2g GB/s%s "
-		 "that allows %.*f tokens/s",
+		 "weights: %s in memory, %s %s; a step with one sequence reads %s%s, so that %.2g GB/s%s "
+		 "allow %.*f tokens/s",
 		 dt_format_size(w->memory_bytes, text[0], sizeof(text[0])),
 		 dt_format_size(w->file_bytes, text[1], sizeof(text[1])),
-		 w->host ? "in the host's" : "on disk",
+		 w->host ? "in host memory" : "on disk",
 		 dt_format_size((uint64_t)read, text[2], sizeof(text[2])),
-		 w->experts ? " where experts are chosen evenly" : "", bw / 1e9,
-		 measured ? " (measured)" : "",
+		 w->experts ? " (if experts are chosen evenly)" : "", bw / 1e9, measured ? " (measured)" : "",
 		 steps < 10    ? 2
 		 : steps < 100 ? 1
 			       : 0,

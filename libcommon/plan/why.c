@@ -63,17 +63,18 @@ static void serve_tree(struct tree *t, int node)
 	bool cut = false;
 
 	q.run.layout = layout(1, 1, 1, 0);
-	if (ask(t, q, "does one device hold it?")) {
-		t->w->advice = "one device is enough; more replicas (dp) for throughput";
+	if (ask(t, q, "one device?")) {
+		t->w->advice = "one device is enough; add replicas (dp) for throughput";
 		return;
 	}
 	for (int tp = 2; tp <= node && !cut; tp *= 2) {
 		q.run.layout = layout(1, tp, 1, 0);
 		cut = ask(t, q, "tensor parallelism over %d devices of a machine?", tp);
 	}
-	t->w->advice = cut ? "tensor parallelism inside a machine, where links are fast; replicas of it for "
-			     "throughput"
-			   : "not even a machine holds it: fewer bits, shorter or fewer sequences";
+	t->w->advice =
+		cut ? "use tensor parallelism inside a machine, where links are fast; add replicas (dp) for "
+		      "throughput"
+		    : "a whole machine is too small; use fewer bits, or shorter or fewer sequences";
 	q.run.layout = layout(1, 1, 1, 0);
 	for (int i = 0; i < 2 && q.precision < fewer[i].f; i++) {
 		q.precision = fewer[i].f;
@@ -111,17 +112,18 @@ static bool node_tree(struct tree *t, struct dt_fit_query *q, int node)
 	for (int z = 1; z <= 3; z++) {
 		q->run.layout = layout(node, 1, 1, z);
 		if (ask(t, *q, "data parallel over a machine, ZeRO stage %d?", z)) {
-			t->w->advice =
-				z < 3 ? "ZeRO divides states that are only used once a step: little traffic "
-					"for it"
-				      : "ZeRO 3 gathers weights as they are used: traffic for every layer";
+			t->w->advice = z < 3 ? "ZeRO 1 and 2 shard states that are used once a step, which "
+					       "takes little communication"
+					     : "ZeRO 3 gathers the weights of every layer when they are "
+					       "used, which takes more "
+					       "communication";
 			return true;
 		}
 	}
 	for (int tp = 2; tp <= node && !moe; tp *= 2) {
 		q->run.layout = layout(node / tp, tp, 1, node > tp ? 1 : 0);
 		if (ask(t, *q, "tensor parallelism over %d devices of a machine?", tp)) {
-			t->w->advice = "tensor parallelism inside a machine, where links are fast, cuts "
+			t->w->advice = "tensor parallelism, inside a machine where links are fast, splits "
 				       "activations too";
 			return true;
 		}
@@ -135,8 +137,8 @@ static void train_tree(struct tree *t, int node)
 	bool done = false;
 
 	q.run.layout = layout(1, 1, 1, 0);
-	if (ask(t, q, "does one device hold it?")) {
-		t->w->advice = "one device is enough; data parallelism (dp) for throughput";
+	if (ask(t, q, "one device?")) {
+		t->w->advice = "one device is enough; add data parallelism (dp) for throughput";
 		return;
 	}
 	for (int r = DT_RECOMPUTE_SELECTIVE; r <= DT_RECOMPUTE_FULL && !done; r++) {
@@ -146,7 +148,7 @@ static void train_tree(struct tree *t, int node)
 		done = ask(t, q, "with %s recomputation?", r == DT_RECOMPUTE_FULL ? "full" : "selective");
 	}
 	if (done) {
-		t->w->advice = "recomputation costs up to a third more time and no devices";
+		t->w->advice = "recomputation takes up to a third more time, but no more devices";
 		return;
 	}
 	q.run.recompute = t->q->run.recompute;
@@ -155,12 +157,12 @@ static void train_tree(struct tree *t, int node)
 		q.run.layout = layout(1, node, pp, 0);
 		done = ask(t, q, "and a pipeline of %d machines?", pp);
 		if (done)
-			t->w->advice =
-				"a pipeline across machines sends only activations; more replicas of it (dp) "
-				"for throughput";
+			t->w->advice = "a pipeline across machines sends only activations; add replicas (dp) "
+				       "for throughput";
 	}
 	if (!done)
-		t->w->advice = "nothing tried holds it: a smaller microbatch or sequence, recomputation, "
+		t->w->advice = "nothing that was tried fits; use a smaller microbatch or sequence, "
+			       "recomputation, or "
 			       "more machines";
 	adapters(t, t->q);
 }

@@ -38,7 +38,7 @@ refused() {
 	jq -c 'del(.modes[0].ops[5])' ops.json >less.json
 	refused 1 "is missing" "$plan" --gpu cpu --gpus 1 --ops less.json gpt2-tiny
 	jq -c '.modes[0].ops[5].time_s[0] = 0' ops.json >zero.json
-	refused 1 "takes time" "$plan" --gpu cpu --gpus 1 --ops zero.json gpt2-tiny
+	refused 1 "must be above 0" "$plan" --gpu cpu --gpus 1 --ops zero.json gpt2-tiny
 	jq -c '.modes = []' ops.json >none.json
 	refused 1 "'modes' is a list" "$plan" --gpu cpu --gpus 1 --ops none.json gpt2-tiny
 	refused 1 "timed on a processor" "$plan" --gpu H100 --ops ops.json gpt2-tiny

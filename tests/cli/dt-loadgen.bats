@@ -211,7 +211,7 @@ PY
     await python3 "$DT_SRC/tests/cli/slow-server.py"
     LC_ALL=C dt-loadgen "$url" --rate 0 -n 6 --input 9 --histogram >picture
     grep -q '^requests by time to first token' picture
-    sum=$(awk '/^requests by time in all/ { on = 1; next } on && / to / { s += $5 } END { print s }' picture)
+    sum=$(awk '/^requests by end-to-end time/ { on = 1; next } on && / to / { s += $5 } END { print s }' picture)
     [ "$sum" = 6 ]
 }
 # SPDX-License-Identifier: Apache-2.0

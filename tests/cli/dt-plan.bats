@@ -57,12 +57,12 @@ refused() {
 	# shellcheck disable=SC2086
 	mpirun -np 2 "$DT_BIN/dt-train" --data d.h5 $args --steps 2 --threads 1 --no-mfu >m.jsonl 2>log
 	[ "$(jq -sc '.[0].shares' m.jsonl)" = "[${args##*--shares }]" ]
-	refused 2 "is no kind of devices" --gpu H100:8,A100 gpt2-124m
+	refused 2 "is not a device and a number" --gpu H100:8,A100 gpt2-124m
 	refused 2 "no device is called" --gpu H100:8,Z9:2 gpt2-124m
-	refused 2 "'cpu' is no kind" --gpu cpu:2,A100:2 gpt2-124m
+	refused 2 "'cpu' cannot be part of a mixed cluster" --gpu cpu:2,A100:2 gpt2-124m
 	refused 1 "are 16 devices, not 4" --gpu H100:8,A100:8 --gpus 4 gpt2-124m
 	refused 1 "not with --serve" --gpu H100:8,A100:8 --serve gpt2-124m
-	refused 1 "are of models of text" --serve --tpot 0.1 resnet-18
+	refused 1 "are for text models" --serve --tpot 0.1 resnet-18
 	refused 1 "in fp32 or bf16" --serve --weights q8_0 resnet-18
 	refused 1 "no adapters" --serve --max-loras 2 resnet-18
 }
@@ -182,7 +182,7 @@ refused() {
 			--json | jq .peak_bytes)" ]
 	done
 	"$plan" --gpus 8 --gpu H100 --fp8 --emit args llama-2-7b | grep -q -- ' --fp8'
-	refused 1 "'A100' has no products of 8-bit floats" --gpus 8 --gpu A100 --fp8 llama-2-7b
+	refused 1 "'A100' has no 8-bit float products" --gpus 8 --gpu A100 --fp8 llama-2-7b
 	"$plan" --gpus 8 --gpu H100 --emit cluster | jq -e '.peak_fp8_flops == 1979e12'
 }
 
@@ -284,7 +284,7 @@ refused() {
 	refused 1 "has 4 ranks, not 8" --compare dp4 gpt2-124m
 	refused 1 "unknown axis" --compare xx4 gpt2-124m
 	refused 2 "--json does not go with --emit" --json --emit args gpt2-124m
-	refused 2 "--serve has no layout" --serve --compare dp8 gpt2-124m
+	refused 2 "--serve does not go with --compare" --serve --compare dp8 gpt2-124m
 	for word in "--rate 2" "--prompt-len 9" "--output-len 9" "--ttft 1" "--tpot 1" "--weights bf16" "--kv-precision int8"; do
 		# shellcheck disable=SC2086
 		refused 2 "${word% *} goes with --serve" $word gpt2-124m # nothing is passed over in silence
@@ -305,7 +305,7 @@ refused() {
 	echo '{"model": "gpt2-tiny", "step_s": 0}' >bad.json
 	refused 1 "line 1" --validate bad.json
 	echo '{"model": "gpt2-tiny", "step_s": 1}' >one.json
-	refused 1 "too little" --calibrate one.json gpt2-124m
+	refused 1 "too few" --calibrate one.json gpt2-124m
 	refused 1 "global batch of 1" --gpus 1024 --global-batch 1 --compare dp1024 gpt2-124m
 }
 
@@ -338,7 +338,7 @@ refused() {
 	run "$plan" --here gpt2-tiny --seq 64
 	[[ $output == *" x cpu"* ]]
 	run "$plan" --gpus 16 --gpu H100 --compare tp16 llama-2-70b
-	[[ $output == *"tp16 reaches over machines of 8: every layer waits"* ]]
+	[[ $output == *"tp16 spans machines of 8 devices: every layer waits"* ]]
 }
 
 @test "--serve counts the devices that there are" {
@@ -363,7 +363,7 @@ refused() {
 		(.cost_per_million_tokens * .tokens_per_price_unit / 1e6 - 1 | fabs < 1e-9) and
 		(.energy_kwh_per_million_tokens_at_most * .tokens_per_s * 3.6 - 700 * 16 | fabs < 1e-6)))'
 	run "$plan" --gpus 16 --gpu H100 --price 2 llama-3-8b
-	[[ $output == *"a million tokens cost 0."*" at 2 a device hour, a price of 1 trains "*" tokens"* ]]
+	[[ $output == *"a million tokens cost 0."*" at 2 a device hour; a price of 1 trains "*" tokens"* ]]
 	run "$plan" --gpus 16 --gpu H100 llama-3-8b
 	[[ $output != *"a million tokens"* ]]
 	run "${asked[@]}" --mtbf 500 --spot 60%
@@ -371,7 +371,7 @@ refused() {
 	run "$plan" --gpus 8 --price 2 --tokens 1T --mtbf 10 --spot 60% llama-3-8b
 	[[ $output == *"with these interruptions: 4"[0-9][0-9]" days, "* ]] # not 9723h47m
 	run "${asked[@]}" --mtbf 0.1 --restart-time 600 --spot 1%
-	[[ $output == *"costs more by"* ]]
+	[[ $output == *"exceeds full price by"* ]]
 	for word in "--save-time 100" "--restart-time 100" "--checkpoint-every 100"; do
 		# shellcheck disable=SC2086
 		refused 2 "${word% *} goes with --mtbf" $word gpt2-124m

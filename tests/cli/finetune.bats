@@ -77,11 +77,11 @@ END
 @test "--freeze: what means nothing is refused" {
     train_refused 2 "matches no parameter of 'llama'" --model llama.json --freeze 'layers'
     train_refused 2 "matches every parameter" --model llama.json --freeze '.*'
-    train_refused 2 "is no expression" --model llama.json --freeze '('
-    train_refused 2 "parts of one product" --model llama.json --freeze '.*attn\.q\.weight'
-    train_refused 2 "does not go with adapters" --model llama.json --freeze 'embed.*' --lora 4
+    train_refused 2 "is not a regular expression" --model llama.json --freeze '('
+    train_refused 2 "parts of one matrix product" --model llama.json --freeze '.*attn\.q\.weight'
+    train_refused 2 "does not go with --lora" --model llama.json --freeze 'embed.*' --lora 4
     run -1 dt-memest llama-3-8b --account generic --freeze 'embed.*'
-    [[ $output == *"account of dt"* ]]
+    [[ $output == *"--freeze needs --account dt"* ]]
 }
 rows() { # checkpoint tensor columns first: rows of a matrix from number `first` on, a line each
     dt-shard-ckpt cat "$2" "$1" | tr -s ' \n' '\n' | awk -v c="$3" -v f="$4" 'NF { i++; if (i > c * f) printf "%s%s", $1, i % c ? " " : "\n" }'

@@ -269,7 +269,7 @@ as_one() {
     dt-train "${net[@]}" --precision bf16 --microbatch 24 --steps 3 --metrics bf16.jsonl 2>/dev/null
     jq -en --slurpfile a one.jsonl --slurpfile b bf16.jsonl '[range(3) as $i | $a[$i].loss - $b[$i].loss | fabs] | max < 0.02'
     run -1 dt-train "${net[@]}" --image-size 8 --microbatch 24 --steps 1
-    [[ $output == *"halves its images 3 times; theirs of 8 pixels are too small"* ]]
+    [[ $output == *"halves its images 3 times; a side of 8 pixels is too small"* ]]
     run -2 dt-train --model cnn2 --data bars.h5 --flip-alternate
     [[ $output == *"--flip-alternate"*"--flip"* ]]
 }
@@ -361,11 +361,11 @@ as_one() {
     done
     for o in "seq 5" "vocab 100"; do # of text: passed over in silence they would seem to hold
         run -2 dt-train "${common[@]}" --steps 1 --$o
-        [[ $output == *"--${o% *} is for models of text, which 'cnn2' is not"* ]]
+        [[ $output == *"--${o% *} is for text models, which 'cnn2' is not"* ]]
     done
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save one --metrics /dev/null 2>/dev/null
     run -1 dt-eval ppl one --text t.txt
-    [[ $output == *"'cnn2' classifies images: it completes no text"* ]]
+    [[ $output == *"'cnn2' is an image classifier: it generates no text"* ]]
 }
 
 @test "bench/scaling: one table of ranks measured and simulated, strong and weak, and a picture" {

@@ -98,7 +98,7 @@ refused() { # status, what stderr says, arguments
         grep -o 'noise scale: .*' log || true
     done >noise
     [ "$(sort -u noise | wc -l)" -le 1 ]
-    refused 2 "--scale-lr goes by the batch" --objective rloo --rollouts r.jsonl --scale-lr linear:8
+    refused 2 "--scale-lr needs a fixed batch size" --objective rloo --rollouts r.jsonl --scale-lr linear:8
 }
 
 @test "a reference: the weights that a run started from, on any layout, without adapters, and where a run goes on" {

@@ -347,7 +347,7 @@ same() { # files: losses of all steps agree to 1e-6
         length == 4 and all((.[0] - .[1]) / .[0] | . < 1e-6 and . > -1e-6)' on.jsonl
     grep -q "the batch grows from 2 samples by 2 at a time" one.jsonl.err
     run -2 dt-train "${opts[@]}" --global-batch 2..5:64
-    [[ $output == *"5 is no multiple of 2"* ]]
+    [[ $output == *"5 is not a multiple of 2"* ]]
 }
 
 @test "lars with a trust of 1 and momentum correction is momentum while the rate changes" {

@@ -100,7 +100,7 @@ static void the_file(void **state)
 	op = json_array_get(json_object_get(json_array_get(json_object_get(o, "modes"), 0), "ops"), 3);
 	json_array_set_new(json_object_get(op, "time_s"), 0, json_real(-1));
 	assert_int_equal(dt_op_times_from_json(o, &back, &err), -EINVAL);
-	assert_non_null(strstr(err.msg, "takes time"));
+	assert_non_null(strstr(err.msg, "must be above 0"));
 	json_array_clear(json_object_get(op, "time_s"));
 	assert_int_equal(dt_op_times_from_json(o, &back, &err), -EINVAL);
 	json_object_set_new(op, "op", json_string("fly"));

@@ -196,7 +196,7 @@ static int first_model(struct dt_asks *a, const char *base, struct dt_err *err)
 	else if ((rc = read_reply(&s, url, curl_easy_perform(s.easy), &o, err)) == 0)
 		id = json_string_value(json_object_get(json_array_get(json_object_get(o, "data"), 0), "id"));
 	if (rc == 0 && !id)
-		rc = dt_err_set(err, -EIO, "'%s' names no model", base);
+		rc = dt_err_set(err, -EIO, "'%s' lists no model", base);
 	if (rc == 0 && !(a->model = strdup(id)))
 		rc = no_memory(a, err);
 	json_decref(o);

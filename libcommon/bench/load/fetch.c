@@ -112,7 +112,7 @@ static int take_line(struct load_stream *s, struct dt_load_result *r, double now
 	v = json_loads(p, JSON_ALLOW_NUL, NULL); /* a text may hold a NUL */
 	if (!v) {
 		s->failed = true;
-		snprintf(s->what, sizeof(s->what), "a chunk of the stream is no JSON");
+		snprintf(s->what, sizeof(s->what), "a chunk of the stream is not JSON");
 		return 0;
 	}
 	rc = take_chunk(s, r, v, now);
@@ -219,7 +219,7 @@ static int find_model(struct dt_load_target *t, struct dt_err *err)
 		name = json_string_value(
 			json_object_get(json_array_get(json_object_get(v, "data"), 0), "id"));
 		if (rc == 0 && !name)
-			rc = dt_err_set(err, -EPROTO, "%s/v1/models names no model", t->url);
+			rc = dt_err_set(err, -EPROTO, "%s/v1/models lists no model", t->url);
 	}
 	if (rc == 0) {
 		t->name = strdup(name);
@@ -243,12 +243,12 @@ static int find_ids(struct dt_load_target *t, struct dt_err *err)
 	list = json_object_get(v, "tokens");
 	n = json_array_size(list);
 	if (rc == 0 && n == 0)
-		rc = dt_err_set(err, -EPROTO, "%s/tokenize gives no tokens", t->url);
+		rc = dt_err_set(err, -EPROTO, "%s/tokenize returns no tokens", t->url);
 	if (rc == 0) {
 		t->id = calloc(n, sizeof(*t->id));
 		rc = t->id ? 0 : dt_err_sys(err, -ENOMEM, "cannot start");
 	} else if (rc == -EPROTO) {
-		dt_err_hint(err, "for a server that does not tell its tokens give --prompt text");
+		dt_err_hint(err, "for a server without /tokenize use --prompt text");
 	}
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		t->id[t->nid++] = (int32_t)json_integer_value(json_array_get(list, i));

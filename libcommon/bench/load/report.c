@@ -171,13 +171,13 @@ void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load
 	}
 	fprintf(f, "duration    %.2f s\n", rep->duration);
 	if (rep->input + rep->output > 0)
-		fprintf(f, "tokens      %.0f in, of them %.0f from the server's cache; %.0f out\n",
+		fprintf(f, "tokens      %.0f in, %.0f of them from the server's cache; %.0f out\n",
 			rep->input, rep->cached, rep->output);
 	fprintf(f, "throughput  %.2f requests/s", rep->rate);
 	if (rep->offered > 0) /* undefined if all requests are sent at once */
 		fprintf(f, " of %.2f offered", rep->offered);
 	if (rep->input + rep->output > 0)
-		fprintf(f, ", %.1f tokens/s out, %.1f in all", rep->output_rate, rep->total_rate);
+		fprintf(f, ", %.1f tokens/s out, %.1f in total", rep->output_rate, rep->total_rate);
 	fputc('\n', f);
 	if (limits->ttft > 0 || limits->tpot > 0 || limits->e2e > 0)
 		fprintf(f, "goodput     %.2f requests/s, %.1f%% within the limits\n", rep->good_rate,
@@ -226,8 +226,8 @@ int dt_load_report_draw(const struct dt_load_report *rep, int width, bool utf8, 
 	int rc = draw(&rep->ttft, "requests by time to first token", &style, f);
 
 	if (rc == 0)
-		rc = draw(&rep->itl, "pieces by time since the one before", &style, f);
-	return rc < 0 ? rc : draw(&rep->e2e, "requests by time in all", &style, f);
+		rc = draw(&rep->itl, "chunks by time since the previous chunk", &style, f);
+	return rc < 0 ? rc : draw(&rep->e2e, "requests by end-to-end time", &style, f);
 }
 
 /* ---- JSON ---- */

@@ -122,7 +122,7 @@ static int header(struct reader *r, char *line, struct dt_err *err)
 	if (r->at >= 0 && r->in >= 0 && r->out >= 0)
 		return 0;
 	bad(r, err, "no columns for time, prompt and answer");
-	dt_err_hint(err, "known are the CSV of Azure and BurstGPT, the JSON Lines of Mooncake");
+	dt_err_hint(err, "known formats are the CSV of Azure and BurstGPT, and the JSON Lines of Mooncake");
 	return err ? err->code : -EINVAL;
 }
 
@@ -155,12 +155,12 @@ static int csv_line(struct reader *r, char *line, struct dt_err *err)
 	double at, in, out;
 
 	if (split(line, f) != r->ncol)
-		return bad(r, err, "the number of columns is not the header's");
+		return bad(r, err, "the number of columns differs from the header");
 	if (parse_time(f[r->at], &at) < 0)
 		return bad(r, err, "the time cannot be read");
 	if (dt_parse_real(f[r->in], 0, 1e9, &in, NULL) < 0 ||
 	    dt_parse_real(f[r->out], 0, 1e9, &out, NULL) < 0)
-		return bad(r, err, "a length is no number");
+		return bad(r, err, "a length is not a number");
 	return add(r, &it, at, in, out, err);
 }
 
@@ -185,7 +185,7 @@ static int take_blocks(struct reader *r, const json_t *ids, struct dt_load_item 
 			       MOONCAKE_BLOCK);
 	for (size_t i = 0; i < n; i++) {
 		if (!json_is_integer(json_array_get(ids, i)))
-			return bad(r, err, "a hash id is no integer");
+			return bad(r, err, "a hash id is not an integer");
 		l->names[l->nnames++] = json_integer_value(json_array_get(ids, i));
 	}
 	return 0;
@@ -276,7 +276,7 @@ int dt_load_read_trace(struct dt_load *l, const char *path, const struct dt_trac
 	}
 	free(text);
 	if (rc == 0 && l->n == 0)
-		rc = dt_err_set(err, -ENODATA, "'%s' has no request", path);
+		rc = dt_err_set(err, -ENODATA, "'%s' has no requests", path);
 	if (rc < 0) {
 		dt_load_release(l);
 		return rc;
