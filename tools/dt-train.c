@@ -34,7 +34,7 @@ static struct dt_opt opts[DT_RUN_OPTS_MAX];
 
 static const struct dt_program program = {
 	.name = "dt-train",
-	.summary = "train a model, one process a rank",
+	.summary = "train or fine-tune a model, one process per rank",
 	.operands = "[verify]",
 	.examples = examples,
 	.opts = opts,
