@@ -208,7 +208,7 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 				     : "goes with --task: the answers in --rollouts are sampled already");
 	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))
 		return dt_err_set(err, -ENOTSUP,
-				  "--beta: a reference model besides the trained one does not go with %s",
+				  "--beta: a reference model alongside the trained one does not go with %s",
 				  r->fp8 ? "--fp8" : "--offload");
 	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
 		return dt_err_set(err, -ENOTSUP, "--objective %s needs a layout of dp and tp alone, not '%s'",
