@@ -23,9 +23,9 @@ static int check_joined(const struct dt_graph *g, const struct dt_node *n, const
 			const struct dt_param *p = n->param[i] < 0 ? NULL : &g->params.p[n->param[i]];
 
 			if (p && one && p->frozen != one->frozen) {
-				dt_err_set(err, -EINVAL, "%s: '%s' and '%s' are computed as one product",
-					   option, one->name, p->name);
-				dt_err_hint(err, "select both or neither");
+				dt_err_set(err, -EINVAL, "%s: '%s' and '%s' are parts of one product", option,
+					   one->name, p->name);
+				dt_err_hint(err, "name both or neither");
 				return -EINVAL;
 			}
 			one = p ? p : one;
@@ -41,8 +41,7 @@ static int mark(struct dt_graph *g, const bool *matched, struct dt_err *err)
 
 		if (matched[i] && p->role == DT_W_ROUTER_B)
 			return dt_err_set(err, -ENOTSUP,
-					  "--freeze: '%s' is not trained by gradients but updated by "
-					  "--router-bias-rate",
+					  "--freeze: '%s' is moved by --router-bias-rate, not by gradients",
 					  p->name);
 		p->frozen |= matched[i];
 	}
@@ -61,7 +60,7 @@ int dt_graph_check_joined(const struct dt_graph *g, const char *option, struct d
 int dt_graph_freeze(struct dt_graph *g, const struct dt_config *c, struct dt_err *err)
 {
 	static const char hint[] =
-		"the expression must match full names, such as 'embed.*|layers\\.[0-3]\\..*'";
+		"it is an expression of whole names, 'embed.*|layers\\.[0-3]\\..*' for one";
 	bool *matched;
 	int n = dt_match_params("--freeze", c->freeze, &g->params, c->name, hint, &matched, err), rc;
 

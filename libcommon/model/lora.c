@@ -34,13 +34,13 @@ int dt_lora_check(const struct dt_lora *l, struct dt_err *err)
 	if (!l->rank)
 		return 0;
 	if (l->rank < 0 || l->rank > DT_LORA_RANK_MAX)
-		return dt_err_set(err, -EINVAL, "adapters: rank %lld is not in the range 1 to %d",
+		return dt_err_set(err, -EINVAL, "adapters: a rank of %lld is not from 1 to %d",
 				  (long long)l->rank, DT_LORA_RANK_MAX);
 	if (!(l->dropout >= 0) || l->dropout >= 1)
-		return dt_err_set(err, -EINVAL, "adapters: dropout %g is not in the range from 0 to below 1",
+		return dt_err_set(err, -EINVAL, "adapters: a dropout of %g is not from 0 to below 1",
 				  l->dropout);
 	if (!(l->alpha > 0) || !isfinite(l->alpha))
-		return dt_err_set(err, -EINVAL, "adapters: alpha must be above 0");
+		return dt_err_set(err, -EINVAL, "adapters: alpha is to be above 0");
 	rc = compile(l, &re, err);
 	if (rc == 0)
 		regfree(&re);
@@ -102,8 +102,9 @@ static int freeze(struct rewrite *r, struct dt_err *err)
 	regfree(&re);
 	if (saved)
 		return dt_graph_check_joined(r->g, "--lora-modules-to-save", err);
-	dt_err_set(err, -EINVAL, "--lora-modules-to-save: '%s' matches no module of '%s'", text, r->c->name);
-	dt_err_hint(err, "names of modules are embed, head, norm, layers.N.attn_norm and so on");
+	dt_err_set(err, -EINVAL, "--lora-modules-to-save: '%s' is the name of no module of '%s'", text,
+		   r->c->name);
+	dt_err_hint(err, "modules are called embed, head, norm, layers.N.attn_norm and the like");
 	return -EINVAL;
 }
 
@@ -322,9 +323,9 @@ int dt_graph_lora(struct dt_graph *g, const struct dt_config *c, struct dt_err *
 	if (rc == 0)
 		add_tensors(&r);
 	if (rc == 0 && !r.matched) {
-		rc = dt_err_set(err, -EINVAL, "adapters: '%s' matches no linear of '%s'", c->lora.targets,
-				c->name);
-		dt_err_hint(err, "names of linears are layers.N.attn.q, layers.N.mlp.down and so on");
+		rc = dt_err_set(err, -EINVAL, "adapters: '%s' is the name of no linear of '%s'",
+				c->lora.targets, c->name);
+		dt_err_hint(err, "linears are called layers.N.attn.q, layers.N.mlp.down and the like");
 	}
 	for (int i = 0; i < g->nnode && rc == 0; i++)
 		add_nodes(&r, &g->node[i]);

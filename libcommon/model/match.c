@@ -15,8 +15,7 @@ int dt_match_open(regex_t *ret, const char *what, const char *expression, struct
 	if (!rc)
 		return 0;
 	regerror(rc, ret, why, sizeof(why));
-	return dt_err_set(err, -EINVAL, "%s '%.60s' is not a valid regular expression: %s", what, expression,
-			  why);
+	return dt_err_set(err, -EINVAL, "%s '%.60s' is no expression: %s", what, expression, why);
 }
 
 int dt_match_params(const char *option, const char *expression, const struct dt_params *t, const char *model,

@@ -60,10 +60,10 @@ int dt_run_decay(const struct dt_run *r, struct dt_params *t, struct dt_err *err
 				!(((set & NORM) && is_norm(&t->p[i])) || ((set & BIAS) && is_bias(&t->p[i])));
 		return 0;
 	}
-	rc = dt_match_params(
-		"--no-decay", s, t, r->config->name,
-		"give norm, bias, none or an expression that matches full names, such as 'layers.*weight'",
-		&spared, err);
+	rc = dt_match_params("--no-decay", s, t, r->config->name,
+			     "it is neither norm, bias nor none, and an expression is of whole names, "
+			     "'layers.*weight' for one",
+			     &spared, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < t->n; i++)

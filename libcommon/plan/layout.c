@@ -210,7 +210,8 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 				  "layout '%s': tp%d and the %lld kv heads of '%s' do not divide one another",
 				  s, l->tp, (long long)c->kv_heads, c->name);
 	if (c->ffn < l->tp || c->vocab < l->tp)
-		return dt_err_set(err, -EINVAL, "layout '%s': '%s' is too small for tp%d", s, c->name, l->tp);
+		return dt_err_set(err, -EINVAL, "layout '%s': '%s' is too small to be cut %d ways", s,
+				  c->name, l->tp);
 	if (l->pp == 1 && l->chunks > 1)
 		return dt_err_set(err, -EINVAL, "layout '%s': v%d cuts the stages of a pipeline, but pp is 1",
 				  s, l->chunks);
@@ -226,10 +227,10 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 				  "layout '%s': %s%d%s does not divide the %lld experts of '%s'%s", s,
 				  l->ep > 1 ? "ep" : "tp", l->ep > 1 ? l->ep : l->tp,
 				  l->ep > 1 && l->tp > 1 ? " x tp" : "", (long long)c->experts, c->name,
-				  l->tp > 1 ? ", which tp does not split" : "");
+				  l->tp > 1 ? ", which tp cuts as wholes" : "");
 	if (c->max_seq < l->cp)
 		return dt_err_set(err, -EINVAL,
-				  "layout '%s': cp%d is too large for the %lld positions of '%s'", s, l->cp,
+				  "layout '%s': cp%d cuts the %lld positions of '%s' to nothing", s, l->cp,
 				  (long long)c->max_seq, c->name);
 	return 0;
 }

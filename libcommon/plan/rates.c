@@ -20,7 +20,7 @@ static int apply(const struct dt_run *r, char *item, struct dt_params *t, struct
 		return dt_err_set(err, -EINVAL, OPTION " '%.60s' is not REGEX:X with X from 0 to 1e6", item);
 	*colon = '\0';
 	rc = dt_match_params(OPTION, item, t, r->config->name,
-			     "the expression must match full names, such as 'layers.*weight'", &matched, err);
+			     "an expression is of whole names, 'layers.*weight' for one", &matched, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < t->n; i++)

@@ -25,8 +25,7 @@ static int check_names(const struct dt_config *c, struct dt_err *err)
 static int freeze(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
 	if (r->lora.rank || c->lora.rank)
-		return dt_err_set(err, -EINVAL,
-				  "--freeze does not go with adapters: the base is frozen already");
+		return dt_err_set(err, -EINVAL, "--freeze does not go with adapters: all else is frozen");
 	if (strlen(r->freeze) >= sizeof(c->freeze))
 		return dt_err_set(err, -EINVAL, "--freeze is longer than %zu characters",
 				  sizeof(c->freeze) - 1);
@@ -65,8 +64,7 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	if (rc < 0 || !l.rank)
 		return rc;
 	if (c->lora.rank)
-		return dt_err_set(err, -EINVAL, "--lora needs a base model, but '%s' has adapters already",
-				  c->name);
+		return dt_err_set(err, -EINVAL, "'%s' has adapters already: --lora is for a base", c->name);
 	if (strlen(targets) >= sizeof(l.targets))
 		return dt_err_set(err, -EINVAL, "--lora-targets is longer than %zu characters",
 				  sizeof(l.targets) - 1);
@@ -91,7 +89,8 @@ static int scale_rate(struct dt_run *r, struct dt_err *err)
 		return 0;
 	if (dt_objective_rule(r->objective.kind)->rewards)
 		return dt_err_set(err, -EINVAL,
-				  "--scale-lr does not go with --objective %s, which has no fixed batch",
+				  "--scale-lr goes by the batch, which objective %s has none of: its steps "
+				  "are of the answers there are",
 				  dt_objective_rule(r->objective.kind)->name);
 	if ((!root && strncmp(s, "linear:", 7)) ||
 	    dt_parse_int(strchr(s, ':') + 1, 1, 1 << 30, &of, NULL) < 0)
@@ -137,7 +136,7 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	else if (r->config && !r->seq)
 		r->seq = r->config->max_seq < USUAL_SEQ ? r->config->max_seq : USUAL_SEQ;
 	if (each < 1)
-		return dt_err_set(err, -EINVAL, "a microbatch must have at least one sample");
+		return dt_err_set(err, -EINVAL, "a microbatch is at least one sample");
 	if (r->config && dt_config_is_image(r->config)) {
 		if ((each = dt_rounds_most(r, err)) < 0)
 			return (int)each;
@@ -196,7 +195,7 @@ int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_er
 	if (r->layout.pp == 1)
 		return dt_err_set(err, -EINVAL, "--schedule-file is for pipelines, but the layout has none");
 	if (dt_run_accumulation(r) > 65536)
-		return dt_err_set(err, -ERANGE, "%lld microbatches per step are too many for a pipeline",
+		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
 				  (long long)r->accumulation);
 	rc = dt_read_file(r->schedule_file, 16u << 20, &text, &n, err);
 	if (rc < 0)

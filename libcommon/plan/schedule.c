@@ -118,11 +118,10 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct 
 		return dt_err_set(err, -EINVAL, "no pipeline has %d stages, %d chunks and %d microbatches",
 				  pp, chunks, mbs);
 	if (kind != DT_PIPE_INTERLEAVED && chunks != 1)
-		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks per stage");
+		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks a stage");
 	if (kind == DT_PIPE_INTERLEAVED && mbs % pp)
-		return dt_err_set(err, -EINVAL,
-				  "interleaved: the microbatches (%d) must be a multiple of pp (%d)", mbs,
-				  pp);
+		return dt_err_set(err, -EINVAL, "interleaved needs microbatches (%d) in multiples of pp (%d)",
+				  mbs, pp);
 	rc = alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, err);
 	if (rc < 0)
 		return rc;

@@ -314,8 +314,8 @@ merge() { # base adapter dst options...
     cmp saved/model.safetensors saved-again/model.safetensors
     # what means nothing
     train_refused 2 "goes with --lora" --model llama.json --steps 1 --lora-modules-to-save embed
-    train_refused 2 "matches no module" --model llama.json --steps 1 --lora 4 --lora-modules-to-save lm_head
-    train_refused 2 "computed as one product" --model llama.json --steps 1 --lora 4 --lora-modules-to-save '.*attn\.q'
+    train_refused 2 "name of no module" --model llama.json --steps 1 --lora 4 --lora-modules-to-save lm_head
+    train_refused 2 "parts of one product" --model llama.json --steps 1 --lora 4 --lora-modules-to-save '.*attn\.q'
     mkdir half-tied
     cp p-qwen3/adapter_config.json half-tied
     python3 - p-qwen3/adapter_model.safetensors half-tied/adapter_model.safetensors <<-'E'
