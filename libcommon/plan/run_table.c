@@ -89,7 +89,7 @@ const struct dt_run_row dt_run_rows[] = {
 	 REAL, R(teacher.weight), MEANING, NEVER},
 	{{"teacher-top-k", 0, DT_OPT_INT, O(run.teacher.top_k), "K",
 	  "distill only the K most likely teacher tokens per position; all others are one outcome", .min = 1,
-	  .max = 1024, .def_text = "all that FILE contains", .with = "teacher,resume"},
+	  .max = 1024, .def_text = "all in the teacher file", .with = "teacher,resume"},
 	 INTEGER, R(teacher.top_k), MEANING, CHANGED},
 	{{"neftune", 0, DT_OPT_REAL, O(run.neftune), "ALPHA",
 	  "NEFTune: add uniform noise of at most ALPHA / sqrt(tokens x width) to embeddings in training; 0: "

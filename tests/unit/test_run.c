@@ -387,7 +387,7 @@ static void combinations(void **state)
 		{"--reproducible --layout dp2.z1", -EINVAL, "does not go with ZeRO"},
 		{"--reproducible --grad-comm bf16", -EINVAL, "does not go with --grad-comm bf16"},
 		{"--fp8", 0, ""},
-		{"--fp8 --seq 17 --microbatch 1", -EINVAL, "sizes that divide by 16"},
+		{"--fp8 --seq 17 --microbatch 1", -EINVAL, "sizes that are multiples of 16"},
 		{"--layout pp2 --pipeline zb-h1 --recompute full", -EINVAL, "does not go with full"},
 		{"--layout dp2.pp2.z2 --pipeline zb-h1", -EINVAL, "does not go with z2"},
 		{"--layout dp2.z2 --pipeline zb-h1", 0, ""},
