@@ -255,10 +255,10 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 				  "--objective %s does not go with pp and cp: a rank needs whole answers",
 				  o->name);
 	if (r->documents == DT_RUN_DOCUMENTS_JOINED)
-		return dt_err_set(
-			err, -EINVAL,
-			"--objective %s does not go with --documents joined: each answer is its own document",
-			o->name);
+		return dt_err_set(err, -EINVAL,
+				  "--objective %s needs documents kept apart, in a data set of 'dt-dataset "
+				  "chat --preferences'",
+				  o->name);
 	if (r->objective.beta <= 0)
 		return dt_err_set(err, -EINVAL, "--beta must be above 0");
 	if (o->reference && (rc = check_saved(r, err)) < 0)

@@ -205,6 +205,6 @@ labelled() { # a good and a bad answer
     [[ "$output" == *"--reference does not go with --objective"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --reference r.h5
     run -2 mpirun -np 2 dt-train "${common[@]}" --steps 1 --objective orpo --layout pp2
-    [[ "$output" == *"without pp and cp"* ]]
+    [[ "$output" == *"does not go with pp and cp"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

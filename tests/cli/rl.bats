@@ -327,10 +327,10 @@ refused() { # status, what stderr says, arguments
 @test "bad input: one line, and the right status" {
     refused 2 "--rollouts or from --task" --objective grpo
     refused 2 "not from both" --objective grpo --rollouts r.jsonl --task count:3
-    refused 2 "--rollouts goes with an RL objective" --rollouts r.jsonl --data d.h5
+    refused 2 "goes with --objective grpo" --rollouts r.jsonl --data d.h5
     refused 2 "does not go with --lora" --objective ppo --rollouts r.jsonl --lora 4
     refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
-    refused 2 "--refill goes with --objective grpo, drgrpo, dapo, rloo, reinforce, cispo, gspo, ppo or vtrace, not with nll" --data d.h5 --refill 2
+    refused 2 "goes with --objective grpo, drgrpo, dapo, rloo, reinforce, cispo, gspo, ppo or vtrace, not with nll" --data d.h5 --refill 2
     for o in grpo drgrpo dapo rloo reinforce cispo gspo; do
         refused 2 "--group 1: --objective $o compares" --objective $o --task count:3 --group 1
     done
