@@ -34,7 +34,7 @@ static struct dt_opt opts[DT_RUN_OPTS_MAX];
 
 static const struct dt_program program = {
 	.name = "dt-train",
-	.summary = "train a model, one process a rank",
+	.summary = "train or fine-tune a model, one process per rank",
 	.operands = "[verify]",
 	.examples = examples,
 	.opts = opts,
@@ -49,7 +49,7 @@ static int print_schedule(struct dt_err *err)
 
 	if (rc == 0 && bubble >= 0)
 		fprintf(stderr,
-			"dt-train: %d stages idle %.1f%% of the time where backward takes twice as long as "
+			"dt-train: %d stages are idle %.1f%% of the time if backward takes twice as long as "
 			"forward\n",
 			a->o.run.layout.pp, 100 * bubble);
 	return rc;
@@ -112,11 +112,12 @@ static int verify(char **args)
 	int rc;
 
 	if (!v->layouts || !strchr(v->layouts, ','))
-		return dt_opt_usage_error(&program, stderr,
-					  "verify needs --layouts with two or more, joined by commas");
+		return dt_opt_usage_error(
+			&program, stderr,
+			"verify needs --layouts with two or more layouts, separated by commas");
 	if (a->o.run.save.dir || a->o.run.save.resume)
 		return dt_opt_usage_error(&program, stderr,
-					  "verify keeps no checkpoint: not with --save and --resume");
+					  "verify writes no checkpoints: leave --save and --resume out");
 	v->args = args;
 	if (!given("global-batch"))
 		v->batch = common_batch(v->layouts, a->o.run.microbatch);
@@ -253,9 +254,10 @@ static int run(int argc, char **argv, char **words)
 	if (a->o.run.watch.elastic && a->transport)
 		return dt_opt_usage_error(&program, stderr, "--elastic does not go with --transport mpi");
 	if (a->o.run.watch.elastic && !a->print_program && dt_launch_ends_all())
-		return dt_opt_usage_error(&program, stderr,
-					  "--elastic needs mpirun --enable-recovery, or dt-run: mpirun ends "
-					  "all ranks with one");
+		return dt_opt_usage_error(
+			&program, stderr,
+			"--elastic needs dt-run or mpirun --enable-recovery: otherwise mpirun "
+			"ends all ranks when one fails");
 	signal(SIGPIPE, SIG_IGN);
 	if (a->print_program) {
 		status = print_program(&err);

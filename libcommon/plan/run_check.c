@@ -20,7 +20,7 @@ static int check_cut(const struct dt_run *r, struct dt_err *err)
 	if (rc < 0 || (rc = dt_layout_check(l, r->config, err)) < 0)
 		return rc;
 	if (r->no_master && r->config->router_bias)
-		return dt_err_set(err, -ENOTSUP, "'%s' has biases of its router, which need master weights",
+		return dt_err_set(err, -ENOTSUP, "--no-master: the router biases of '%s' need master weights",
 				  r->config->name);
 	if (l->zero == 3 && l->pp > 1)
 		return dt_err_set(err, -ENOTSUP, "z3 cannot be combined with a pipeline");
@@ -51,7 +51,7 @@ static int check_qat(const struct dt_run *r, struct dt_err *err)
 			   : r->fp8			 ? "--fp8"
 			   : r->compute != DT_F32 && r->no_master ? "--no-master"
 			   : r->offload.what			  ? "--offload"
-			   : r->objective.kind			  ? "answers in pairs or scored (--objective)"
+			   : r->objective.kind			  ? "an --objective other than nll"
 								  : NULL;
 	struct dt_params t;
 	int rc;
@@ -67,7 +67,9 @@ static int check_qat(const struct dt_run *r, struct dt_err *err)
 
 		if (n)
 			rc = dt_err_set(
-				err, -EINVAL, "--qat: tp%d cuts rows of '%s' to %lld, no multiple of %d",
+				err, -EINVAL,
+				"--qat: tp%d cuts rows of '%s' to %lld elements, not a multiple of the block "
+				"size %d",
 				r->layout.tp, t.p[i].name, (long long)n,
 				dt_format_info(dt_param_format(r->config, &t.p[i], dt_run_qat(r)))->block);
 	}
@@ -83,13 +85,12 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 		return rc;
 
 	if (r->no_master && r->compute == DT_F16)
-		return dt_err_set(err, -EINVAL, "fp16 needs master weights: it has no exponents to round to");
+		return dt_err_set(err, -EINVAL, "fp16 needs master weights: leave --no-master out");
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
 		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
-				  r->layout.zero ? "ZeRO" : "bf16 gradients on the wire");
+				  r->layout.zero ? "ZeRO" : "--grad-comm bf16");
 	if (r->watch.replicas && r->layout.ep > 1)
-		return dt_err_set(err, -ENOTSUP,
-				  "--check-replicas does not know which ranks hold the same experts");
+		return dt_err_set(err, -ENOTSUP, "--check-replicas does not go with expert parallelism (ep)");
 	if (!r->fp8)
 		return 0;
 	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)
@@ -98,9 +99,9 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 		char layout[64];
 
 		dt_err_set(err, -EINVAL,
-			   "--fp8: no linear of '%s' has sizes that divide by 16 on layout '%s'",
+			   "--fp8: no linear of '%s' has sizes that are multiples of 16 on layout '%s'",
 			   r->config->name, dt_layout_format(&r->layout, layout, sizeof(layout)));
-		dt_err_hint(err, "microbatch x seq, too, must be a multiple of 16");
+		dt_err_hint(err, "microbatch x seq must also be a multiple of 16");
 		return -EINVAL;
 	}
 	return 0;
@@ -114,14 +115,13 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 	int rc = 0, packed = 0;
 
 	if (r->config->lora.rank && r->config->experts && r->config->router_bias)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' moves biases of its router, which --lora cannot leave frozen",
+		return dt_err_set(err, -ENOTSUP, "--lora cannot freeze the router biases of '%s'",
 				  r->config->name);
 	if (!r->config->lora.base)
 		return 0;
 	if (r->layout.zero == 3)
 		return dt_err_set(err, -EINVAL,
-				  "--lora-base: every rank keeps the blocks, which z3 would share");
+				  "--lora-base does not go with z3: every rank keeps the whole base");
 	if ((rc = dt_model_params(r->config, &t, err)) < 0)
 		return rc;
 	for (int i = 0; i < t.n && rc == 0; i++) {
@@ -129,15 +129,16 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 		for (int k = 0; t.p[i].blocks && k < r->layout.tp && rc == 0; k++) {
 			dt_param_cut(&t.p[i], r->layout.tp, k, off, shape);
 			if (off[1] % block || shape[1] % block)
-				rc = dt_err_set(
-					err, -EINVAL,
-					"--lora-base: tp%d cuts rows of '%s' to %lld, no multiple of %lld",
-					r->layout.tp, t.p[i].name, (long long)shape[1], (long long)block);
+				rc = dt_err_set(err, -EINVAL,
+						"--lora-base: tp%d cuts rows of '%s' to %lld elements, not a "
+						"multiple of the block size %lld",
+						r->layout.tp, t.p[i].name, (long long)shape[1],
+						(long long)block);
 		}
 	}
 	if (rc == 0 && !packed)
 		rc = dt_err_set(err, -EINVAL,
-				"--lora-base: no linear of '%s' has rows of whole blocks of %lld",
+				"--lora-base: no linear of '%s' has rows of whole blocks of %lld elements",
 				r->config->name, (long long)block);
 	dt_params_release(&t);
 	return rc;
@@ -159,7 +160,7 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	if (r->seq > dt_config_positions(r->config)) {
 		dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
 			   (long long)r->seq, (long long)dt_config_positions(r->config), r->config->name);
-		dt_err_hint(err, "--rope-scaling yarn:%lld stretches them",
+		dt_err_hint(err, "--rope-scaling yarn:%lld extends them",
 			    (long long)((r->seq + dt_config_positions(r->config) - 1) /
 					dt_config_positions(r->config)));
 		return -EINVAL;
@@ -189,8 +190,9 @@ int dt_run_check_host(const struct dt_run *r, struct dt_err *err)
 {
 	if (!r->offload.what || r->on_card || r->offload.to != DT_PLACE_HOST)
 		return 0;
-	dt_err_set(err, -EINVAL, "--offload-to host is for cards: a processor has everything there already");
-	dt_err_hint(err, "--offload-to disk:DIR is for both");
+	dt_err_set(err, -EINVAL,
+		   "--offload-to host is for GPUs: on a CPU everything is in host memory already");
+	dt_err_hint(err, "--offload-to disk:DIR works on both");
 	return -EINVAL;
 }
 
@@ -212,8 +214,7 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 					  r->layout.pp > 1 ? "a pipeline (pp)" : "classifiers of images");
 		if (r->config->layers < 4)
 			return dt_err_set(err, -EINVAL,
-					  "--offload activations: '%s' has %lld layers, the last 2 of which "
-					  "keep theirs",
+					  "--offload activations needs at least 4 layers, but '%s' has %lld",
 					  r->config->name, (long long)r->config->layers);
 	}
 	if (!(o->what & (DT_OFFLOAD_OPTIMIZER | DT_OFFLOAD_WEIGHTS)))
@@ -224,24 +225,25 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "--offload optimizer: %s has no states", rule->name);
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
 		if (rule->state[i].shape != DT_STATE_EACH)
-			return dt_err_set(err, -ENOTSUP,
-					  "--offload %s: %s has states that are not a value an element",
-					  o->what_text, rule->name);
+			return dt_err_set(
+				err, -ENOTSUP,
+				"--offload %s: %s has optimizer states that are not one value per parameter",
+				o->what_text, rule->name);
 	if ((master || (o->what & DT_OFFLOAD_WEIGHTS)) && r->config->router_bias)
 		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has biases of its router, which need master weights in memory",
+				  "--offload: the router biases of '%s' need master weights in memory",
 				  r->config->name);
 	if (r->save.async)
 		return dt_err_set(err, -EINVAL,
-				  "--save-async copies in memory what --offload keeps out of it");
+				  "--save-async does not go with --offload: it keeps a copy in memory");
 	if (r->watch.replicas)
-		return dt_err_set(err, -ENOTSUP, "--check-replicas does not compare what is offloaded");
+		return dt_err_set(err, -ENOTSUP, "--check-replicas does not go with --offload");
 	return 0;
 }
 
 static int no_images(const struct dt_run *r, const char *what, struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "'%s' classifies images, which cannot be trained with %s",
+	return dt_err_set(err, -ENOTSUP, "'%s' is an image classifier, which cannot be trained with %s",
 			  r->config->name, what);
 }
 
@@ -259,17 +261,17 @@ static int check_images(const struct dt_run *r, struct dt_err *err)
 		: r->compute == DT_F16			 ? "--precision fp16"
 		: r->reproducible			 ? "--reproducible"
 		: r->documents == DT_RUN_DOCUMENTS_APART ? "--documents apart"
-		: r->recompute.fit || r->recompute.mode	 ? "--recompute: a batch norm is computed once"
+		: r->recompute.fit || r->recompute.mode	 ? "--recompute: batch norms are computed only once"
 		: r->noise_scale && dt_rounds_uneven(r)	 ? "--noise-scale and ranks with unequal batches"
 							 : NULL;
 
 	if (what)
 		return no_images(r, what, err);
 	if (n > 0 && (n < mb ? mb % n : n % mb || n / mb > l->dp || l->dp % (n / mb)))
-		return dt_err_set(
-			err, -EINVAL,
-			"--bn-span %lld does not divide into microbatches of %lld images on %d ranks",
-			(long long)n, (long long)mb, l->dp);
+		return dt_err_set(err, -EINVAL,
+				  "--bn-span %lld must divide the microbatch (%lld) or be a multiple of it "
+				  "that divides microbatch x dp (%lld)",
+				  (long long)n, (long long)mb, (long long)mb * l->dp);
 	return 0;
 }
 
@@ -287,19 +289,19 @@ int run_check_pipeline(const struct dt_run *r, struct dt_err *err)
 						"--schedule-file is for pipelines, but the layout has none")
 				   : 0;
 	if (chunks > DT_MAX_CHUNKS)
-		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks a stage", chunks, DT_MAX_CHUNKS);
+		return dt_err_set(err, -EINVAL, "v%d: at most %d chunks per stage", chunks, DT_MAX_CHUNKS);
 	if (mbs > 65536 || mbs * pp * chunks > INT_MAX / 8)
-		return dt_err_set(err, -ERANGE, "%lld microbatches a step are too many for a pipeline",
+		return dt_err_set(err, -ERANGE, "%lld microbatches per step are too many for a pipeline",
 				  (long long)mbs);
 	if (dt_run_splits(r) && against)
 		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) does not go with %s", against);
 	if (r->schedule)
 		return 0;
 	if (chunks > 1 && (r->pipeline == DT_PIPE_GPIPE || r->pipeline == DT_PIPE_ZB_H1))
-		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks a stage");
+		return dt_err_set(err, -EINVAL, "only interleaved pipelines have several chunks per stage");
 	if (chunks > 1 && mbs % pp)
 		return dt_err_set(err, -EINVAL,
-				  "interleaved needs microbatches (%lld) in multiples of pp (%d)",
+				  "interleaved: the microbatches (%lld) must be a multiple of pp (%d)",
 				  (long long)mbs, pp);
 	return 0;
 }
@@ -313,16 +315,15 @@ static int check_ramp(const struct dt_run *r, struct dt_err *err)
 	if (!r->ramp.tokens)
 		return 0;
 	if (dt_objective_rule(r->objective.kind)->rewards)
-		return dt_err_set(err, -EINVAL,
-				  "--global-batch: with an --objective of scored answers it means nothing");
+		return dt_err_set(err, -EINVAL, "--global-batch FROM..TO does not go with RL objectives");
 	if (r->schedule)
 		return dt_err_set(err, -ENOTSUP,
-				  "--schedule-file is for one number of microbatches: no batch that grows");
+				  "--schedule-file has a fixed number of microbatches and does not go with a "
+				  "growing --global-batch");
 	if (each > 0 && r->ramp.from % each && !r->watch.elastic)
 		return dt_err_set(
 			err, -EINVAL,
-			"global batch %lld, from which it grows, is not a multiple of microbatch x dp "
-			"= %lld x %d",
+			"initial global batch %lld is not a multiple of microbatch x dp = %lld x %d",
 			(long long)r->ramp.from, (long long)r->microbatch, r->layout.dp);
 	dt_run_batch_at(&first, 0);
 	return run_check_pipeline(&first, err);
@@ -332,20 +333,21 @@ static int check_ramp(const struct dt_run *r, struct dt_err *err)
 static int check_elastic(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
-	const char *what = l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 ? "a layout of more than dp"
-			   : l->zero && !r->watch.peer_copy		    ? "ZeRO without --peer-copy 1"
-			   : r->sync.kind				    ? "--sync"
-			   : r->offload.what				    ? "--offload"
-			   : r->trace					    ? "--trace"
-			   : r->noise_scale				    ? "--noise-scale"
-			   : r->momentum_correction			    ? "--momentum-correction"
-			   : r->compress.on				    ? "a compressed --grad-comm"
-			   : r->ema > 0					    ? "--ema"
-			   : r->freeze					    ? "--freeze"
-			   : dt_config_is_image(r->config)		    ? "images"
-			   : r->config->experts				    ? "experts"
-			   : dt_objective_rule(r->objective.kind)->rewards  ? "rewards"
-									    : NULL;
+	const char *what = l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1
+				   ? "a layout with other axes than dp"
+			   : l->zero && !r->watch.peer_copy		   ? "ZeRO without --peer-copy 1"
+			   : r->sync.kind				   ? "--sync"
+			   : r->offload.what				   ? "--offload"
+			   : r->trace					   ? "--trace"
+			   : r->noise_scale				   ? "--noise-scale"
+			   : r->momentum_correction			   ? "--momentum-correction"
+			   : r->compress.on				   ? "a compressed --grad-comm"
+			   : r->ema > 0					   ? "--ema"
+			   : r->freeze					   ? "--freeze"
+			   : dt_config_is_image(r->config)		   ? "image classifiers"
+			   : r->config->experts				   ? "mixtures of experts"
+			   : dt_objective_rule(r->objective.kind)->rewards ? "RL objectives"
+									   : NULL;
 
 	return r->watch.elastic && what ? dt_err_set(err, -ENOTSUP, "--elastic dp does not go with %s", what)
 					: 0;
@@ -368,7 +370,7 @@ static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
 	if (!each)
 		return dt_err_set(
 			err, -ENOTSUP,
-			"--peer-copy wants an optimizer that updates each element by itself: not %s",
+			"--peer-copy needs an optimizer that updates each element independently, not %s",
 			rule->name);
 	return r->compute != DT_F32 && r->no_master
 		       ? dt_err_set(err, -ENOTSUP, "--peer-copy does not go with --no-master")
@@ -386,9 +388,9 @@ int dt_run_check(const struct dt_run *r, struct dt_err *err)
 	    (rc = check_peer_copy(r, err)) < 0)
 		return rc;
 	if (r->stream_overlap == DT_RUN_OVERLAP_ON && r->on_card)
-		return dt_err_set(err, -ENOTSUP, "--stream-overlap on: a card gathers its stream in turn");
+		return dt_err_set(err, -ENOTSUP, "--stream-overlap on is not available on GPUs");
 	if (r->extremes && !r->details)
-		return dt_err_set(err, -EINVAL, "--extremes is for the lines of --details");
+		return dt_err_set(err, -EINVAL, "--extremes needs --details");
 	return run_check_pipeline(r, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

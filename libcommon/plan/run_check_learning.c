@@ -34,23 +34,25 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "--optimizer %s needs master weights: leave --no-master out",
 				  o->name);
 	if (((r->layer_decay > 0 && r->layer_decay < 1) || r->lr_scale) && (o->flags & DT_OPTIM_WHOLE))
-		return dt_err_set(err, -ENOTSUP, "--%s: %s of this version has one rate for all tensors",
+		return dt_err_set(err, -ENOTSUP,
+				  "--%s: %s uses one learning rate for all tensors in this version",
 				  r->lr_scale ? "lr-scale" : "layer-lr-decay", o->name);
 	if (r->momentum_correction && r->optim.kind != DT_OPTIM_LARS)
 		return dt_err_set(err, -EINVAL,
-				  "--momentum-correction is for lars: the states of %s do not hold the rate",
+				  "--momentum-correction is for lars: the states of %s do not contain the "
+				  "learning rate",
 				  o->name);
 	if ((rc = check_names(r, err)) < 0)
 		return rc;
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,
-				  "--offload: %s looks at whole tensors, which are not there at once",
+				  "--offload does not go with %s, which updates whole tensors at once",
 				  o->name);
 	if (r->config->experts && (r->optim.kind == DT_OPTIM_MUON || r->optim.kind == DT_OPTIM_ADAFACTOR))
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has experts in one tensor a layer, which %s of this version does not "
-				  "see apart",
-				  r->config->name, o->name);
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--optimizer %s does not support mixtures of experts such as '%s' in this version",
+			o->name, r->config->name);
 	return 0;
 }
 
@@ -62,15 +64,12 @@ static int check_noise(const struct dt_run *r, struct dt_err *err)
 	if (!r->noise_scale || !l->dp)
 		return 0;
 	if (l->dp == 1)
-		return dt_err_set(
-			err, -EINVAL,
-			"--noise-scale compares gradients of data-parallel ranks, but there is one");
+		return dt_err_set(err, -EINVAL, "--noise-scale needs at least two data-parallel ranks");
 	if (l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1 || l->zero > 1 || r->reproducible ||
 	    r->sync.kind)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--noise-scale is for data parallelism alone (z0 or z1), summed every step, and "
-			"not for --reproducible");
+		return dt_err_set(err, -ENOTSUP,
+				  "--noise-scale needs data parallelism alone (z0 or z1), without --sync and "
+				  "--reproducible");
 	return 0;
 }
 
@@ -97,10 +96,10 @@ static int check_compress(const struct dt_run *r, struct dt_err *err)
 /* Checks --ema: it averages fp32 weights, which must be in memory and the same on all ranks. */
 static int check_ema(const struct dt_run *r, struct dt_err *err)
 {
-	const char *what = r->no_master	     ? "--no-master: it is of fp32 weights"
+	const char *what = r->no_master	     ? "--no-master: it averages fp32 weights"
 			   : r->offload.what ? "--offload"
-			   : r->freeze	     ? "--freeze: frozen parameters have none"
-			   : dt_run_alone(r) ? "--sync: ranks have weights of their own"
+			   : r->freeze	     ? "--freeze: frozen parameters have no average"
+			   : dt_run_alone(r) ? "--sync: each rank has its own weights"
 					     : NULL;
 
 	if (!(r->ema > 0))
@@ -119,7 +118,7 @@ static int check_saved(const struct dt_run *r, struct dt_err *err)
 	return r->config->lora.modules_to_save[0]
 		       ? dt_err_set(err, -ENOTSUP,
 				    "--lora-modules-to-save: the reference is the model without its "
-				    "adapters, and would have these modules as trained")
+				    "adapters, and would contain the trained modules")
 		       : 0;
 }
 
@@ -132,32 +131,35 @@ bool dt_run_reference_weights(const struct dt_run *r)
 static int check_task(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_objective_rule *o = dt_objective_rule(r->objective.kind);
-	const char *what = r->compute == DT_F16	  ? "fp16: answers are drawn in fp32 or bf16"
-			   : r->config->lora.base ? "a packed base: adapters are not added to it"
-			   : dt_run_streams(r)	  ? "--offload weights: answers are drawn from all of them"
-			   : r->qat && dt_run_cuts_weights(r) ? "--qat under z3: shares are not rounded"
-							      : NULL;
+	const char *what =
+		r->compute == DT_F16   ? "fp16: answers are sampled in fp32 or bf16"
+		: r->config->lora.base ? "--lora-base: adapters cannot be added to a quantized base"
+		: dt_run_streams(r)    ? "--offload weights: sampling needs all weights"
+		: r->qat && dt_run_cuts_weights(r) ? "--qat under z3: weight shards are not rounded"
+						   : NULL;
 
 	if (r->rl.task && what)
 		return dt_err_set(err, -ENOTSUP, "--task does not go with %s", what);
 	if (r->rl.task && r->rl.group > 0 && r->rl.group < o->group)
 		return dt_err_set(err, -EINVAL,
-				  "--group %lld: --objective %s compares an answer with the others of its "
-				  "group, which is %d at least",
+				  "--group %lld: --objective %s compares the answers of a group, which needs "
+				  "at least %d",
 				  (long long)r->rl.group, o->name, o->group);
 	if (r->rl.actors && !r->rl.task)
-		return dt_err_set(err, -EINVAL, "--actors goes with --task: a file is drawn already");
+		return dt_err_set(err, -EINVAL,
+				  "--actors goes with --task: the answers in --rollouts are sampled already");
 	if (r->rl.stale && !r->rl.actors)
 		return dt_err_set(err, -EINVAL, "--max-staleness goes with --actors");
 	if (r->rl.piece && !r->rl.stale)
 		return dt_err_set(err, -EINVAL,
-				  "--partial-rollouts goes with --max-staleness: no other answers are under "
-				  "way when weights change");
+				  "--partial-rollouts goes with --max-staleness: otherwise weights do not "
+				  "change while answers are sampled");
 	if (r->rl.stale && (r->rl.overlap || r->rl.refill || r->reproducible))
 		return dt_err_set(err, -EINVAL, "--max-staleness does not go with --%s",
-				  r->rl.overlap	 ? "overlap, which is always a step"
-				  : r->rl.refill ? "refill: whom to ask further is known too late"
-						 : "reproducible: who answers with which weights is chance");
+				  r->rl.overlap ? "overlap, which is always one step ahead"
+				  : r->rl.refill
+					  ? "refill: the groups to replace are known too late"
+					  : "reproducible: which weights sample an answer depends on timing");
 	return 0;
 }
 
@@ -170,42 +172,47 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 
 	if (!dt_objective_rule(r->objective.kind)->rewards)
 		return r->rl.rollouts || r->rl.task || r->rl.reward
-			       ? dt_err_set(err, -EINVAL, "--%s goes with an --objective of scored answers",
+			       ? dt_err_set(err, -EINVAL,
+					    "--%s goes with an RL objective, such as --objective grpo",
 					    r->rl.rollouts ? "rollouts"
 					    : r->rl.task   ? "task"
 							   : "reward")
 			       : 0;
 	if (!r->rl.rollouts == !r->rl.task)
-		return dt_err_set(err, -EINVAL, "an --objective learns from --rollouts or from --task%s",
-				  r->rl.task ? ", not from both" : "");
+		return dt_err_set(err, -EINVAL, "--objective %s learns from --rollouts or from --task%s",
+				  dt_objective_rule(r->objective.kind)->name,
+				  r->rl.task ? ", not from both" : ": give one of them");
 	if (r->rl.reward && !r->rl.task)
 		return dt_err_set(err, -EINVAL, "--reward goes with --task: rollouts are scored already");
 	if (dt_config_is_image(r->config))
-		return dt_err_set(err, -EINVAL, "'%s' answers no prompts", r->config->name);
+		return dt_err_set(err, -EINVAL, "'%s' is an image classifier, which cannot answer prompts",
+				  r->config->name);
 	if (r->lora.dropout > 0)
-		return dt_err_set(err, -ENOTSUP, "--lora-dropout: scored answers are learnt from without");
+		return dt_err_set(err, -ENOTSUP, "--lora-dropout does not go with RL objectives");
 	if (r->sync.kind)
-		return dt_err_set(err, -ENOTSUP, "--sync: scored answers are learnt from in step");
+		return dt_err_set(err, -ENOTSUP, "--sync does not go with RL objectives");
 	if (r->data.eval)
-		return dt_err_set(err, -ENOTSUP,
-				  "--eval-data does not go with an --objective of scored answers");
+		return dt_err_set(err, -ENOTSUP, "--eval-data does not go with RL objectives");
 	if (dt_objective_rule(r->objective.kind)->values && (r->lora.rank || l->tp > 1))
-		return dt_err_set(err, -ENOTSUP, "--objective %s: a value head is trained without %s",
+		return dt_err_set(err, -ENOTSUP,
+				  "--objective %s trains a value head, which does not go with %s",
 				  dt_objective_rule(r->objective.kind)->name, r->lora.rank ? "--lora" : "tp");
 	if (dt_run_asks_reference(r) && (rc = check_saved(r, err)) < 0)
 		return rc;
 	if (r->rl.refill && !r->rl.task)
 		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
 	if (r->rl.overlap && (!r->rl.task || r->rl.refill))
-		return dt_err_set(err, -EINVAL, "--overlap %s",
-				  r->rl.refill
-					  ? "does not go with --refill: whom to ask further is known too late"
-					  : "goes with --task: a file is drawn already");
+		return dt_err_set(
+			err, -EINVAL, "--overlap %s",
+			r->rl.refill ? "does not go with --refill: the groups to replace are known too late"
+				     : "goes with --task: the answers in --rollouts are sampled already");
 	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))
-		return dt_err_set(err, -ENOTSUP, "--beta: a reference beside the weights does not go with %s",
+		return dt_err_set(err, -ENOTSUP,
+				  "--beta: a reference model alongside the trained one does not go with %s",
 				  r->fp8 ? "--fp8" : "--offload");
 	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
-		return dt_err_set(err, -ENOTSUP, "an --objective is trained for on dp and tp, not on '%s'",
+		return dt_err_set(err, -ENOTSUP, "--objective %s needs a layout of dp and tp alone, not '%s'",
+				  dt_objective_rule(r->objective.kind)->name,
 				  dt_layout_format(l, layout, sizeof(layout)));
 	return check_task(r, err);
 }
@@ -222,7 +229,8 @@ static int check_teacher(const struct dt_run *r, struct dt_err *err)
 	if (what)
 		return dt_err_set(err, -ENOTSUP, "--teacher does not go with %s", what);
 	return r->teacher.top_k > r->config->vocab
-		       ? dt_err_set(err, -EINVAL, "--teacher-top-k %lld: '%s' has %lld tokens",
+		       ? dt_err_set(err, -EINVAL,
+				    "--teacher-top-k %lld exceeds the vocabulary size of '%s', %lld",
 				    (long long)r->teacher.top_k, r->config->name, (long long)r->config->vocab)
 		       : 0;
 }
@@ -235,7 +243,7 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	int rc;
 
 	if (r->neftune > 0 && (o->rewards || dt_config_is_image(r->config)))
-		return dt_err_set(err, -ENOTSUP, "--neftune is of data sets of text");
+		return dt_err_set(err, -ENOTSUP, "--neftune is for language models trained on a data set");
 	if (!dt_objective_compares(o))
 		return kept ? dt_err_set(err, -EINVAL,
 					 "--reference goes with --objective dpo, ipo, hinge or kto")
@@ -244,30 +252,34 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "--objective %s is for models of text", o->name);
 	if (r->layout.pp > 1 || r->layout.cp > 1)
 		return dt_err_set(err, -ENOTSUP,
-				  "--objective %s: answers are whole on a rank, without pp and cp", o->name);
+				  "--objective %s does not go with pp and cp: a rank needs whole answers",
+				  o->name);
 	if (r->documents == DT_RUN_DOCUMENTS_JOINED)
-		return dt_err_set(
-			err, -EINVAL,
-			"--objective %s: documents are kept apart, as 'dt-dataset chat --preferences' "
-			"makes them",
-			o->name);
+		return dt_err_set(err, -EINVAL,
+				  "--objective %s needs documents kept apart, in a data set of 'dt-dataset "
+				  "chat --preferences'",
+				  o->name);
 	if (r->objective.beta <= 0)
-		return dt_err_set(err, -EINVAL, "--beta is above 0");
+		return dt_err_set(err, -EINVAL, "--beta must be above 0");
 	if (o->reference && (rc = check_saved(r, err)) < 0)
 		return rc;
 	if (r->config->lora.rank || !o->reference)
-		return kept ? dt_err_set(err, -EINVAL, "--reference: %s",
-					 o->reference ? "the reference is the model without its adapters"
-						      : "this objective has none")
+		return kept ? dt_err_set(err, -EINVAL, "--reference does not go with %s%s",
+					 o->reference
+						 ? "--lora: the reference is the model without its adapters"
+						 : "--objective ",
+					 o->reference ? "" : o->name)
 			    : 0;
 	if (!kept) {
 		dt_err_set(err, -EINVAL, "--objective %s needs a reference", o->name);
-		dt_err_hint(err, "--lora trains adapters beside it, --reference FILE keeps what it computes");
+		dt_err_hint(err, "--reference FILE stores its log-probabilities; with --lora it is the model "
+				 "without adapters");
 		return -EINVAL;
 	}
 	if (r->data.eval)
-		return dt_err_set(err, -ENOTSUP,
-				  "--eval-data: --reference keeps what the training set needs alone");
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--eval-data does not go with --reference, which covers the training set alone");
 	return 0;
 }
 

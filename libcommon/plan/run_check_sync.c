@@ -18,10 +18,10 @@ static const char *needs_others(const struct dt_run *r)
 	       : l->cp > 1		       ? "context parallelism (cp)"
 	       : l->ep > 1		       ? "expert parallelism (ep)"
 	       : r->config->experts	       ? "a model with experts"
-	       : dt_config_is_image(r->config) ? "images"
+	       : dt_config_is_image(r->config) ? "image classifiers"
 	       : r->objective.kind	       ? "--objective"
 	       : r->teacher.file	       ? "--teacher"
-	       : r->reproducible	       ? "--reproducible: who is early is never the same"
+	       : r->reproducible	       ? "--reproducible: the order of the ranks is not"
 	       : r->offload.what	       ? "--offload"
 	       : r->sync.from		       ? "--sync-from"
 					       : NULL;
@@ -47,20 +47,19 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const bool ages = r->sync.kind == DT_SYNC_ASYNC || r->sync.kind == DT_SYNC_HOGWILD;
-	const char *what = needs_others(r)			     ? needs_others(r)
-			   : r->no_master			     ? "--no-master"
-			   : r->qat				     ? "--qat"
-			   : r->loss_scale != 1			     ? "a loss scale (fp16)"
-			   : r->ema > 0				     ? "--ema"
-			   : r->ramp.tokens			     ? "a batch that grows"
-			   : r->watch.replicas			     ? "--check-replicas"
-			   : r->watch.on_spike || r->watch.nan_skips ? "--on-spike and --nan-skips"
-			   : r->watch.elastic || r->watch.peer_copy  ? "--elastic and --peer-copy"
-			   : r->save.grads			     ? "gradients in checkpoints"
-			   : r->momentum_correction		     ? "--momentum-correction"
-			   : r->compress.on || r->grad_comm != DT_F32
-				   ? "--grad-comm: ranks of a machine read gradients where they are"
-				   : NULL;
+	const char *what = needs_others(r)			      ? needs_others(r)
+			   : r->no_master			      ? "--no-master"
+			   : r->qat				      ? "--qat"
+			   : r->loss_scale != 1			      ? "a loss scale (fp16)"
+			   : r->ema > 0				      ? "--ema"
+			   : r->ramp.tokens			      ? "a growing --global-batch"
+			   : r->watch.replicas			      ? "--check-replicas"
+			   : r->watch.on_spike || r->watch.nan_skips  ? "--on-spike and --nan-skips"
+			   : r->watch.elastic || r->watch.peer_copy   ? "--elastic and --peer-copy"
+			   : r->save.grads			      ? "--save-grads"
+			   : r->momentum_correction		      ? "--momentum-correction"
+			   : r->compress.on || r->grad_comm != DT_F32 ? "--grad-comm other than fp32"
+								      : NULL;
 
 	if (!dt_run_served(r) && (r->sync.servers || r->sync.over))
 		return dt_err_set(err, -EINVAL, "--server%s --sync ssp:STEPS, async and hogwild",
@@ -74,9 +73,9 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 			       : 0;
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
 		if (dt_optim_rule(r->optim.kind)->state[i].shape != DT_STATE_EACH)
-			what = "an optimizer whose states are not a value an element";
+			what = "an optimizer whose states are not one value per parameter";
 	if (dt_optim_rule(r->optim.kind)->flags & DT_OPTIM_WHOLE)
-		what = "an optimizer that looks at whole tensors";
+		what = "an optimizer that updates whole tensors at once";
 	if (what)
 		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
 	if (l->dp && l->zero != 1)
@@ -85,21 +84,21 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 				  "dp%d.z1)",
 				  r->sync.text, l->dp);
 	if (l->dp && r->sync.servers > l->dp)
-		return dt_err_set(err, -EINVAL, "--servers %lld: ranks serve, and dp is %d",
+		return dt_err_set(err, -EINVAL, "--servers %lld exceeds the %d data-parallel ranks",
 				  (long long)r->sync.servers, l->dp);
 	if (r->sync.kind == DT_SYNC_HOGWILD && dt_run_served_by_messages(r))
-		return dt_err_set(err, -ENOTSUP,
-				  "--sync hogwild is for ranks that write in each other's memory, on one "
-				  "machine: a server of messages takes one after another, as async");
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--sync hogwild needs shared memory on one machine: with messages, a server applies "
+			"updates one at a time, as async does");
 	if (!ages && (r->sync.slower || r->sync.compensation > 0))
 		return dt_err_set(
 			err, -EINVAL,
 			"--staleness-rate and --delay-compensation are for --sync async and hogwild");
 	if (r->sync.compensation > 0 && r->compute != DT_F32)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--delay-compensation compares weights with those of before, which bf16 has "
-			"rounded: --precision fp32");
+		return dt_err_set(err, -ENOTSUP,
+				  "--delay-compensation needs --precision fp32: it takes differences of "
+				  "weights, which bf16 rounds");
 	return 0;
 }
 
@@ -117,11 +116,12 @@ static int check_outer(const struct dt_run *r, struct dt_err *err)
 		return option ? dt_err_set(err, -EINVAL, "--outer-%s goes with --sync diloco:STEPS", option)
 			      : 0;
 	if (s->fragments > s->every)
-		return dt_err_set(err, -EINVAL, "--outer-fragments %lld: %s has a turn for %lld",
-				  (long long)s->fragments, s->text, (long long)s->every);
+		return dt_err_set(err, -EINVAL, "--outer-fragments %lld exceeds the %lld steps of --sync %s",
+				  (long long)s->fragments, (long long)s->every, s->text);
 	if (s->delay && s->delay >= s->every / (s->fragments > 1 ? s->fragments : 1))
 		return dt_err_set(
-			err, -EINVAL, "--outer-delay %lld: the next fragment's turn is %lld steps later",
+			err, -EINVAL,
+			"--outer-delay %lld must be less than the %lld steps from one fragment to the next",
 			(long long)s->delay, (long long)(s->every / (s->fragments > 1 ? s->fragments : 1)));
 	return 0;
 }
@@ -137,14 +137,14 @@ static int check_alone(const struct dt_run *r, struct dt_err *err)
 			   : r->no_master		   ? "--no-master"
 			   : r->offload.what		   ? "--offload"
 			   : r->watch.replicas		   ? "--check-replicas"
-			   : r->watch.on_spike		   ? "--on-spike: ranks have norms of their own"
-			   : r->save.grads		   ? "gradients in checkpoints"
-			   : dt_config_is_image(r->config) ? "images"
+			   : r->watch.on_spike		   ? "--on-spike: each rank has its own gradient norm"
+			   : r->save.grads		   ? "--save-grads"
+			   : dt_config_is_image(r->config) ? "image classifiers"
 							   : NULL;
 
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
 		if (o->state[i].shape != DT_STATE_EACH)
-			what = "an optimizer whose states are not a value an element";
+			what = "an optimizer whose states are not one value per parameter";
 	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
 }
 
@@ -156,7 +156,7 @@ int dt_run_check_shares(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const bool images = dt_config_is_image(r->config);
-	const char *what = l->zero > 1 && !images ? "ZeRO 2 and 3: ranks meet after every microbatch"
+	const char *what = l->zero > 1 && !images ? "z2 and z3: ranks synchronize after every microbatch"
 			   : l->tp > 1		  ? "tensor parallelism (tp)"
 			   : l->pp > 1		  ? "a pipeline (pp)"
 			   : l->cp > 1		  ? "context parallelism (cp)"
@@ -165,14 +165,14 @@ int dt_run_check_shares(const struct dt_run *r, struct dt_err *err)
 			   : r->objective.kind	  ? "--objective"
 			   : r->teacher.file	  ? "--teacher"
 			   : r->sync.kind	  ? "--sync"
-			   : r->noise_scale	  ? "--noise-scale: gradients of ranks are of one size"
+			   : r->noise_scale	  ? "--noise-scale: it needs equal batches on all ranks"
 			   : r->watch.elastic	  ? "--elastic"
 						  : NULL;
 
 	if (!r->shares || !strcmp(r->shares, "equal"))
 		return 0;
 	if (images && r->bn_span != DT_BN_DP)
-		what = "batch norms over other images than the whole batch: --bn-span dp";
+		what = "--bn-span other than dp";
 	if (what)
 		return dt_err_set(err, -ENOTSUP, "--shares %s does not go with %s", r->shares, what);
 	return !strcmp(r->shares, "auto") || !l->dp ? 0 : dt_shares_parse(r->shares, l->dp, NULL, err);

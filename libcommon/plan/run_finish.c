@@ -127,7 +127,8 @@ static int parse_grad_comm(struct dt_run *r, struct dt_err *err)
 	r->compress.on = false;
 	dt_err_set(err, -EINVAL,
 		   "--grad-comm '%.40s' is none of fp32, bf16, int8, powersgd:R, topk:P, onebit, auto", s);
-	dt_err_hint(err, "R is a number of columns, P a share of the entries: powersgd:4, topk:1%%");
+	dt_err_hint(err,
+		    "R is the rank of the factors, P the share of entries to send: powersgd:4, topk:1%%");
 	return -EINVAL;
 }
 

@@ -110,27 +110,26 @@ static bool has_outer(int k)
 static const struct reader {
 	const struct chooser *by;
 	bool (*reads)(int k);
-	const char *options[12], *of; /* NULL: the values are listed by name */
+	const char *options[12];
 } readers[] = {
 	{&by_objective,
 	 has_answers,
 	 {"group", "prompts", "answer-tokens", "refresh", "kl", "kl-in", "refill", "overlap", "actors",
-	  "max-staleness", "partial-rollouts"},
-	 "of scored answers"},
-	{&by_objective, has_values, {"discount", "lambda", "value-coef"}, NULL},
-	{&by_objective, clips, {"clip-low", "clip-high"}, NULL},
-	{&by_objective, caps, {"ratio-cap"}, NULL},
-	{&by_objective, has_beta, {"beta"}, "of answers"},
-	{&by_objective, has_gamma, {"gamma"}, NULL},
-	{&by_objective, has_labels, {"desirable-weight", "undesirable-weight"}, NULL},
-	{&by_optimizer, has_beta1, {"beta1"}, NULL},
-	{&by_optimizer, has_beta2, {"beta2"}, NULL},
-	{&by_optimizer, has_eps, {"eps"}, NULL},
-	{&by_optimizer, has_trust, {"trust"}, NULL},
-	{&by_schedule, falls_to_least, {"min-lr"}, NULL},
-	{&by_schedule, decays_late, {"decay-steps"}, NULL},
-	{&by_sync, trains_alone, {"sync-from"}, NULL},
-	{&by_sync, has_outer, {"outer-lr", "outer-momentum"}, NULL},
+	  "max-staleness", "partial-rollouts"}},
+	{&by_objective, has_values, {"discount", "lambda", "value-coef"}},
+	{&by_objective, clips, {"clip-low", "clip-high"}},
+	{&by_objective, caps, {"ratio-cap"}},
+	{&by_objective, has_beta, {"beta"}},
+	{&by_objective, has_gamma, {"gamma"}},
+	{&by_objective, has_labels, {"desirable-weight", "undesirable-weight"}},
+	{&by_optimizer, has_beta1, {"beta1"}},
+	{&by_optimizer, has_beta2, {"beta2"}},
+	{&by_optimizer, has_eps, {"eps"}},
+	{&by_optimizer, has_trust, {"trust"}},
+	{&by_schedule, falls_to_least, {"min-lr"}},
+	{&by_schedule, decays_late, {"decay-steps"}},
+	{&by_sync, trains_alone, {"sync-from"}},
+	{&by_sync, has_outer, {"outer-lr", "outer-momentum"}},
 };
 
 static bool reads(const struct reader *e, const struct dt_run *r)
@@ -157,9 +156,8 @@ static const char *say_unread(const struct reader *e, const char *option, struct
 
 	for (int k = 0; word(by, o, k, value, sizeof(value)); k++)
 		last = e->reads(k) ? k : last;
-	snprintf(buf, n, "--%s goes with %s--%s %s", option, e->of ? "an " : "", by->option,
-		 e->of ? e->of : "");
-	for (int k = 0; !e->of && word(by, o, k, value, sizeof(value)); k++)
+	snprintf(buf, n, "--%s goes with --%s ", option, by->option);
+	for (int k = 0; word(by, o, k, value, sizeof(value)); k++)
 		if (e->reads(k))
 			snprintf(buf + strlen(buf), n - strlen(buf), "%s%s",
 				 !found++    ? ""
@@ -179,7 +177,7 @@ static const char *unread(struct dt_run_options *o)
 			if (!reads(&readers[i], &o->run) && dt_run_options_said(o, *name))
 				return say_unread(&readers[i], *name, o);
 	if ((dt_run_options_said(o, "kl") || dt_run_options_said(o, "kl-in")) && o->run.objective.beta <= 0)
-		return "--kl and --kl-in need --beta";
+		return "--kl and --kl-in need --beta above 0";
 	return NULL;
 }
 

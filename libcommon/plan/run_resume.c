@@ -36,7 +36,7 @@ static int inherit(struct dt_run_options *o, const json_t *saved, struct dt_err 
 		if (!was || o->given[i] || dt_run_row_change(i) == LOCAL)
 			continue;
 		if (take(o, i, was, err) < 0)
-			return dt_err_prefix(err, "'%s' of the checkpoint's run", name);
+			return dt_err_prefix(err, "option '%s' in the checkpoint", name);
 		o->inherited[i] = true;
 	}
 	return 0;
@@ -55,7 +55,7 @@ int dt_run_from_settings(struct dt_run_options *o, const json_t *settings, struc
 		if (opt.def && (rc = dt_opt_set(&opt, opt.def, err)) < 0)
 			return rc;
 		if (value && take(o, i, value, err) < 0)
-			return dt_err_prefix(err, "'%s' of a run", opt.name);
+			return dt_err_prefix(err, "option '%s' of the run", opt.name);
 	}
 	if ((rc = dt_run_options_finish(o, err)) < 0)
 		return rc;
@@ -74,7 +74,7 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 	for (int i = 0; accept && i < accept->n; i++)
 		if (dt_run_row_find(accept->v[i]) < 0 ||
 		    dt_run_row_change(dt_run_row_find(accept->v[i])) == LOCAL)
-			return dt_err_set(err, -EINVAL, "--accept-change '%s': no such option of a run",
+			return dt_err_set(err, -EINVAL, "--accept-change '%s': no such option in checkpoints",
 					  accept->v[i]);
 	if ((rc = inherit(o, saved, err)) < 0)
 		return rc;
@@ -103,8 +103,8 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 	}
 	if (!refused[0])
 		return 0;
-	dt_err_set(err, -EINVAL, "this would be another run: %s", refused);
-	dt_err_hint(err, "--accept-change %s takes the new value", first);
+	dt_err_set(err, -EINVAL, "cannot resume with changed settings: %s", refused);
+	dt_err_hint(err, "--accept-change %s accepts the new value", first);
 	return -EINVAL;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

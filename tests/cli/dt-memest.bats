@@ -607,7 +607,7 @@ safetensors() {
 	for word in '--beta 0.2' '--task sort:4' '--actors 2'; do
 		refused 2 "${word% *} goes with --objective" gpt2-124m $word
 	done
-	refused 2 "goes with an --objective of scored answers" gpt2-124m --objective dpo --actors 2
+	refused 2 "--actors goes with --objective grpo," gpt2-124m --objective dpo --actors 2
 	refused 2 "--ops goes with --recompute or --offload" gpt2-124m --ops /nonexist
 	refused 1 "/nonexist" gpt2-124m --recompute auto:1MiB --ops /nonexist
 	refused 2 "--disk-bandwidth goes with --offload or --weights-memory" gpt2-124m --disk-bandwidth 2

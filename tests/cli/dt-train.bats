@@ -272,7 +272,7 @@ attempt() {
         $n > 1 and near("model/norm.weight"; 0) and near("model/embed.weight"; $n + 1) and
         all(range($n); near("model/layers.\(.).attn.o.weight"; $n - .))'
     run -2 dt-train --model gpt2-tiny --data d.h5 --optimizer lamb --layer-lr-decay 0.5 --steps 1
-    [[ "$output" == *"one rate for all tensors"* ]]
+    [[ "$output" == *"one learning rate for all tensors"* ]]
 }
 
 @test "--lr-scale: parameters by name move by so much of what they move without" {
@@ -297,7 +297,7 @@ attempt() {
     run -2 dt-train --model gpt2-tiny --data d.h5 --steps 1 --lr-scale 'embed.*'
     [[ "$output" == *"--lr-scale 'embed.*' is not REGEX:X with X from 0 to 1e6"* ]]
     run -2 dt-train --model gpt2-tiny --data d.h5 --optimizer lamb --lr-scale 'embed.*:0.5' --steps 1
-    [[ "$output" == *"--lr-scale: lamb of this version has one rate for all tensors"* ]]
+    [[ "$output" == *"--lr-scale: lamb uses one learning rate for all tensors"* ]]
 }
 
 @test "bad input: one clear line, the right exit status, nothing written" {

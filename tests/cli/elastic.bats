@@ -204,7 +204,7 @@ replaced() {
 
 @test "what it does not go with is refused" {
     run -2 --separate-stderr timeout 60 mpirun -np 2 "${train[@]}" --steps 2
-    [[ $stderr == *"--elastic needs mpirun --enable-recovery, or dt-run"* ]]
+    [[ $stderr == *"--elastic needs dt-run or mpirun --enable-recovery"* ]]
     run -2 --separate-stderr "${train[@]}" --steps 2 --transport mpi
     [[ $stderr == *"--elastic does not go with --transport mpi"* ]]
     run -2 --separate-stderr "${train[@]}" --steps 2 --trace t.json

@@ -116,7 +116,7 @@ agrees() { # file file bound
         # shellcheck disable=SC2086
         run dt-train --model $args "${common[@]}" --microbatch 1 --steps 1 --fp8
         [ "$status" -eq 2 ]
-        [[ $output == *"--fp8: no linear of "*" has sizes that divide by 16 on layout 'dp1'"* ]]
+        [[ $output == *"--fp8: no linear of "*" has sizes that are multiples of 16 on layout 'dp1'"* ]]
     done
 }
 

@@ -337,9 +337,9 @@ as_one() {
     run dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
     [ "$status" -ne 0 ]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares auto --bn-span rank
-    [[ $status -ne 0 && $output == *"--bn-span dp"* ]]
+    [[ $status -ne 0 && $output == *"--bn-span other than dp"* ]]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares 2,1 --bn-span rank
-    [[ $status -ne 0 && $output == *"--bn-span dp"* ]]
+    [[ $status -ne 0 && $output == *"--bn-span other than dp"* ]]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --global-batch 15 --bn-span rank
     [[ $status -ne 0 && $output == *"global batch 15 is not a multiple"* ]]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --global-batch 15 --noise-scale

@@ -165,18 +165,18 @@ same() {
     refuse "names no folder" --offload optimizer --offload-to disk
     refuse "neither host nor disk" --offload optimizer --offload-to tape:x
     refuse "'colour' is none of" --offload optimizer,colour
-    refuse "--offload-to host is for cards" --offload optimizer
+    refuse "--offload-to host is for GPUs" --offload optimizer
     refuse "--save-async" "${away[@]}" --save-async
     refuse "--check-replicas" "${away[@]}" --check-replicas 1
     streams=(--offload weights --offload-to disk:sw)
     refuse "does not go with --lora" "${streams[@]}" --lora 4
-    refuse "muon looks at whole tensors" "${streams[@]}" --optimizer muon
+    refuse "does not go with muon" "${streams[@]}" --optimizer muon
     for opts in "--layout pp2 --pipeline zb-h1" "--layout dp2.pp2.z1"; do
         # shellcheck disable=SC2086
         run dt-memest gpt2-tiny $opts "${streams[@]}"
         [[ $output == *"dt-train cannot run this yet"* ]]
     done
-    refuse "the last 2 of which keep" --offload activations --offload-to disk:sw
+    refuse "needs at least 4 layers" --offload activations --offload-to disk:sw
     refuse "Try 'dt-train --help'" "${away[@]}" --offload-fraction 2
     run dt-train "${common[@]}" --steps 1 --offload optimizer --offload-to disk:missing
     [ "$status" -eq 1 ]
@@ -318,7 +318,7 @@ SH
     [ "$(dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --json | jq '.plans[0].time.offload_written_bytes')" -eq 0 ]
     run dt-plan gpt2-124m --gpu cpu --gpus 1 --offload optimizer
     [ "$status" -eq 1 ]
-    [[ $output == *"--offload-to host is for cards"* ]]
+    [[ $output == *"--offload-to host is for GPUs"* ]]
     # a card's link goes both ways at once: 12 bytes a parameter at 25 GB/s, less the time in which the update computes
     dt-plan gpt2-124m --gpu A100 --gpus 1 --offload optimizer --json >p.json
     jq -e '.plans[0].time | (.offload_written_bytes / 25e9) as $link | .offload_exposed_s < $link and .offload_exposed_s > 0.9 * $link' p.json

@@ -202,9 +202,9 @@ labelled() { # a good and a bad answer
     run -2 dt-train "${common[@]}" --steps 1 --objective dpo
     [[ "$output" == *"needs a reference"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective simpo --reference r.h5
-    [[ "$output" == *"this objective has none"* ]]
+    [[ "$output" == *"--reference does not go with --objective"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --reference r.h5
     run -2 mpirun -np 2 dt-train "${common[@]}" --steps 1 --objective orpo --layout pp2
-    [[ "$output" == *"without pp and cp"* ]]
+    [[ "$output" == *"does not go with pp and cp"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -199,7 +199,7 @@ refused() { # status, what stderr says, arguments
     # the ratio of what the adapters alone drew, before and after: they have moved what is drawn from
     dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
     refused 1 "magnitudes are not added" "${task[@]}" --objective grpo --lora 4 --dora
-    refused 2 "packed base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
+    refused 2 "quantized base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
     mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2.z3 >z3.jsonl
     jq -en --slurpfile a one.jsonl --slurpfile b z3.jsonl '[range(3)] | all(.[]; . as $i |
         $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
@@ -327,10 +327,10 @@ refused() { # status, what stderr says, arguments
 @test "bad input: one line, and the right status" {
     refused 2 "--rollouts or from --task" --objective grpo
     refused 2 "not from both" --objective grpo --rollouts r.jsonl --task count:3
-    refused 2 "goes with an --objective" --rollouts r.jsonl --data d.h5
-    refused 2 "without --lora" --objective ppo --rollouts r.jsonl --lora 4
+    refused 2 "goes with --objective grpo" --rollouts r.jsonl --data d.h5
+    refused 2 "does not go with --lora" --objective ppo --rollouts r.jsonl --lora 4
     refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
-    refused 2 "goes with an --objective of scored answers, not with nll" --data d.h5 --refill 2
+    refused 2 "goes with --objective grpo, drgrpo, dapo, rloo, reinforce, cispo, gspo, ppo or vtrace, not with nll" --data d.h5 --refill 2
     for o in grpo drgrpo dapo rloo reinforce cispo gspo; do
         refused 2 "--group 1: --objective $o compares" --objective $o --task count:3 --group 1
     done
@@ -344,14 +344,14 @@ refused() { # status, what stderr says, arguments
         --objective gspo --task count:3 --ratio-cap 3
     refused 2 "--gamma goes with --objective simpo" --objective grpo --task count:3 --gamma 1
     run -2 dt-train --model run --data d.h5 --beta 0.1 --steps 1
-    [[ $output == *"--beta goes with an --objective of answers, not with nll"* ]]
+    [[ $output == *"--beta goes with --objective dpo, ipo,"* ]]
     refused 2 "--overlap goes with --task" --objective grpo --rollouts r.jsonl --overlap
     refused 2 "does not go with --refill" --objective grpo --task count:3 --overlap --refill 2
     refused 2 "--actors goes with --task" --objective grpo --rollouts r.jsonl --actors 1
     refused 2 "goes with --actors" --objective grpo --task count:3 --max-staleness 2
     refused 2 "goes with --max-staleness" --objective grpo --task count:3 --actors 1 --partial-rollouts 4
-    refused 2 "always a step" --objective grpo --task count:3 --actors 1 --max-staleness 2 --overlap
-    refused 2 "is chance" --objective grpo --task count:3 --actors 1 --max-staleness 2 --reproducible
+    refused 2 "always one step ahead" --objective grpo --task count:3 --actors 1 --max-staleness 2 --overlap
+    refused 2 "depends on timing" --objective grpo --task count:3 --actors 1 --max-staleness 2 --reproducible
     DT_ACTOR=9:8:7 run -1 --separate-stderr dt-train
     DT_ACTOR=nonsense run -2 --separate-stderr dt-train
     [[ $stderr == *"is set only by dt-train --actors"* ]]
@@ -361,7 +361,7 @@ refused() { # status, what stderr says, arguments
     refused 1 "missing.jsonl" --objective grpo --rollouts missing.jsonl
     refused 1 "takes" --objective grpo --rollouts r.jsonl --seq 4
     refused 2 "--offload weights" "${task[@]}" --objective grpo --offload weights --offload-to disk:.
-    refused 2 "drawn in fp32 or bf16" "${task[@]}" --objective grpo --precision fp16
+    refused 2 "sampled in fp32 or bf16" "${task[@]}" --objective grpo --precision fp16
     refused 1 "unknown task" --objective grpo --task nothing:3
     jq -c '.temperature = 0.6' r.jsonl >cold.jsonl
     refused 1 "cold.jsonl:1: sampled at temperature 0.6" --objective grpo --rollouts cold.jsonl

@@ -249,7 +249,7 @@ attempt() { # exit status, text in the message, command
 @test "verify tells a child's own reason, also with --fp8, and takes a file called verify" {
     attempt 1 "layout 'tp3': the run failed: layout 'tp3': tp3 does not divide the 4 heads" dt-train verify --layouts dp1,tp3 \
         --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 2 --steps 1 --fp8
-    attempt 2 "with two or more, joined by commas" dt-train verify --layouts dp1 --model gpt2-tiny "${common[@]}"
+    attempt 2 "with two or more layouts, separated by commas" dt-train verify --layouts dp1 --model gpt2-tiny "${common[@]}"
     cp d.h5 verify
     dt-train verify --layouts dp1,dp2 --model gpt2-tiny "${common[@]}" --data verify --microbatch 1 --global-batch 2 --steps 1 --json |
         jq -es 'length == 1 and .[0].agrees'

@@ -142,11 +142,11 @@ same() { # files: losses of all steps agree to 1e-6
 
 @test "what servers cannot do is refused by name" {
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync async --servers 3
-    [[ $output == *"--servers 3: ranks serve, and dp is 2"* ]]
+    [[ $output == *"--servers 3 exceeds the 2 data-parallel ranks"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync hogwild --server-comm messages
-    [[ $output == *"--sync hogwild is for ranks that write in each other's memory"* ]]
+    [[ $output == *"--sync hogwild needs shared memory on one machine"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync hogwild --transport mpi
-    [[ $output == *"--sync hogwild is for ranks that write in each other's memory"* ]]
+    [[ $output == *"--sync hogwild needs shared memory on one machine"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --servers 1
     [[ $output == *"--servers is for --sync ssp:STEPS, async and hogwild"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --server-comm memory

@@ -91,7 +91,7 @@ events() {
     jq -n --slurpfile a seen.jsonl --slurpfile b pp.jsonl '[$a[-1], $b[-1] | .details.units | map(.activation_max, .activation_grad_max // 0)] |
         transpose | all(.[]; (.[0] - .[1] | fabs) <= 1e-4 * .[0])' | grep -x true
     run -2 dt-train "${run[@]}" --extremes
-    [[ ${lines[0]} == *"--extremes is for the lines of --details"* ]]
+    [[ ${lines[0]} == *"--extremes needs --details"* ]]
 }
 
 @test "--prometheus: a page that holds to the format, its values those of the metrics" {
