@@ -117,17 +117,6 @@ static struct dt_convert conversion(void)
 	};
 }
 
-/* convert and quantize have one source, avg several. */
-int shard_convert(int n, char **argv)
-{
-	const struct dt_convert c = conversion();
-	struct dt_convert_job job;
-	struct dt_err err = {0};
-
-	begin(&job, "convert");
-	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
-}
-
 /* For commands that change the model: the output format is dt unless dst says otherwise. */
 static struct dt_convert conversion_to(const char *dst)
 {
@@ -137,6 +126,17 @@ static struct dt_convert conversion_to(const char *dst)
 	if (!shard_options.to_given && (!ending || strcmp(ending, ".gguf")))
 		c.to = DT_SOURCE_DT;
 	return c;
+}
+
+/* convert has one source, avg several. */
+int shard_convert(int n, char **argv)
+{
+	const struct dt_convert c = n > 2 ? conversion_to(argv[n - 1]) : conversion();
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+
+	begin(&job, "convert");
+	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
 }
 
 int shard_upcycle(int n, char **argv)
@@ -315,7 +315,7 @@ int shard_export(int n, char **argv)
 
 int shard_lora_merge(int n, char **argv)
 {
-	const struct dt_convert c = conversion();
+	const struct dt_convert c = conversion_to(argv[2]);
 	struct dt_convert_job job;
 	struct dt_err err = {0};
 

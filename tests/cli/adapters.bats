@@ -220,7 +220,7 @@ merge() { # base adapter dst options...
 @test "adapters that a run trained are merged, and leave as peft's" {
     losses --model llama.json --steps 2 --save base-run --lr 1e-2
     losses --model base-run --steps 5 --lora 4 --save tuned --eval-data d.h5 --lr 1e-2 >tuned.jsonl
-    dt-shard-ckpt lora-merge --to dt base-run tuned merged-run
+    dt-shard-ckpt lora-merge base-run tuned merged-run
     [ "$(losses --model merged-run --steps 1 --lr 0)" != "$(losses --model base-run --steps 1 --lr 0)" ]
     dt-shard-ckpt lora-convert base-run tuned tuned-peft
     dt-shard-ckpt lora-merge --to dt base-run tuned-peft merged-peft

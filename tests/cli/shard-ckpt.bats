@@ -47,7 +47,7 @@ put() {
 	"$DT_BIN/dt-train" --model llama.json --data d.h5 --seq 16 --steps 3 --save run --threads 1 --no-mfu >m.jsonl
 	[ "$("$S" upcycle --experts 4 --top-k 2 run up)" = up/step-00000003 ]
 	[ "$("$S" resize-vocab --vocab 300 run wide)" = wide/step-00000003 ]
-	[ "$("$S" avg --to dt run run mean)" = mean/step-00000003 ]
+	[ "$("$S" avg run run mean)" = mean/step-00000003 ]
 	[ "$("$S" avg --to dt --step 9 run run mean)" = mean/step-00000009 ]
 	for pair in "run up" "up run"; do
 		# shellcheck disable=SC2086
