@@ -283,7 +283,8 @@ int shard_quantize(int n, char **argv)
 	if (!shard_options.to_given)
 		c.to = DT_SOURCE_GGUF;
 	if (c.to != DT_SOURCE_GGUF && !c.packing)
-		return dt_opt_usage_error(&shard_program, stderr, "quantize writes --to gguf, gptq or awq");
+		return dt_opt_usage_error(&shard_program, stderr,
+					  "quantize can only write --to gguf, gptq or awq");
 	shard_options.rounding.format = (enum dt_format)c.format;
 	shard_options.rounding.packing = c.packing;
 	return write_changed(argv, c, shard_options.calibrated_on ? "round" : "convert", "rounded");

@@ -36,7 +36,7 @@ static struct dt_table *facts_table(const struct dt_dataset *d)
 
 	dt_dataset_info(d, &i);
 	dt_table_cell(t, "tokens");
-	dt_table_cell(t, "%lld of %d bytes", (long long)i.tokens, i.token_bytes);
+	dt_table_cell(t, "%lld, %d bytes each", (long long)i.tokens, i.token_bytes);
 	dt_table_cell(t, "documents");
 	dt_table_cell(t, "%lld%s", (long long)i.documents, i.apart ? ", kept apart" : "");
 	if (i.marked) {

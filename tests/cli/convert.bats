@@ -130,7 +130,7 @@ quiet() {
 	refuse 2 '--to gptq needs --type q4_0 or q8_0' quantize --to gptq --type q4_k "$T/llama"
 	refuse 2 '--to gptq needs --type q4_0 or q8_0' convert --to gptq "$T/llama"
 	refuse 2 '--to awq needs --type q4_0' quantize --to awq --type q8_0 "$T/llama"
-	refuse 2 'quantize writes --to gguf, gptq or awq' quantize --to dt --type q4_0 "$T/llama"
+	refuse 2 'quantize can only write --to gguf, gptq or awq' quantize --to dt --type q4_0 "$T/llama"
 	refuse 1 'it stores matrices transposed' quantize --to gptq --type q4_0 "$T/gpt2"
 	[ -z "$(find "$T" -name "*tmp*")" ]
 }
