@@ -178,8 +178,10 @@ static int do_chat(int n, char **paths, struct dt_err *err)
 		rc = dt_chat_open(&chat, dataset_args.template - 1, template_text, tok,
 				  dataset_args.tokenizer, err);
 	if (rc == 0 && chat.end < 0 && chat.kind != DT_CHAT_NONE)
-		dt_program_say(&program, "'%s' has no end-of-turn token of this template: its text is encoded as plain text",
-			       dataset_args.tokenizer);
+		dt_program_say(
+			&program,
+			"'%s' has no end-of-turn token of this template: its text is encoded as plain text",
+			dataset_args.tokenizer);
 	im.tok = tok;
 	im.chat = &chat;
 	if (rc == 0 && template_text && dt_chat_recognise(template_text, tok) == (int)chat.kind)
@@ -295,13 +297,13 @@ static int cmd_cat(int n, char **args)
 
 static const struct dt_command commands[] = {
 	{"build", "FILE...", "Tokenise text files ('-': standard input) into a dataset", cmd_build, 1, -1},
-	{"chat", "FILE...", "Build a dataset of conversations in JSONL, with the assistant's tokens as targets",
-	 cmd_chat, 1, -1},
-	{"images", "INPUT...",
-	 "Build a dataset of images from IDX or CIFAR files, folders or tar archives", cmd_images, 1, -1},
+	{"chat", "FILE...",
+	 "Build a dataset of conversations in JSONL, with the assistant's tokens as targets", cmd_chat, 1,
+	 -1},
+	{"images", "INPUT...", "Build a dataset of images from IDX or CIFAR files, folders or tar archives",
+	 cmd_images, 1, -1},
 	{"info", "D.h5", "Print what a dataset holds", cmd_info, 1, 1},
-	{"stats", "D.h5", "Print statistics: document lengths, tokens, classes, duplicates",
-	 cmd_stats, 1, 1},
+	{"stats", "D.h5", "Print statistics: document lengths, tokens, classes, duplicates", cmd_stats, 1, 1},
 	{"sample", "D.h5", "Print samples in the order of training", cmd_sample, 1, 1},
 	{"cat", "D.h5", "Print the tokens in order as text, or write the images as files", cmd_cat, 1, 1},
 	{NULL},
