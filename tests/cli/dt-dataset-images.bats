@@ -73,7 +73,7 @@ number() {
 	done <<-END
 		short.gz l.gz truncated
 		short.idx l.idx cut short
-		long.idx l.idx longer than it says
+		long.idx l.idx longer than its header says
 		a.idx few.idx cut short
 		a.idx eleven.idx 12 images
 		a.idx a.idx 3 dimensions
