@@ -206,7 +206,7 @@ static void damage_is_named(void **state)
 	refused("gptq4", "k_proj.scales", "k_proj.scaled", true, "no scales");
 	refused("gptq4", "k_proj.qzeros", "k_proj.qzeroz", true, "no qzeros");
 	refused("awq", "\"gemm\"", "\"gemv\"", false, "\"gemv\"");
-	refused("awq", "\"bits\": 4", "\"bits\": 8", false, "of 8");
+	refused("awq", "\"bits\": 4", "\"bits\": 8", false, "with 8");
 	refused("fp8", "k_proj.weight_scale_inv", "k_proj.weight_scale_out", true, "no scale");
 	refused("fp8", "[32, 32]", "[16, 32]", false, "scales that do not fit the blocks");
 	refused("fp8", "[32, 32]", "[-1, 32]", false, "is not two positive sizes");
@@ -221,7 +221,7 @@ static void damage_is_named(void **state)
 	refused("nf4", "\"dtype\": \"bfloat16\"", "\"dtype\": \"bfloat17\"", true, "an unsupported dtype");
 	refused("nf4", "\"blocksize\": 64", "\"blocksize\": 32", true, "scales that do not fit the blocks");
 	refused("nf4", "\"blocksize\": 64", "\"blocksize\": -4", true, "blocksize");
-	refused("nf4", "{\"quant_type\"", "[\"quant_type\"", true, "no JSON");
+	refused("nf4", "{\"quant_type\"", "[\"quant_type\"", true, "not JSON");
 }
 
 /* An index of a group outside the groups is met before anything is read by it. */

@@ -292,7 +292,7 @@ static void models_are_refused_by_what_they_have(void **state)
 		{BYTES(PIECE "\x12\x02\x18\x02"), -ENOTSUP, "no byte fallback"},
 		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01"), -ENOTSUP, "extra whitespace"},
 		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01\x1a\x07\x0a\x02nf\x12\x01x"), -ENOTSUP,
-		 "map of characters: 'nf'"},
+		 "character map: 'nf'"},
 		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01\x1a\x04\x20\x00\x28\x00"), -ENOTSUP,
 		 "not mark whitespace"},
 		{BYTES("\x0a\x05\x0a\x01\x61\x18\x09"), -EBADMSG, "damaged"},
