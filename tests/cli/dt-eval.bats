@@ -251,7 +251,7 @@ refused() { # status, what stderr says, arguments
     dt-shard-ckpt convert --type f16 --tokenizer byte run half.gguf
     dt-shard-ckpt quantize --to gptq --type q4_0 "${how[@]}" --text text.txt --seq 64 run packed 2>said
     grep -F '12 matrices were rounded using 2560 tokens of text' said
-    grep -F '9 matrices have sizes that cannot be packed and are f16' said
+    grep -F '9 matrices have sizes that cannot be packed and are written as f16' said
     grep -E '^dt-shard-ckpt: perplexity [0-9.]+ before' said
     jq -e '.quantization_config.modules_in_block_to_quantize[0] == ["q", "k", "v", "o" | "self_attn.\(.)_proj"]' packed/config.json
     for l in 0 1 2; do
@@ -350,8 +350,8 @@ refused() { # status, what stderr says, arguments
 @test "blocks of every size: what fits, and how far each is from its source" {
     # rows of 64 and 172: no blocks of 256, and of 172 none at all
     run --separate-stderr dt-shard-ckpt quantize --type q4_k run narrow.gguf
-    [[ $stderr == *" matrices have rows no block of 256 fits and are q5_0"* ]]
-    [[ $stderr == *"3 matrices have rows no block fits and are f16"* ]]
+    [[ $stderr == *" matrices have rows of a length that no block of 256 fits and are written as q5_0"* ]]
+    [[ $stderr == *"3 matrices have rows of a length that no block fits and are written as f16"* ]]
     jq -n '{model_type: "llama", architectures: ["LlamaForCausalLM"], vocab_size: 257, hidden_size: 256, rms_norm_eps: 1e-5,
         intermediate_size: 512, num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: 2, hidden_act: "silu",
         max_position_embeddings: 128, rope_theta: 10000, bos_token_id: 256, eos_token_id: 256, tie_word_embeddings: false}' >wide.json
