@@ -21,14 +21,14 @@ static bool still_named(void)
 	static int lines;
 
 	if (++lines == 21)
-		dt_program_say(&program, "more of them are counted, not named");
+		dt_program_say(&program, "further skipped inputs are counted, but not reported");
 	return lines <= 20;
 }
 
 static void bad_line(void *ctx, const char *what)
 {
 	if (still_named())
-		dt_program_say(&program, "left out: %s", what);
+		dt_program_say(&program, "skipped: %s", what);
 }
 
 static int put_json(json_t *o, struct dt_err *err)
@@ -178,8 +178,10 @@ static int do_chat(int n, char **paths, struct dt_err *err)
 		rc = dt_chat_open(&chat, dataset_args.template - 1, template_text, tok,
 				  dataset_args.tokenizer, err);
 	if (rc == 0 && chat.end < 0 && chat.kind != DT_CHAT_NONE)
-		dt_program_say(&program, "'%s' has no token that ends a turn: the template's is spelt out",
-			       dataset_args.tokenizer);
+		dt_program_say(
+			&program,
+			"'%s' has no end-of-turn token of this template: its text is encoded as plain text",
+			dataset_args.tokenizer);
 	im.tok = tok;
 	im.chat = &chat;
 	if (rc == 0 && template_text && dt_chat_recognise(template_text, tok) == (int)chat.kind)
@@ -204,7 +206,7 @@ static int cmd_chat(int n, char **args)
 static void told(void *ctx, bool bad, const char *name, const char *why)
 {
 	if (still_named())
-		dt_program_say(&program, "%s'%s': %s", bad ? "" : "passed over ", name, why);
+		dt_program_say(&program, "%s'%s': %s", bad ? "" : "skipped ", name, why);
 }
 
 static void say_empty(const struct dt_image_import *im, const char *const outs[2])
@@ -294,16 +296,16 @@ static int cmd_cat(int n, char **args)
 }
 
 static const struct dt_command commands[] = {
-	{"build", "FILE...", "Tokenise files ('-': standard input) into a dataset", cmd_build, 1, -1},
-	{"chat", "FILE...", "Conversations in JSONL into a dataset whose targets are what the assistant says",
-	 cmd_chat, 1, -1},
-	{"images", "INPUT...",
-	 "Make a dataset of IDX or CIFAR files, of folders or of tar archives of images", cmd_images, 1, -1},
-	{"info", "D.h5", "What a dataset holds", cmd_info, 1, 1},
-	{"stats", "D.h5", "What documents or images are like: lengths, tokens, classes, duplicates",
-	 cmd_stats, 1, 1},
-	{"sample", "D.h5", "Samples as training would see them", cmd_sample, 1, 1},
-	{"cat", "D.h5", "The tokens in order, as text; images as files", cmd_cat, 1, 1},
+	{"build", "FILE...", "Tokenise text files ('-': standard input) into a dataset", cmd_build, 1, -1},
+	{"chat", "FILE...",
+	 "Build a dataset of conversations in JSONL, with the assistant's tokens as targets", cmd_chat, 1,
+	 -1},
+	{"images", "INPUT...", "Build a dataset of images from IDX or CIFAR files, folders or tar archives",
+	 cmd_images, 1, -1},
+	{"info", "D.h5", "Print what a dataset holds", cmd_info, 1, 1},
+	{"stats", "D.h5", "Print statistics: document lengths, tokens, classes, duplicates", cmd_stats, 1, 1},
+	{"sample", "D.h5", "Print samples in the order of training", cmd_sample, 1, 1},
+	{"cat", "D.h5", "Print the tokens in order as text, or write the images as files", cmd_cat, 1, 1},
 	{NULL},
 };
 static const char *const examples[] = {
@@ -316,7 +318,7 @@ static const char *const examples[] = {
 };
 static const struct dt_program program = {
 	.name = "dt-dataset",
-	.summary = "Make datasets of text and of images, list and sample them.",
+	.summary = "Build, inspect and sample datasets of text and images.",
 	.examples = examples,
 	.opts = dataset_opts,
 	.commands = commands,

@@ -25,32 +25,32 @@ static struct dt_strs special_tokens;
 
 static const struct dt_opt opts[] = {
 	{"tokenizer", 't', DT_OPT_STR, &tokenizer, "T",
-	 "'byte', or what holds one: tokenizer.json, folder, GGUF, SentencePiece model, checkpoint",
+	 "tokenizer: 'byte', or a tokenizer.json, folder, GGUF, SentencePiece model or checkpoint",
 	 "encode,decode,info", .complete = DT_COMPLETE_TOKENIZER},
-	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "one record a line, in place of one record in all",
-	 "encode,decode"},
+	{"lines", 'l', DT_OPT_FLAG, &lines, NULL, "treat each line as a separate record", "encode,decode"},
 	{"null-data", 'z', DT_OPT_FLAG, &null_data, NULL,
-	 "as --lines, but records of text end with a zero byte", "encode,decode"},
+	 "like --lines, but records of text end with a zero byte", "encode,decode"},
 	{"special", 0, DT_OPT_FLAG, &special, NULL,
-	 "text of special tokens becomes their ids, and their ids this text", "encode,decode"},
-	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "start each record with the token that starts a text",
+	 "encode the text of special tokens as these tokens, and print it when decoding", "encode,decode"},
+	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "start each record with the beginning-of-text token (BOS)",
 	 "encode"},
-	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32", "ids as little-endian numbers, not text",
-	 "encode,decode", .def = "none", .without = "json,lines,null-data"},
+	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32",
+	 "write or read ids as little-endian integers, not text", "encode,decode", .def = "none",
+	 .without = "json,lines,null-data"},
 	{"json", 'j', DT_OPT_FLAG, &json, NULL, "print JSON", "encode,info,train"},
 	DT_OPT_HEADING("Training"),
-	{"out", 'o', DT_OPT_STR, &out_path, "FILE", "where the tokenizer.json is written", "train",
+	{"out", 'o', DT_OPT_STR, &out_path, "FILE", "path of the tokenizer.json to write", "train",
 	 .complete = DT_COMPLETE_FILE},
-	{"vocab", 'n', DT_OPT_COUNT, &vocab, "N", "tokens: bytes, merges and special tokens together",
-	 "train", .def = "4096"},
-	{"min-count", 0, DT_OPT_INT, &min_count, "N", "merge pairs seen at least so often", "train", .min = 1,
-	 .max = 1e15, .def = "2"},
-	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2", "how text is cut into words", "train",
-	 .def = "gpt2"},
-	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT", "add this special token, may be repeated",
+	{"vocab", 'n', DT_OPT_COUNT, &vocab, "N",
+	 "vocabulary size: bytes, merges and special tokens together", "train", .def = "4096"},
+	{"min-count", 0, DT_OPT_INT, &min_count, "N", "merge only pairs that occur at least N times", "train",
+	 .min = 1, .max = 1e15, .def = "2"},
+	{"pattern", 0, DT_OPT_CHOICE, &pattern, "gpt2|llama3|qwen2",
+	 "pre-tokenization pattern, which splits text into words", "train", .def = "gpt2"},
+	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT", "add a special token; may be repeated",
 	 "train", .def_text = "<|endoftext|>"},
-	{"chars", 0, DT_OPT_FLAG, &chars, NULL,
-	 "one token for each character seen, no merges across characters", "train", .without = "vocab"},
+	{"chars", 0, DT_OPT_FLAG, &chars, NULL, "one token for each character that occurs, instead of BPE",
+	 "train", .without = "vocab"},
 	DT_OPT_END,
 };
 static const struct dt_program program;
@@ -240,10 +240,11 @@ static int each_record(const struct dt_tokenizer *t, bool whole, int end,
 static int do_encode(const struct dt_tokenizer *t, struct dt_err *err)
 {
 	if (binary == DT_IDS_U16 && dt_tokenizer_vocab(t) > 65536)
-		return dt_err_set(err, -ERANGE, "a vocabulary of %d does not fit u16: use --binary i32",
+		return dt_err_set(err, -ERANGE,
+				  "a vocabulary of %d tokens does not fit u16: use --binary i32",
 				  dt_tokenizer_vocab(t));
 	if (with_bos && dt_tokenizer_bos(t) < 0)
-		return dt_err_set(err, -EINVAL, "'%s' has no token that starts a text", tokenizer);
+		return dt_err_set(err, -EINVAL, "'%s' has no beginning-of-text token", tokenizer);
 	return each_record(t, !lines && !null_data, null_data ? '\0' : '\n', encode_one, err);
 }
 
@@ -345,9 +346,9 @@ static int cmd_info(int n, char **args)
 
 static const struct dt_command commands[] = {
 	{"train", "FILE...", "Train a byte-level BPE tokenizer on texts", cmd_train, 1, -1},
-	{"encode", "", "Text on standard input to ids", cmd_encode, 0, 0},
-	{"decode", "", "Ids on standard input to text", cmd_decode, 0, 0},
-	{"info", "", "What a tokenizer is", cmd_info, 0, 0},
+	{"encode", "", "Encode text on standard input to ids", cmd_encode, 0, 0},
+	{"decode", "", "Decode ids on standard input to text", cmd_decode, 0, 0},
+	{"info", "", "Print what a tokenizer is", cmd_info, 0, 0},
 	{NULL},
 };
 static const char *const examples[] = {
@@ -358,7 +359,7 @@ static const char *const examples[] = {
 };
 static const struct dt_program program = {
 	.name = "dt-tokenize",
-	.summary = "Train a tokenizer, turn text into ids and ids into text.",
+	.summary = "Train a tokenizer, encode text to token ids, decode ids to text.",
 	.examples = examples,
 	.opts = opts,
 	.commands = commands,

@@ -117,17 +117,6 @@ static struct dt_convert conversion(void)
 	};
 }
 
-/* convert and quantize have one source, avg several. */
-int shard_convert(int n, char **argv)
-{
-	const struct dt_convert c = conversion();
-	struct dt_convert_job job;
-	struct dt_err err = {0};
-
-	begin(&job, "convert");
-	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
-}
-
 /* For commands that change the model: the output format is dt unless dst says otherwise. */
 static struct dt_convert conversion_to(const char *dst)
 {
@@ -137,6 +126,17 @@ static struct dt_convert conversion_to(const char *dst)
 	if (!shard_options.to_given && (!ending || strcmp(ending, ".gguf")))
 		c.to = DT_SOURCE_DT;
 	return c;
+}
+
+/* convert has one source, avg several. */
+int shard_convert(int n, char **argv)
+{
+	const struct dt_convert c = n > 2 ? conversion_to(argv[n - 1]) : conversion();
+	struct dt_convert_job job;
+	struct dt_err err = {0};
+
+	begin(&job, "convert");
+	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
 }
 
 int shard_upcycle(int n, char **argv)
@@ -202,14 +202,13 @@ static int ask_rounding(const char *dst)
 		return dt_opt_usage_error(&shard_program, stderr, "quantize needs --type, one of %s",
 					  &DT_BLOCK_CHOICES[1]);
 	if (dt_rounding_prunes((enum dt_rounding_method)shard_options.method))
-		return dt_opt_usage_error(&shard_program, stderr, "--method %s is of sparsify",
+		return dt_opt_usage_error(&shard_program, stderr, "--method %s belongs to sparsify",
 					  shard_options.method == DT_ROUND_WANDA ? "wanda" : "magnitude");
 	if (!shard_options.calibrated_on && shard_options.method_given)
-		return dt_opt_usage_error(&shard_program, stderr,
-					  "--method needs a text to --calibrate with");
+		return dt_opt_usage_error(&shard_program, stderr, "--method needs --calibrate");
 	if ((shard_options.rounding.act_order || shard_options.damping_given) &&
 	    shard_options.method != DT_ROUND_GPTQ)
-		return dt_opt_usage_error(&shard_program, stderr, "--%s is of --method gptq",
+		return dt_opt_usage_error(&shard_program, stderr, "--%s needs --method gptq",
 					  shard_options.damping_given ? "damping" : "act-order");
 	ask_text(dst);
 	return 0;
@@ -226,12 +225,12 @@ static int ask_pruning(const char *dst)
 		shard_options.method = shard_options.calibrated_on ? DT_ROUND_WANDA : DT_ROUND_MAGNITUDE;
 	if (!dt_rounding_prunes((enum dt_rounding_method)shard_options.method))
 		return dt_opt_usage_error(&shard_program, stderr,
-					  "sparsify knows --method magnitude and wanda");
+					  "--method of sparsify is magnitude or wanda");
 	if ((shard_options.method == DT_ROUND_WANDA) != !!shard_options.calibrated_on)
 		return dt_opt_usage_error(&shard_program, stderr,
 					  shard_options.calibrated_on
-						  ? "--method magnitude needs no text to --calibrate with"
-						  : "--method wanda needs a text to --calibrate with");
+						  ? "--method magnitude does not use --calibrate"
+						  : "--method wanda needs --calibrate");
 	if (shard_options.pattern_given) {
 		shard_options.rounding.keep = patterns[shard_options.pattern][0];
 		shard_options.rounding.of = patterns[shard_options.pattern][1];
@@ -262,7 +261,7 @@ static int write_changed(char **argv, struct dt_convert c, const char *doing, co
 	shard_options.rounding.arg = job.arg;
 	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
 	if (shard_options.calibrated_on)
-		snprintf(looked, sizeof(looked), " with a look at %lld tokens",
+		snprintf(looked, sizeof(looked), " using %lld tokens of text",
 			 (long long)shard_options.rounding.read);
 	if (rc == 0 && c.change)
 		dt_program_say(&shard_program, "%d matrices were %s%s", shard_options.rounding.matrices, done,
@@ -284,7 +283,8 @@ int shard_quantize(int n, char **argv)
 	if (!shard_options.to_given)
 		c.to = DT_SOURCE_GGUF;
 	if (c.to != DT_SOURCE_GGUF && !c.packing)
-		return dt_opt_usage_error(&shard_program, stderr, "quantize writes --to gguf, gptq or awq");
+		return dt_opt_usage_error(&shard_program, stderr,
+					  "quantize can only write --to gguf, gptq or awq");
 	shard_options.rounding.format = (enum dt_format)c.format;
 	shard_options.rounding.packing = c.packing;
 	return write_changed(argv, c, shard_options.calibrated_on ? "round" : "convert", "rounded");
@@ -315,7 +315,7 @@ int shard_export(int n, char **argv)
 
 int shard_lora_merge(int n, char **argv)
 {
-	const struct dt_convert c = conversion();
+	const struct dt_convert c = conversion_to(argv[2]);
 	struct dt_convert_job job;
 	struct dt_err err = {0};
 
@@ -330,7 +330,7 @@ int shard_lora_convert(int n, char **argv)
 	int linears = dt_convert_adapter(argv[0], argv[1], argv[2], &c, &err);
 
 	if (linears >= 0)
-		printf("%s: %d linears\n", argv[2], linears);
+		printf("%s: adapters of %d linear layers\n", argv[2], linears);
 	return linears < 0 ? shard_fail(&err) : 0;
 }
 

@@ -104,7 +104,7 @@ static int read_tensors(struct adapter_in *in, struct dt_ckpt *ck, const struct 
 			at[k] = dt_ckpt_find(ck, key);
 		}
 		if ((at[0] < 0) != (at[1] < 0))
-			return dt_err_set(err, -EINVAL, "adapter '%s': that of '%s' lacks its %s",
+			return dt_err_set(err, -EINVAL, "adapter '%s': the adapter of '%s' lacks matrix %s",
 					  in->a->path, name, at[0] < 0 ? "A" : "B");
 		if (at[0] >= 0 && (at[2] >= 0) != l->dora)
 			return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has %s magnitudes", in->a->path,
@@ -193,7 +193,7 @@ int dt_adapter_check_base(const struct dt_adapter *a, struct dt_source *base, st
 		return rc;
 	dt_err_set(err, -EINVAL, "adapter '%s' was trained on other weights than '%s'", a->path,
 		   dt_source_path(base));
-	dt_err_hint(err, "--any-base takes them");
+	dt_err_hint(err, "use --any-base to accept it");
 	return -EINVAL;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

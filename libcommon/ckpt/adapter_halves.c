@@ -72,7 +72,7 @@ static int scale_of(const struct adapter_in *in, const struct adapter_halves *f,
 			json_number_value(json_object_get(f->config, "lora_alpha")));
 	if ((double)rank != r)
 		return dt_err_set(err, -EINVAL,
-				  "adapter '%s': '%s' is of rank %lld, adapter_config.json says %g",
+				  "adapter '%s': '%s' has rank %lld, but adapter_config.json says %g",
 				  in->a->path, module, (long long)rank, r);
 	*ret = json_is_true(json_object_get(f->config, "use_rslora")) ? alpha / sqrt(r) : alpha / r;
 	return 0;
@@ -149,8 +149,8 @@ int adapter_add_halves(struct adapter_in *in, enum dt_names scheme, const struct
 		rc = add_param(in, scheme, f, i, err);
 	for (int i = 0; i < f->n && rc == 0; i++)
 		if (!f->h[i].used)
-			rc = dt_err_set(err, -EINVAL, "adapter '%s': '%s' is no linear of '%s'", in->a->path,
-					f->h[i].name, in->c->name);
+			rc = dt_err_set(err, -EINVAL, "adapter '%s': '%s' is not a linear layer of '%s'",
+					in->a->path, f->h[i].name, in->c->name);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

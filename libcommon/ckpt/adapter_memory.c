@@ -71,7 +71,8 @@ static int fill(struct memory *m, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot read the adapters");
 	for (int i = 0; i < m->base.n; i++) {
 		const int at = find(&m->all, m->base.p[i].name);
-		int rc = at < 0 ? dt_err_set(err, -EINVAL, "no '%s' beside the adapters", m->base.p[i].name)
+		int rc = at < 0 ? dt_err_set(err, -EINVAL, "the base weight '%s' of the adapters is missing",
+					     m->base.p[i].name)
 				: add_part(m, i, err);
 
 		if (rc < 0)
@@ -92,8 +93,8 @@ int dt_source_memory_adapted(const struct dt_config *c, const void *const *data,
 	if (!c->lora.rank)
 		return dt_source_memory(c, data, type, ret, err);
 	if (c->lora.dora || c->lora.base)
-		return dt_err_set(err, -ENOTSUP, "adapters with %s are not added in memory",
-				  c->lora.dora ? "magnitudes" : "a packed base");
+		return dt_err_set(err, -ENOTSUP, "merging adapters with %s in memory is not supported",
+				  c->lora.dora ? "magnitudes" : "a quantised base");
 	plain.lora = (struct dt_lora){0};
 	m.in = (struct adapter_in){.c = &plain, .params = &m.base, .pairing = plain.rope_pairing};
 	rc = dt_model_params(c, &m.all, err);

@@ -61,8 +61,8 @@ int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *from
 	in->a->part[in->a->n++] = part;
 	if (!all_finite(part.a, rank * cols) || !all_finite(part.b, rank * rows) ||
 	    (part.m && !all_finite(part.m, rows)))
-		return dt_err_set(err, -EINVAL, "adapter '%s': the part of '%s' has NaN or Inf", in->a->path,
-				  p->name);
+		return dt_err_set(err, -EINVAL, "adapter '%s': the update of '%s' has NaN or Inf",
+				  in->a->path, p->name);
 	return 0;
 }
 

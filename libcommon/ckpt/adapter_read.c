@@ -73,15 +73,15 @@ static int check_config(const struct adapter_in *in, const json_t *o, struct dt_
 		if (is_known(key) || is_empty(v))
 			continue;
 		return dt_err_set(err, -ENOTSUP,
-				  "adapter '%s': '%.60s' of adapter_config.json is not applied", in->a->path,
-				  key);
+				  "adapter '%s': '%.60s' of adapter_config.json is not supported",
+				  in->a->path, key);
 	}
 	if (json_is_string(init) && strcmp(json_string_value(init), "gaussian") &&
 	    strcmp(json_string_value(init), "orthogonal"))
-		return dt_err_set(
-			err, -ENOTSUP,
-			"adapter '%s': init_lora_weights '%.40s' changes the base, which is not applied",
-			in->a->path, json_string_value(init));
+		return dt_err_set(err, -ENOTSUP,
+				  "adapter '%s': init_lora_weights '%.40s' changes the base weights, which "
+				  "is not supported",
+				  in->a->path, json_string_value(init));
 	if (!(json_number_value(json_object_get(o, "r")) >= 1) ||
 	    !json_is_number(json_object_get(o, "lora_alpha")))
 		return dt_err_set(err, -EINVAL, "adapter '%s': adapter_config.json lacks r or lora_alpha",
@@ -108,8 +108,8 @@ static int split_name(const struct adapter_in *in, const char *full, struct adap
 			h->kind = part[i].kind;
 		}
 	if (!end)
-		return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is not applied", in->a->path,
-				  full);
+		return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is not supported",
+				  in->a->path, full);
 	if (snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(s) - strlen(end)), s) >=
 	    (int)sizeof(h->name))
 		return dt_err_set(err, -EINVAL, "adapter '%s': a tensor's name is too long", in->a->path);
@@ -133,9 +133,9 @@ static int read_halves(const struct adapter_in *in, const struct dt_safetensors 
 		f->n++;
 		rc = split_name(in, t->name, h, err);
 		if (rc == 0 && (t->ndim != (h->kind == ADAPTER_HALF_M ? 1 : 2) || t->format < 0))
-			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is no %s of floats",
-					in->a->path, t->name,
-					h->kind == ADAPTER_HALF_M ? "vector" : "matrix");
+			rc = dt_err_set(
+				err, -ENOTSUP, "adapter '%s': tensor '%.150s' is not a floating-point %s",
+				in->a->path, t->name, h->kind == ADAPTER_HALF_M ? "vector" : "matrix");
 		h->format = (enum dt_format)t->format;
 		h->rows = t->shape[0];
 		h->cols = h->kind == ADAPTER_HALF_M ? 1 : t->shape[1];
@@ -221,7 +221,7 @@ static int gguf_halves(const struct adapter_in *in, const struct dt_gguf *g, con
 		h->kind = ends(t->name, ".weight.lora_b") ? ADAPTER_HALF_B : ADAPTER_HALF_A;
 		if ((h->kind == ADAPTER_HALF_A && !ends(t->name, ".weight.lora_a")) || t->ndim != 2 ||
 		    t->format < 0)
-			return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%s' is not applied",
+			return dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%s' is not supported",
 					  in->a->path, t->name);
 		snprintf(h->name, sizeof(h->name), "%.*s", (int)(strlen(t->name) - strlen(".weight.lora_a")),
 			 t->name);

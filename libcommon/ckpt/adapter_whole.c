@@ -131,11 +131,10 @@ static int check_tied(const struct adapter_in *in, const struct dt_safetensors *
 	    (head && embed && head->bytes == embed->bytes &&
 	     !memcmp(file + head->at, file + embed->at, head->bytes)))
 		return 0;
-	return dt_err_set(
-		err, -ENOTSUP,
-		"adapter '%s': modules_to_save unties the head from the embeddings, which '%s' has as "
-		"one tensor",
-		in->a->path, in->c->name);
+	return dt_err_set(err, -ENOTSUP,
+			  "adapter '%s': modules_to_save has different weights for head and embedding, which "
+			  "are tied in '%s'",
+			  in->a->path, in->c->name);
 }
 
 /* Every module named in the configuration must be present, matched like PEFT at the end of a name. */
@@ -158,10 +157,10 @@ static int check_named(const struct adapter_in *in, const struct dt_safetensors 
 			there = adapter_is_whole(full) && len >= n && !strncmp(full + len - n, name, n);
 		}
 		if (!there)
-			return dt_err_set(
-				err, -EINVAL,
-				"adapter '%s': modules_to_save names '%.100s', of which it has no tensor",
-				in->a->path, name);
+			return dt_err_set(err, -EINVAL,
+					  "adapter '%s': modules_to_save names '%.100s', but the file has no "
+					  "tensor of it",
+					  in->a->path, name);
 	}
 	return 0;
 }
@@ -190,7 +189,7 @@ int adapter_whole_read(struct adapter_in *in, const struct dt_safetensors *st, c
 		const bool tied = in->c->tied && !strcmp(adapter_peft_name(full), "lm_head.weight");
 
 		if (adapter_is_whole(full) && !used[i] && !tied)
-			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is not applied",
+			rc = dt_err_set(err, -ENOTSUP, "adapter '%s': tensor '%.150s' is not supported",
 					in->a->path, full);
 	}
 	free(used);
@@ -239,7 +238,7 @@ static int put(const struct adapter_in *in, const struct dt_adapter_whole *w, st
 	struct adapter_whole_out *t;
 
 	if (!dt_names_place(DT_NAMES_HF, in->c, p, 0, &at) || at.split != 1)
-		return dt_err_set(err, -ENOTSUP, "'%s' has no name there", p->name);
+		return dt_err_set(err, -ENOTSUP, "'%s' has no name in the format of the adapter", p->name);
 	t = tensor(o, n, p, &at);
 	if (!t->x)
 		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
@@ -273,7 +272,7 @@ int adapter_whole_list(const struct adapter_in *in, const struct dt_adapter *a,
 		rc = put(in, &a->whole[i], o, &n, err);
 	for (int i = 0; i < n && rc == 0; i++)
 		if (o[i].filled != o[i].rows)
-			rc = dt_err_set(err, -ENOTSUP, "'%s' is trained in part alone", o[i].name);
+			rc = dt_err_set(err, -ENOTSUP, "only a part of '%s' was trained", o[i].name);
 	*ret = o;
 	*ret_n = n;
 	return rc;

@@ -93,7 +93,7 @@ static int add_linear(struct adapter_writer *w, int i, struct dt_err *err)
 	bool new;
 
 	if (!adapter_place(&w->in, w->scheme, w->a->part[i].param, &first))
-		return dt_err_set(err, -ENOTSUP, "the adapter of '%s' has no name there",
+		return dt_err_set(err, -ENOTSUP, "the adapter of '%s' has no name in that format",
 				  w->in.params->p[w->a->part[i].param].name);
 	for (int k = 0; k < w->a->n; k++) {
 		if (!lies_in(w, k, first.name, &at))
@@ -106,7 +106,7 @@ static int add_linear(struct adapter_writer *w, int i, struct dt_err *err)
 	}
 	l.out = first.rows;
 	if (dora && rows != l.out)
-		return dt_err_set(err, -ENOTSUP, "'%s' has magnitudes of some rows alone", first.name);
+		return dt_err_set(err, -ENOTSUP, "only some rows of '%s' have magnitudes", first.name);
 	snprintf(l.name, sizeof(l.name), "%s", first.name);
 	l.a = calloc((size_t)(l.rank * l.in), sizeof(float));
 	l.b = calloc((size_t)(l.rank * l.out), sizeof(float));
@@ -323,15 +323,15 @@ int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, c
 	int rc;
 
 	if (stat(dst, &st) == 0)
-		return dt_err_set(err, -EEXIST, "'%s' is there already", dst);
+		return dt_err_set(err, -EEXIST, "'%s' already exists", dst);
 	if (gguf && dt_adapter_has_magnitudes(a))
 		return dt_err_set(
 			err, -ENOTSUP,
-			"GGUF adapters have no magnitudes (DoRA): merge this one, or write PEFT's folder");
+			"GGUF adapters cannot hold DoRA magnitudes: merge this one, or write a PEFT folder");
 	if (gguf && a->nwhole)
 		return dt_err_set(err, -ENOTSUP,
-				  "GGUF adapters hold no whole modules (modules_to_save): merge this one, or "
-				  "write PEFT's folder");
+				  "GGUF adapters cannot hold fully trained modules (modules_to_save): merge "
+				  "this one, or write a PEFT folder");
 	rc = add_linears(&w, err);
 	if (rc == 0)
 		rc = adapter_whole_list(&w.in, a, &w.whole, &w.nwhole, err);

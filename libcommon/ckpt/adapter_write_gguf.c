@@ -55,7 +55,7 @@ int adapter_write_gguf(struct adapter_writer *w, const char *path, struct dt_err
 	int rc;
 
 	if (!dt_family_find(w->c->family)->arch)
-		return dt_err_set(err, -ENOTSUP, "GGUF has no architecture for family '%s' here",
+		return dt_err_set(err, -ENOTSUP, "writing family '%s' as GGUF is not supported",
 				  w->c->family);
 	same_alpha(w, alpha);
 	mem = open_memstream(&head, &n);

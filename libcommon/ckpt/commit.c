@@ -30,7 +30,7 @@ static int file_index(struct merge *g, const char *name, json_int_t *ret, struct
 	}
 	ck_join(path, g->dir, name);
 	if (stat(path, &st) < 0) {
-		int rc = dt_err_sys(err, -errno, "the shard '%s' is not there", path);
+		int rc = dt_err_sys(err, -errno, "cannot find the shard '%s'", path);
 
 		dt_err_hint(err, "all ranks must write to one shared file system");
 		return rc;
@@ -249,7 +249,7 @@ int dt_ckpt_commit(const char *root, int64_t step, const json_t *meta, json_t *c
 	if (rc == 0)
 		rc = dt_symlink_replace(name, latest, err);
 	if (rc == 0 && ck_prune(root, step, keep, err) < 0)
-		dt_err_prefix(err, "'%s' is saved, but an older checkpoint stays", dir);
+		dt_err_prefix(err, "'%s' is saved, but an older checkpoint could not be deleted", dir);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -25,12 +25,12 @@ int dt_export_check(const struct dt_source *s, const char *dst, struct dt_export
 	else if (x->to == DT_SOURCE_AUTO && dt_source_kind(s) != DT_SOURCE_DT)
 		x->to = DT_SOURCE_DT;
 	if (x->to == DT_SOURCE_AUTO)
-		return dt_err_set(err, -EINVAL, "what '%s' is to become cannot be told: give --to", dst);
+		return dt_err_set(err, -EINVAL, "the format to write '%s' in is unknown: use --to", dst);
 	if (x->packing && exp_packed_check(s, x, err) < 0)
 		return -EINVAL;
 	if (x->format >= 0 && !x->packing && x->to != DT_SOURCE_GGUF &&
 	    dt_format_info((enum dt_format)x->format)->dtype < 0)
-		return dt_err_set(err, -EINVAL, "weights of type %s are for GGUF only",
+		return dt_err_set(err, -EINVAL, "weights of type %s can only be written to GGUF",
 				  dt_format_info((enum dt_format)x->format)->name);
 	if (x->to == DT_SOURCE_DT)
 		return dt_ckpt_split_path(dst, x->step, root, ret_made, made_n, err);

@@ -31,8 +31,8 @@ static int write_arrays(struct exporter *e, const char *const *names, int n, FIL
 				snprintf(name, sizeof(name), "%s", names[i]);
 			t = exp_find(e, name);
 			rc = t ? exp_write(e, t, f, err)
-			       : dt_err_set(err, -ENOTSUP, "the format needs '%s', which the model has not",
-					    name);
+			       : dt_err_set(err, -ENOTSUP,
+					    "the format needs '%s', which the model does not have", name);
 		}
 		if (i == 0)
 			exp_zeros(f, pad); /* padding rows of the embedding */
@@ -42,8 +42,8 @@ static int write_arrays(struct exporter *e, const char *const *names, int n, FIL
 
 static int refuse(const char *what, const struct dt_config *c, struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "a file of %s cannot say what this model is (%s, family '%s')", what,
-			  c->name, c->family);
+	return dt_err_set(err, -ENOTSUP, "the format of %s cannot represent this model (%s, family '%s')",
+			  what, c->name, c->family);
 }
 
 int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err)
@@ -80,7 +80,7 @@ int exp_llmc(struct exporter *e, const char *dst, struct dt_err *err)
 	for (int i = 0; e->x->format < 0 && i < e->n; i++)
 		head[1] = (i == 0 || head[1] == 5) && e->t[i].format == DT_FMT_BF16 ? 5 : 3;
 	if (e->x->format >= 0 && e->x->format != DT_FMT_F32 && e->x->format != DT_FMT_BF16)
-		return dt_err_set(err, -ENOTSUP, "llm.c's files are f32 or bf16");
+		return dt_err_set(err, -ENOTSUP, "files of llm.c can only have type f32 or bf16");
 	for (int i = 0; i < e->n; i++)
 		e->t[i].format = head[1] == 5 ? DT_FMT_BF16 : DT_FMT_F32;
 	e->file = dst;
@@ -129,7 +129,7 @@ int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err)
 	    c->post_norms || c->score_cap || c->logit_cap || c->heads * c->head_dim != c->hidden)
 		return refuse("llama2.c", c, err);
 	if (e->x->format >= 0 && e->x->format != DT_FMT_F32)
-		return dt_err_set(err, -ENOTSUP, "llama2.c's files are f32");
+		return dt_err_set(err, -ENOTSUP, "files of llama2.c can only have type f32");
 	rc = exp_list(e, false, err);
 	if (rc < 0)
 		return rc;

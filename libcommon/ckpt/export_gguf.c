@@ -189,10 +189,10 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 			what = why.msg;
 		else if (dt_config_same(c, &back, &what) &&
 			 (back.rope_pairing != e->pairing || (c->kv_rank && c->rope_pairing != e->pairing)))
-			what = "its rotary pairs"; /* rows of latents are not reordered */
+			what = "its rotary order"; /* rows of latents are not reordered */
 		if (*what)
 			rc = dt_err_set(err, -ENOTSUP,
-					"a GGUF file of architecture '%s' cannot say what this model is: %s",
+					"a GGUF file of architecture '%s' cannot represent this model: %s",
 					arch_of(c), what);
 		dt_gguf_release(&g);
 	}
@@ -239,7 +239,7 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 	int rc;
 
 	if (!arch_of(c))
-		return dt_err_set(err, -ENOTSUP, "GGUF has no architecture for family '%s' here", c->family);
+		return dt_err_set(err, -ENOTSUP, "writing family '%s' as GGUF is not supported", c->family);
 	rc = exp_list(e, true, err);
 	if (rc < 0)
 		return rc;

@@ -26,7 +26,8 @@ int exp_packed_check(const struct dt_source *s, const struct dt_export *x, struc
 
 	if (x->format == DT_FMT_Q4_0 || (x->format == DT_FMT_Q8_0 && !awq))
 		return dt_config_is_image(dt_source_config(s))
-			       ? dt_err_set(err, -EINVAL, "classifiers of images have no form of GPTQ or AWQ")
+			       ? dt_err_set(err, -EINVAL,
+					    "image classifiers cannot be written as GPTQ or AWQ")
 			       : 0;
 	return dt_err_set(err, -EINVAL,
 			  awq ? "--to awq needs --type q4_0" : "--to gptq needs --type q4_0 or q8_0");

@@ -141,7 +141,8 @@ static int write_weights(struct exporter *e, const char *folder, struct dt_err *
 		if (e->x->max_file_bytes && in_file && in_file + e->t[i].bytes > e->x->max_file_bytes) {
 			if (files == 4095) {
 				json_decref(map);
-				return dt_err_set(err, -EINVAL, "that would be more than 4095 files");
+				return dt_err_set(err, -EINVAL,
+						  "--max-file-size would result in more than 4095 files");
 			}
 			end[files++] = i;
 			in_file = 0;
@@ -244,7 +245,7 @@ static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 	if (rc < 0 || !dt_config_same(c, &back, &what)) {
 		json_decref(o);
 		return dt_err_set(err, -ENOTSUP,
-				  "a config.json of family '%s' cannot say what this model is%s%s", c->family,
+				  "a config.json of family '%s' cannot represent this model%s%s", c->family,
 				  *what ? ": " : "", what);
 	}
 	put_images(dt_source_images(e->s), o);
@@ -264,8 +265,8 @@ int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err)
 		packed += e->t[i].packed;
 	if (rc == 0 && e->x->packing && !packed)
 		return dt_err_set(err, -ENOTSUP,
-				  "no matrix of '%s' can be packed: blocks of %s do not fit its "
-				  "rows, or its files hold them turned",
+				  "no matrix of '%s' can be packed: blocks of %s do not fit its rows, or it "
+				  "stores matrices transposed",
 				  e->s->path, dt_format_info((enum dt_format)e->x->format)->name);
 
 	if (rc == 0 && snprintf(tmp, sizeof(tmp), "%s.tmp.%d", dst, (int)getpid()) > (int)sizeof(tmp) - 64)

@@ -147,7 +147,7 @@ int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 			continue;
 		for (int64_t k = 0; k < at.split; k++) {
 			if (!dt_names_place(e->scheme, dt_source_config(e->s), p, k, &at))
-				return dt_err_set(err, -ENOTSUP, "the format has no place for '%s'", p->name);
+				return dt_err_set(err, -ENOTSUP, "the format cannot hold '%s'", p->name);
 			if (at.first) { /* k and v follow q in the same tensor */
 				struct exp_tensor *t = (struct exp_tensor *)exp_find(e, at.name);
 

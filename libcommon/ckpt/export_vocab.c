@@ -60,7 +60,8 @@ static int read_vocab(const json_t *root, bool spm, struct vocab *v, struct dt_e
 
 		if (put_token(v, key, id, type) < 0)
 			return dt_err_set(err, -EINVAL,
-					  "the tokenizer has an id for '%.60s' that the model has not", key);
+					  "the id of '%.60s' in the tokenizer is not valid in the model",
+					  key);
 	}
 	json_array_foreach(json_object_get(root, "added_tokens"), i, o)
 	{
@@ -70,8 +71,9 @@ static int read_vocab(const json_t *root, bool spm, struct vocab *v, struct dt_e
 									 : SRC_TOKEN_USER;
 
 		if (put_token(v, s, json_object_get(o, "id"), type) < 0)
-			return dt_err_set(err, -EINVAL,
-					  "the tokenizer has an added token that the model has not");
+			return dt_err_set(
+				err, -EINVAL,
+				"the id of an added token in the tokenizer is not valid in the model");
 	}
 	return 0;
 }
@@ -178,8 +180,7 @@ static int put_all(struct exporter *e, const json_t *root, struct gguf_out *g, s
 	int rc;
 
 	if (strcmp(type_of(model), "BPE") || (!spm && !pre)) {
-		rc = dt_err_set(err, -ENOTSUP,
-				"the tokenizer splits text in a way GGUF has no name for here");
+		rc = dt_err_set(err, -ENOTSUP, "the pre-tokenizer of the tokenizer has no name in GGUF");
 		dt_err_hint(err, "--tokenizer none leaves it out");
 		return rc;
 	}

@@ -274,7 +274,8 @@ int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, si
 	base = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
 	if (!strncmp(base, "step-", 5)) {
 		if (strcmp(base, want))
-			return dt_err_set(err, -EINVAL, "'%s' names another step than the source's %lld", dst,
+			return dt_err_set(err, -EINVAL,
+					  "'%s' names a step other than that of the source, %lld", dst,
 					  (long long)step);
 		if (base == root)
 			strcpy(root, ".");

@@ -132,7 +132,7 @@ static const char *wrong_with(hid_t set, const struct ck_tensor *t, const struct
 		if (dims[d] != (hsize_t)p->shape[d])
 			wrong = "has another shape than the manifest says";
 	if (!wrong && !same_place(set, dcpl, t, p))
-		wrong = "is stored elsewhere or otherwise than the manifest says";
+		wrong = "is not stored where and how the manifest says";
 	H5Tclose(type);
 	H5Tclose(want);
 	H5Sclose(space);

@@ -66,7 +66,7 @@ static int get_dims(const json_t *o, const char *key, int64_t min, int64_t *v, s
 	for (size_t i = 0; i < n; i++) {
 		x = json_array_get(a, i);
 		if (!json_is_integer(x) || json_integer_value(x) < min || json_integer_value(x) > NUMEL_MAX)
-			return dt_err_set(err, -EBADMSG, "'%s' holds something else than sizes", key);
+			return dt_err_set(err, -EBADMSG, "'%s' has an element that is not a size", key);
 		v[i] = json_integer_value(x);
 	}
 	return (int)n;
@@ -156,10 +156,10 @@ static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, str
 	if (get_dims(o, "offset", 0, p->off, err) < 0 || (rc = get_dims(o, "shape", 1, p->shape, err)) < 0)
 		return -EBADMSG;
 	if (rc != t->ndim || (int)json_array_size(json_object_get(o, "offset")) != rc)
-		return dt_err_set(err, -EBADMSG, "a piece has another number of dimensions");
+		return dt_err_set(err, -EBADMSG, "a piece has a wrong number of dimensions");
 	for (int d = 0; d < t->ndim; d++)
 		if (p->off[d] > t->shape[d] || p->shape[d] > t->shape[d] - p->off[d])
-			return dt_err_set(err, -EBADMSG, "a piece reaches out of the tensor");
+			return dt_err_set(err, -EBADMSG, "a piece extends beyond the tensor");
 	p->bytes = (uint64_t)ck_numel(t->ndim, p->shape) * (uint64_t)dt_dtype_size(t->dtype);
 	if (dt_json_int(o, "at", true, 0, INT64_MAX, &at, err) < 0)
 		return -EBADMSG;
@@ -168,7 +168,7 @@ static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, str
 	if (filter) {
 		if (!json_is_string(filter) || strcmp(json_string_value(filter), "shuffle+deflate"))
 			return dt_err_set(err, -EBADMSG,
-					  "a piece is stored in a way this version does not know");
+					  "a piece uses a filter that this version does not support");
 		if (dt_json_int(o, "stored_bytes", true, 1, INT64_MAX, &stored, err) < 0)
 			return -EBADMSG;
 		/* deflate shrinks at most 1032 times: a larger size is false and would waste memory */
@@ -179,7 +179,8 @@ static int parse_piece(const json_t *o, const struct ck_manifest *m, int ti, str
 		p->stored = p->bytes;
 	}
 	if (p->at > m->file[file].bytes || p->stored > m->file[file].bytes - p->at)
-		return dt_err_set(err, -EBADMSG, "a piece reaches out of '%s'", m->file[file].name);
+		return dt_err_set(err, -EBADMSG, "a piece extends beyond the end of '%s'",
+				  m->file[file].name);
 	return 0;
 }
 
@@ -194,7 +195,7 @@ static int parse_tensor(const json_t *o, struct ck_manifest *m, struct dt_err *e
 	if (dt_json_str(o, "name", true, &name, err) < 0)
 		return -EBADMSG;
 	if (!good_tensor_name(name))
-		return dt_err_set(err, -EBADMSG, "a tensor has an impossible name");
+		return dt_err_set(err, -EBADMSG, "a tensor has an invalid name");
 	strcpy(t->name, name);
 	if (dt_json_str(o, "dtype", true, &dtype, err) < 0 ||
 	    (n = get_dims(o, "shape", 0, t->shape, err)) < 0)
@@ -208,7 +209,7 @@ static int parse_tensor(const json_t *o, struct ck_manifest *m, struct dt_err *e
 	t->ndim = n;
 	for (int d = 0; d < n; d++)
 		if (__builtin_mul_overflow(numel, t->shape[d], &numel) || numel > NUMEL_MAX) {
-			dt_err_set(err, -EBADMSG, "it is impossibly large");
+			dt_err_set(err, -EBADMSG, "its size is invalid");
 			goto bad;
 		}
 	t->bytes = (uint64_t)numel * (uint64_t)dt_dtype_size(t->dtype);

@@ -253,7 +253,7 @@ static int read_packed(struct dt_ckpt *c, const struct ck_piece *p, const struct
 		if (rc < 0)
 			read_failed(c, p, rc, err);
 		else if (unpack(p, size, in, mixed, out) < 0)
-			rc = dt_err_set(err, -EBADMSG, "%s: it cannot be unpacked",
+			rc = dt_err_set(err, -EBADMSG, "%s: cannot be decompressed",
 					where(c, p, at, sizeof(at)));
 		else
 			rc = check_sum(c, p, dt_crc32(0, out, p->bytes), err);
@@ -284,7 +284,7 @@ int dt_ckpt_read(struct dt_ckpt *c, int i, const int64_t *off, const int64_t *sh
 				  dt_dtype_name(t->dtype), dt_dtype_name(as));
 	for (int d = 0; d < t->ndim; d++)
 		if (off[d] < 0 || shape[d] < 0 || off[d] > t->shape[d] || shape[d] > t->shape[d] - off[d])
-			return dt_err_set(err, -EINVAL, "the box asked for reaches out of tensor '%s'",
+			return dt_err_set(err, -EINVAL, "the requested box extends beyond tensor '%s'",
 					  t->name);
 	for (int k = 0; k < t->npieces && rc == 0; k++) {
 		struct ck_copy copy;

@@ -56,10 +56,11 @@ static int fill(void *arg, const struct dt_piece *p, const void **ret, struct dt
 	i = dt_ckpt_find(r->replica, p->name);
 	if (i < 0 || r->replica->m.tensor[i].dtype != p->dtype || r->replica->m.tensor[i].ndim != p->ndim ||
 	    memcmp(r->replica->m.tensor[i].shape, p->global, (size_t)p->ndim * sizeof(*p->global)))
-		return dt_err_set(err, -EBADMSG, "'%s' has no tensor like '%s'", r->replica->path, p->name);
+		return dt_err_set(err, -EBADMSG, "'%s' has no tensor '%s' of the same type and shape",
+				  r->replica->path, p->name);
 	rc = dt_ckpt_read(r->replica, i, p->off, p->shape, p->dtype, r->buf, err);
 	if (rc == 0 && dt_crc32(0, r->buf, bytes) != want->crc)
-		rc = dt_err_set(err, -EBADMSG, "'%s' holds other elements of '%s' than were saved here",
+		rc = dt_err_set(err, -EBADMSG, "'%s' has other elements of '%s' than this checkpoint",
 				r->replica->path, p->name);
 	r->from_replica++;
 	return rc;
@@ -90,7 +91,8 @@ static int check_list(const struct repair *r, int file, const json_t *list, stru
 		    !json_object_get(e, "filter") != !want->packed ||
 		    strcmp(json_string_value(json_object_get(e, "crc32")), crc))
 			return dt_err_set(err, -ENOTSUP,
-					  "'%s' comes out differently here: another version or zlib wrote it",
+					  "'%s' cannot be rewritten identically: another version of dt or "
+					  "zlib wrote it",
 					  r->c->m.file[file].name);
 	}
 	return 0;
@@ -107,7 +109,8 @@ static int rewrite_shard(struct repair *r, int file, struct dt_err *err)
 
 	r->mine = malloc(((size_t)m->npiece + 1) * sizeof(*r->mine));
 	if (!p || !r->mine || sscanf(m->file[file].name, "shard-%d.h5", &rank) != 1)
-		rc = dt_err_set(err, -ENOTSUP, "'%s' is not a shard of ours", m->file[file].name);
+		rc = dt_err_set(err, -ENOTSUP, "'%s' does not have the name of a shard written by dt",
+				m->file[file].name);
 	for (int k = 0; k < m->npiece && rc == 0; k++)
 		if (m->piece[k].file == file) {
 			packed |= m->piece[k].packed;
@@ -189,8 +192,8 @@ int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *a
 		if (rc < 0)
 			break;
 		fixed++;
-		snprintf(text, sizeof(text), "%s/%s: written anew, %d pieces from %s", path,
-			 r.c->m.file[i].name, r.from_replica, r.replica->path);
+		snprintf(text, sizeof(text), "%s/%s: rewritten, %d pieces from %s", path, r.c->m.file[i].name,
+			 r.from_replica, r.replica->path);
 		if (report)
 			report(arg, text);
 	}
@@ -202,7 +205,7 @@ int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *a
 			rc = dt_fsync_dir(path, err);
 		if (rc == 0) {
 			fixed++;
-			snprintf(text, sizeof(text), "%s/index.h5: written anew", path);
+			snprintf(text, sizeof(text), "%s/index.h5: rewritten", path);
 			if (report)
 				report(arg, text);
 		}

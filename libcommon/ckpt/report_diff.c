@@ -208,12 +208,12 @@ static void put_text(const struct found *r, const struct dt_tensors *a, const st
 		fprintf(f, "equal: %d tensors\n", r->n);
 	}
 	if (r->reordered)
-		fprintf(f, "rows of %d tensors compared in A's rotary order: A has %s pairs, B %s\n",
+		fprintf(f, "%d tensors of B were converted to the rotary order of A (A: %s, B: %s)\n",
 			r->reordered, order[dt_tensors_config(a)->rope_pairing == DT_ROPE_ADJACENT],
 			order[dt_tensors_config(b)->rope_pairing == DT_ROPE_ADJACENT]);
 	if (r->shifted)
-		fprintf(f, "%d norms compared as A has them: B's are stored %s by 1\n", r->shifted,
-			dt_tensors_config(b)->norm_plus_one ? "smaller" : "larger");
+		fprintf(f, "%d norms of B were converted to the convention of A (B stores them %s by 1)\n",
+			r->shifted, dt_tensors_config(b)->norm_plus_one ? "smaller" : "larger");
 	if (r->lost)
 		fprintf(f, "(some lines are missing: out of memory)\n");
 }

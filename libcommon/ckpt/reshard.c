@@ -28,7 +28,7 @@ static int advance(struct reshard *r, uint64_t bytes, struct dt_err *err)
 	r->done += bytes;
 	rc = r->failed;
 	if (rc == 0 && r->progress && !r->progress(r->arg, r->done, r->total))
-		rc = dt_err_sys(err, -ECANCELED, "cannot recut '%s'", r->src->path);
+		rc = dt_err_sys(err, -ECANCELED, "cannot reshard '%s'", r->src->path);
 	pthread_mutex_unlock(&r->lock);
 	return rc;
 }
@@ -107,7 +107,8 @@ static int prepare(struct reshard *r, struct dt_err *err)
 	int rc;
 
 	if (!json_is_object(model))
-		return dt_err_set(err, -EINVAL, "'%s' does not say which model it is of", r->src->path);
+		return dt_err_set(err, -EINVAL, "'%s' does not record which model it belongs to",
+				  r->src->path);
 	rc = dt_config_from_json(model, &r->config, err);
 	if (rc == 0)
 		rc = dt_model_params(&r->config, &r->params, err);
@@ -116,7 +117,7 @@ static int prepare(struct reshard *r, struct dt_err *err)
 	r->local = calloc((size_t)n, sizeof(*r->local));
 	r->rank = calloc((size_t)dt_layout_world(r->l), sizeof(*r->rank));
 	if (!r->local || !r->rank)
-		return dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
+		return dt_err_sys(err, -ENOMEM, "cannot reshard '%s'", r->src->path);
 	for (int i = 0; i < n && rc == 0; i++) {
 		const int d = i / tp % ep; /* a rank of dp x cp with these experts */
 		const struct dt_coords at = {
@@ -174,7 +175,7 @@ static int gather_lists(struct reshard *r, struct dt_err *err)
 	for (int i = r->part; i < dt_layout_world(r->l); i += r->parts)
 		json_array_append(mine, r->lists[i]);
 	text = json_dumps(mine, JSON_COMPACT);
-	rc = agree(r, text ? 0 : dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path), err);
+	rc = agree(r, text ? 0 : dt_err_sys(err, -ENOMEM, "cannot reshard '%s'", r->src->path), err);
 	if (rc == 0)
 		rc = r->team->gather(r->team->arg, text, strlen(text), &texts, &lens, err);
 	if (rc == 0 && r->part == 0)
@@ -193,7 +194,7 @@ static int commit(struct reshard *r, const char *root, struct dt_err *err)
 	int rc;
 
 	if (!meta)
-		return dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path);
+		return dt_err_sys(err, -ENOMEM, "cannot reshard '%s'", r->src->path);
 	json_object_del(meta, "format");
 	json_object_del(meta, "version");
 	json_object_set_new(meta, "layout", json_string(dt_layout_format(r->l, layout, sizeof(layout))));
@@ -207,7 +208,7 @@ static int write_out(struct reshard *r, const char *root, int workers, struct dt
 	int world = dt_layout_world(r->l), rc;
 
 	r->lists = calloc((size_t)world, sizeof(*r->lists));
-	rc = agree(r, r->lists ? 0 : dt_err_sys(err, -ENOMEM, "cannot recut '%s'", r->src->path), err);
+	rc = agree(r, r->lists ? 0 : dt_err_sys(err, -ENOMEM, "cannot reshard '%s'", r->src->path), err);
 	if (rc == 0)
 		rc = begin(r, root, err);
 	if (rc == 0)

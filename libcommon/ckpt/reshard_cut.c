@@ -187,7 +187,7 @@ int reshard_cut(struct reshard *r, struct dt_err *err)
 			if (q->ndim != t->ndim ||
 			    memcmp(q->shape, t->shape, (size_t)q->ndim * sizeof(*q->shape)))
 				return dt_err_set(err, -EINVAL,
-						  "tensor '%s' has another shape than the model says",
+						  "tensor '%s' does not have the shape that the model says",
 						  t->name);
 			rc = cut_tensor(r, &p, index, flat && r->l->dp > 1);
 		} else {
@@ -196,6 +196,6 @@ int reshard_cut(struct reshard *r, struct dt_err *err)
 	}
 	for (int i = r->part; i < dt_layout_world(r->l); i += r->parts)
 		r->total += r->rank[i].bytes;
-	return rc < 0 ? dt_err_sys(err, rc, "cannot recut '%s'", r->src->path) : 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot reshard '%s'", r->src->path) : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

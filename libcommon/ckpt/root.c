@@ -37,7 +37,7 @@ int dt_ckpt_lock(const char *root, bool wait, int *ret_fd, struct dt_err *err)
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK && !wait) {
 		close(fd);
 		dt_err_set(err, -EBUSY, "another job is saving into '%s'", root);
-		dt_err_hint(err, "end it first, or give this one a --save of its own");
+		dt_err_hint(err, "end it first, or use another --save folder");
 		return -EBUSY;
 	}
 	*ret_fd = fd;

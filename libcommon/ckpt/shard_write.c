@@ -315,7 +315,7 @@ static int check_piece(const struct dt_piece *p, struct dt_err *err)
 		if (p->off[d] < 0 || p->shape[d] < 0 || p->off[d] > p->global[d] ||
 		    p->shape[d] > p->global[d] - p->off[d] ||
 		    __builtin_mul_overflow(bytes, p->shape[d], &bytes))
-			return dt_err_set(err, -EINVAL, "a piece of '%s' reaches out of the tensor", p->name);
+			return dt_err_set(err, -EINVAL, "a piece of '%s' extends beyond the tensor", p->name);
 	return 0;
 }
 

@@ -82,10 +82,9 @@ static int no_tensor(const struct dt_source *s, const char *set, const char *nam
 	if (!base)
 		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no tensor '%s/%s'", dt_ckpt_path(s->ck),
 				  set, name);
-	dt_err_set(err, -ENOENT, "checkpoint '%s' holds adapters, without the model that they are for",
+	dt_err_set(err, -ENOENT, "checkpoint '%s' contains only adapters, not the model they were trained on",
 		   dt_ckpt_path(s->ck));
-	dt_err_hint(err, "they were trained on '%s'; 'dt-shard-ckpt lora-merge' makes one model of both",
-		    base);
+	dt_err_hint(err, "they were trained on '%s'; 'dt-shard-ckpt lora-merge' merges them into it", base);
 	return -ENOENT;
 }
 
@@ -126,7 +125,7 @@ static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 					  dt_ckpt_path(s->ck), set, p->name, dt_dtype_name(t.dtype));
 	}
 	if (!found)
-		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no average of the weights (--ema)",
+		return dt_err_set(err, -ENOENT, "checkpoint '%s' has no averaged weights (--ema)",
 				  dt_ckpt_path(s->ck));
 	rc = src_images(s, dt_ckpt_meta(s->ck), err);
 	return rc < 0 ? rc : src_ckpt_tokenizer(s, s->ck, err);

@@ -20,7 +20,7 @@ int dt_source_average(struct dt_source **v, int n, struct dt_source **ret, struc
 			rc = dt_err_set(
 				err, -EINVAL, "'%s' and '%s' are not the same model: they differ in %s",
 				dt_source_path(v[0]), dt_source_path(v[i]),
-				*what ? what : "how rotary rows or norms are stored, or in a value head");
+				*what ? what : "rotary order, the convention of norms, or a value head");
 	if (rc == 0 && s) {
 		s->path = strdup(dt_source_path(v[0]));
 		s->mean = malloc((size_t)n * sizeof(struct dt_source *));

@@ -54,7 +54,7 @@ static int64_t lay(struct dt_source *s, const uint8_t *p, size_t n, const struct
 static int wrong_size(const char *path, const char *what, struct dt_err *err)
 {
 	return dt_err_set(err, -EBADMSG,
-			  "'%s' is not as long as a %s model whose head it has: it is cut off, or "
+			  "'%s' does not have the length that its %s header implies: it is truncated, or "
 			  "another kind of file",
 			  path, what);
 }
@@ -119,7 +119,7 @@ int src_open_llmc(struct dt_source *s, struct dt_err *err)
 				  "'%s': version %d of llm.c's format is not supported; known: 3, 5", s->path,
 				  h[1]);
 	if (h[6] < 1 || h[5] < 1 || h[7] < h[3])
-		return dt_err_set(err, -EBADMSG, "'%s': its header has sizes that no model has", s->path);
+		return dt_err_set(err, -EBADMSG, "'%s': its header has invalid sizes", s->path);
 	c = h[6];
 	vp = h[7];
 	s->config = llmc_config(h);

@@ -50,7 +50,7 @@ static int read_state(const struct dt_source *s, const struct src_stored *q, con
 	    dt_json_int(o, "nested_blocksize", false, 2, 1 << 20, &b->group, err) < 0)
 		return dt_err_prefix(err, "'%s': quant_state of '%s'", s->path, q->name);
 	if (!f16 && !f32 && (!dtype || strcmp(dtype, "bfloat16")))
-		return bad(s, q, "a dtype that is not known", err);
+		return bad(s, q, "an unsupported dtype", err);
 	if (nested && strcmp(nested, "float32"))
 		return bad(s, q, "nested scales that are not float32", err);
 	b->format = f16 ? DT_FMT_F16 : f32 ? DT_FMT_F32 : DT_FMT_BF16;
@@ -80,7 +80,7 @@ int src_bnb_take(const struct dt_source *s, const struct src_stored *q, size_t b
 	if (!state || strcmp(state->type, "U8"))
 		return bad(s, q, "no quant_state", err);
 	o = json_loadb((const char *)state->data, (size_t)count(state), 0, NULL);
-	rc = o ? read_state(s, q, o, &b, err) : bad(s, q, "a quant_state that is no JSON", err);
+	rc = o ? read_state(s, q, o, &b, err) : bad(s, q, "a quant_state that is not JSON", err);
 	json_decref(o);
 	if (rc < 0)
 		return rc;

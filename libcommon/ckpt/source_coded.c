@@ -58,17 +58,17 @@ static int read_scheme(const struct dt_source *s, const json_t *o, struct src_sc
 		k->method = SRC_BNB;
 		return json_is_true(json_object_get(o, "load_in_8bit"))
 			       ? dt_err_set(err, -ENOTSUP,
-					    "'%s': of bitsandbytes' forms those of 4 bits are read, not of 8",
+					    "'%s': 8-bit bitsandbytes weights are not supported, only 4-bit",
 					    s->path)
 			       : 0;
 	}
 	if (method && !strcmp(method, "awq"))
 		k->method = SRC_AWQ;
 	else if (!method || strcmp(method, "gptq"))
-		return dt_err_set(
-			err, -ENOTSUP,
-			"'%s' is quantised by %s, which is not read (gptq, awq, fp8 and bitsandbytes are)",
-			s->path, method ? method : "a method it does not name");
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' is quantised with %s, which is not supported (gptq, awq, fp8 and "
+				  "bitsandbytes are)",
+				  s->path, method ? method : "an unnamed method");
 	if (dt_json_int(o, "bits", true, 2, 8, &bits, err) < 0 ||
 	    dt_json_int(o, "group_size", true, -1, 1 << 20, &k->group, err) < 0)
 		return dt_err_prefix(err, "'%s': quantization_config", s->path);
@@ -76,11 +76,13 @@ static int read_scheme(const struct dt_source *s, const json_t *o, struct src_sc
 	form = json_string_value(json_object_get(o, k->method == SRC_AWQ ? "version" : "checkpoint_format"));
 	k->add = form && !strcmp(form, "gptq_v2") ? 0 : 1;
 	if (k->method == SRC_AWQ && (bits != 4 || (form && strcmp(form, "gemm") && strcmp(form, "GEMM"))))
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s': of AWQ's forms only \"gemm\" of 4 bits is read, not \"%s\" of %lld",
-				  s->path, form ? form : "gemm", (long long)bits);
+		return dt_err_set(
+			err, -ENOTSUP,
+			"'%s': of AWQ only version \"gemm\" with 4 bits is supported, not \"%s\" with %lld",
+			s->path, form ? form : "gemm", (long long)bits);
 	if (k->method == SRC_GPTQ && form && strncmp(form, "gptq", 4))
-		return dt_err_set(err, -ENOTSUP, "'%s': GPTQ's form \"%s\" is not read", s->path, form);
+		return dt_err_set(err, -ENOTSUP, "'%s': GPTQ checkpoint format \"%s\" is not supported",
+				  s->path, form);
 	return 0;
 }
 

@@ -116,7 +116,7 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 		return dt_err_set(err, -EINVAL, "'%s' cannot be read as %s", p->name, dt_dtype_name(as));
 	for (int d = 0; d < p->ndim; d++)
 		if (off[d] < 0 || shape[d] < 0 || off[d] > p->shape[d] || shape[d] > p->shape[d] - off[d])
-			return dt_err_set(err, -EINVAL, "the box asked for reaches out of '%s'", p->name);
+			return dt_err_set(err, -EINVAL, "the requested box extends beyond '%s'", p->name);
 	if (s->over && !s->over[i].data)
 		return dt_source_read(s->mean[0], i, off, shape, as, dst, err);
 	if (s->mean && !s->over)

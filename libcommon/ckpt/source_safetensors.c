@@ -57,7 +57,7 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 
 		if (map && (!in || strcmp(in, file)))
 			rc = dt_err_set(err, -EBADMSG,
-					"'%s' holds tensor '%.100s', which the index does not say", path,
+					"'%s' has tensor '%.100s', which the index does not list", path,
 					t->name);
 		found++;
 		for (int k = 0; k < t->ndim; k++)
@@ -70,7 +70,7 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 	}
 	json_object_foreach((json_t *)map, key, v) want += !strcmp(json_string_value(v), file);
 	if (rc == 0 && map && found != want)
-		rc = dt_err_set(err, -EBADMSG, "'%s' holds %zu tensors, the index says %zu", path, found,
+		rc = dt_err_set(err, -EBADMSG, "'%s' has %zu tensors, but the index lists %zu", path, found,
 				want);
 	dt_safetensors_release(&st);
 	return rc;

@@ -108,8 +108,8 @@ static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct d
 	int rc;
 
 	if (!dt_names_place(scheme, &s->config, p, 0, &at))
-		return dt_err_set(err, -ENOTSUP, "'%s' (family %s) has no place for '%s'", s->path,
-				  s->config.family, p->name);
+		return dt_err_set(err, -ENOTSUP, "'%s' (family %s): this format has no tensor for '%s'",
+				  s->path, s->config.family, p->name);
 	rc = find_stored(s, p, &at, &t, err);
 	if (rc < 0)
 		return rc;
@@ -161,7 +161,8 @@ int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *ds
 	int at;
 
 	if (s->mean)
-		return dt_err_set(err, -ENOTSUP, "running statistics are not averaged ('%s')", name);
+		return dt_err_set(err, -ENOTSUP, "averaging running statistics is not supported ('%s')",
+				  name);
 	if (!s->ck)
 		return read_vector(s, name, n, dst, err);
 	snprintf(full, sizeof(full), "model/%s", name);
@@ -191,7 +192,7 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 		rc = bind_param(s, scheme, i, err);
 	for (int i = 0; i < s->nstored && rc == 0; i++)
 		if (!s->stored[i].used && !dt_names_is_buffer(scheme, &s->config, s->stored[i].name))
-			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is no part of a %s model", s->path,
+			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is not part of a %s model", s->path,
 					s->stored[i].name, s->config.family);
 	return rc;
 }

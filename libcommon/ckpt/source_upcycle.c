@@ -33,11 +33,10 @@ static int describe(const struct dt_source *dense, int64_t experts, int64_t used
 	const char *family = family_of(&c);
 
 	if (!family)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"'%s' is a %s%s: only llama, mistral and qwen3 without biases have a family of "
-			"mixtures of experts",
-			dense->path, c.family, c.qkv_bias || c.mlp_bias ? " with biases" : "");
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' is a %s%s: only llama, mistral and qwen3 without biases can become "
+				  "mixtures of experts",
+				  dense->path, c.family, c.qkv_bias || c.mlp_bias ? " with biases" : "");
 	if (used > experts)
 		return dt_err_set(err, -EINVAL, "--top-k %lld is more than the %lld experts", (long long)used,
 				  (long long)experts);
@@ -90,7 +89,8 @@ static int read_box(struct dt_source *s, int i, const int64_t *off, const int64_
 		return 0;
 	}
 	if (from < 0)
-		return dt_err_set(err, -ENOTSUP, "'%s' has nothing that '%s' could be", dense->path, p->name);
+		return dt_err_set(err, -ENOTSUP, "'%s' has no tensor to make '%s' from", dense->path,
+				  p->name);
 	if (!p->experts)
 		return dt_source_read(dense, from, off, shape, DT_F32, x, err);
 	rows = p->shape[0] / p->experts;

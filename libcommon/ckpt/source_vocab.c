@@ -65,10 +65,11 @@ static int find_mean(struct dt_source *s, int i, struct dt_err *err)
 static int check(const struct dt_source *old, int64_t vocab, struct dt_err *err)
 {
 	if (dt_config_is_image(&old->config))
-		return dt_err_set(err, -EINVAL, "'%s' classifies images: it has no tokens", old->path);
+		return dt_err_set(err, -EINVAL, "'%s' is an image classifier: it has no vocabulary",
+				  old->path);
 	if (vocab <= old->config.vocab)
-		return dt_err_set(err, -EINVAL, "'%s' has %lld tokens: --vocab %lld adds none", old->path,
-				  (long long)old->config.vocab, (long long)vocab);
+		return dt_err_set(err, -EINVAL, "'%s' already has %lld tokens: --vocab %lld must be larger",
+				  old->path, (long long)old->config.vocab, (long long)vocab);
 	return 0;
 }
 

@@ -131,7 +131,7 @@ int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, boo
 	int rc;
 
 	if (isatty(fd))
-		return dt_err_set(err, -EINVAL, "a tar stream does not belong on a terminal");
+		return dt_err_set(err, -EINVAL, "will not write a tar stream to a terminal");
 	snprintf(spool, sizeof(spool), "%s/dt-reshard-XXXXXX", base && *base ? base : "/var/tmp");
 	if (!mkdtemp(spool))
 		return dt_err_sys(err, -errno, "cannot create '%s'", spool);

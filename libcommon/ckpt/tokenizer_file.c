@@ -49,13 +49,11 @@ static int of_folder(struct dt_source *s, const char *path, struct dt_err *err)
 	} else {
 		rc = 0;
 	}
-	return rc < 0 || s->tokenizer
-		       ? rc
-		       : dt_err_set(
-				 err, -ENOENT,
-				 "folder '%s' holds no tokenizer: no tokenizer.json, no tokenizer.model and "
-				 "no checkpoint with one",
-				 path);
+	return rc < 0 || s->tokenizer ? rc
+				      : dt_err_set(err, -ENOENT,
+						   "folder '%s' contains no tokenizer: no tokenizer.json, no "
+						   "tokenizer.model and no checkpoint with one",
+						   path);
 }
 
 /* other: a source used only to map the file. */
@@ -72,8 +70,7 @@ static int of_file(struct dt_source *s, struct dt_source *other, struct dt_err *
 	if (p[0] == '{' || (n == 4 && !memcmp(p, "byte", 4)))
 		return dt_read_file(s->path, SRC_TEXT_MAX, &s->tokenizer, &s->tokenizer_n, err);
 	if (n >= 1024 && !memcmp(p, LLMC_TOKENIZER, 4))
-		return src_vocab_note(s, "a tokenizer of llm.c has tokens to decode with and no merges", NULL,
-				      0);
+		return src_vocab_note(s, "a tokenizer of llm.c can only decode: it has no merges", NULL, 0);
 	if (src_is_sentencepiece(p, n))
 		return src_sentencepiece(s, p, n, err);
 	return src_llama2c_tokenizer(s, s->path, err);
@@ -100,7 +97,7 @@ int src_tokenizer_from(struct dt_source *s, const char *path, struct dt_err *err
 	}
 	if (rc == 0 && !in.tokenizer)
 		rc = dt_err_set(err, -ENOTSUP, "%s",
-				in.note[0] ? in.note : "the file holds no vocabulary of a tokenizer");
+				in.note[0] ? in.note : "the file contains no tokenizer vocabulary");
 	if (rc == 0) {
 		free(s->tokenizer);
 		s->tokenizer = in.tokenizer;

@@ -155,10 +155,10 @@ static const char *index_wrong(hid_t file, const struct ck_manifest *m, const st
 	    (H5Pget_layout(dcpl) != H5D_VIRTUAL || H5Pget_virtual_count(dcpl, &n) < 0))
 		wrong = "is not virtual";
 	if (!wrong && n != (size_t)t->npieces)
-		wrong = "shows another number of pieces";
+		wrong = "has a wrong number of pieces";
 	for (size_t k = 0; k < n && !wrong; k++)
 		if (!same_mapping(m, t, dcpl, k))
-			wrong = "shows a piece in the wrong place";
+			wrong = "has a piece in the wrong place";
 	H5Tclose(type);
 	H5Tclose(want);
 	H5Sclose(space);

@@ -209,7 +209,7 @@ int src_vocab_sentencepiece(struct dt_source *s, const struct src_vocab *v, stru
 	char unk_text[64];
 
 	if (!vocab)
-		return src_vocab_note(s, "a token is not UTF-8 or there twice", NULL, 0);
+		return src_vocab_note(s, "a token is not UTF-8 or is duplicated", NULL, 0);
 	merges = merges_json(v, vocab);
 	for (int i = 0; i < v->n && !unk; i++)
 		if (v->t[i].type == SRC_TOKEN_UNKNOWN && v->t[i].n < sizeof(unk_text)) {
@@ -250,7 +250,7 @@ static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct src_voc
 	pre = src_pre_find(pre_name, n);
 	if (!pre || !merges || !merges->array || merges->type != DT_GGUF_STRING) {
 		json_decref(list);
-		return src_vocab_note(s, pre ? "it has no merges" : "its way to split text is not known:",
+		return src_vocab_note(s, pre ? "it has no merges" : "its pre-tokenizer is not supported:",
 				      pre ? NULL : pre_name, n);
 	}
 	at = merges->data;
@@ -262,7 +262,7 @@ static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct src_voc
 	if (!vocab || json_array_size(list) != merges->n) {
 		json_decref(vocab);
 		json_decref(list);
-		return src_vocab_note(s, "a token is not UTF-8 or there twice", NULL, 0);
+		return src_vocab_note(s, "a token is not UTF-8 or is duplicated", NULL, 0);
 	}
 	if (!dt_gguf_find(g, "tokenizer.ggml.add_bos_token"))
 		v->add_bos = pre->add_bos;
@@ -362,7 +362,7 @@ int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *
 			at += 8;
 		}
 		if (len < 0 || (size_t)len > n - at) {
-			rc = dt_err_set(err, -EBADMSG, "'%s' is not a tokenizer of llama2.c, or cut off",
+			rc = dt_err_set(err, -EBADMSG, "'%s' is not a tokenizer of llama2.c, or is truncated",
 					path);
 			break;
 		}
@@ -388,7 +388,7 @@ int src_llama2c_tokenizer(struct dt_source *s, const char *path, struct dt_err *
 	if (rc == 0)
 		rc = src_vocab_sentencepiece(s, &v, err);
 	if (rc == 0 && !s->tokenizer)
-		rc = dt_err_set(err, -EBADMSG, "'%s': a token is not UTF-8 or there twice", path);
+		rc = dt_err_set(err, -EBADMSG, "'%s': a token is not UTF-8 or is duplicated", path);
 	free(v.t);
 	free(store);
 	free(text);

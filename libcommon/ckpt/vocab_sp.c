@@ -184,13 +184,13 @@ static const char *refusal(const struct model *q)
 	if (q->type < 1 || q->type > 4 || types[q->type])
 		return q->type < 5 ? types[q->type] : "its model type is not known";
 	if (!q->bytes)
-		return "it has no bytes to fall back on";
+		return "it has no byte fallback";
 	if (q->charsmap)
-		return "its normalizer has a map of characters:";
+		return "its normalizer has a character map:";
 	if (q->one_space)
 		return "it removes extra whitespace";
 	if (!q->escape || q->suffix)
-		return "it does not put a mark for whitespace before a word";
+		return "it does not mark whitespace before a word";
 	return NULL;
 }
 

@@ -36,11 +36,11 @@ static const char *tokenizer_hash(const struct dt_source *s, const struct dt_con
 	if (dt_source_note(s))
 		note(job, "%s", dt_source_note(s));
 	else if (!text && !dt_source_images(s) && (!c->tokenizer || strcmp(c->tokenizer, "none")))
-		note(job, "the source has no tokenizer to take along");
+		note(job, "the source has no tokenizer");
 	if (!text)
 		return NULL;
 	if (dt_tokenizer_from_text(text, n, &tok, &err) < 0) {
-		note(job, "the tokenizer is taken along, but dt cannot use it: %s", err.msg);
+		note(job, "the tokenizer is copied, but dt cannot use it: %s", err.msg);
 		return NULL;
 	}
 	snprintf(hash, 32, "%s", dt_tokenizer_hash(tok));
@@ -82,11 +82,11 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 	if (rc == 0)
 		rc = dt_export(s, dst, &x, err);
 	if (rc == 0 && unpacked)
-		note(job, "%d matrices have %s and are f16", unpacked,
-		     x.packing ? "sizes that cannot be packed" : "rows no block fits");
+		note(job, "%d matrices have %s and are written as f16", unpacked,
+		     x.packing ? "sizes that cannot be packed" : "rows of a length that no block fits");
 	if (rc == 0 && smaller)
-		note(job, "%d matrices have rows no block of 256 fits and are %s", smaller,
-		     dt_format_info(dt_format_info((enum dt_format)x.format)->narrow)->name);
+		note(job, "%d matrices have rows of a length that no block of 256 fits and are written as %s",
+		     smaller, dt_format_info(dt_format_info((enum dt_format)x.format)->narrow)->name);
 	dt_source_close(s);
 	return rc;
 }
@@ -95,7 +95,10 @@ int dt_convert(const char *const *src, int n, const char *dst, const struct dt_c
 	       struct dt_convert_job *job, struct dt_err *err)
 {
 	struct dt_source *v[MOST_SOURCES] = {NULL}, *s;
-	int rc = n > MOST_SOURCES ? dt_err_set(err, -EINVAL, "at most %d models", MOST_SOURCES) : 0, k = 0;
+	int rc = n > MOST_SOURCES
+			 ? dt_err_set(err, -EINVAL, "at most %d models can be averaged", MOST_SOURCES)
+			 : 0,
+	    k = 0;
 
 	for (; k < n && rc == 0; k++)
 		rc = dt_source_open(src[k], c->from, c->tokenizer, &v[k], err);
@@ -133,9 +136,10 @@ static int check_tokens(const struct dt_source *s, int64_t vocab, struct dt_err 
 		return 0; /* noted where it is converted */
 	most = dt_tokenizer_vocab(tok);
 	dt_tokenizer_close(tok);
-	return most <= vocab ? 0
-			     : dt_err_set(err, -EINVAL, "--vocab %lld: the tokenizer has %d tokens",
-					  (long long)vocab, most);
+	return most <= vocab
+		       ? 0
+		       : dt_err_set(err, -EINVAL, "--vocab %lld is too small: the tokenizer has %d tokens",
+				    (long long)vocab, most);
 }
 
 int dt_convert_vocab(const char *src, int64_t vocab, const char *dst, const struct dt_convert *c,
@@ -182,7 +186,8 @@ static int warn_of_blocks(struct dt_source *s, const struct dt_convert *c, struc
 	rc = dt_adapted_loss(s, f, &lost, err);
 	if (rc == 0 && lost > 0)
 		note(job,
-		     "in %s the error of rounding is %.2g times the adapter's update; a 16-bit base keeps it",
+		     "the rounding error of %s is %.2g times the adapter's update; a 16-bit --type preserves "
+		     "the update",
 		     dt_format_info(f)->name, lost);
 	return rc;
 }

@@ -138,7 +138,7 @@ static int head(struct ox_making *m, const struct dt_node *n, struct dt_err *err
 	if (n->op == DT_OP_CLASSIFY)
 		m->logits = linear(m, n);
 	else if (n->param[1] >= 0)
-		return dt_err_set(err, -ENOTSUP, "a value head has no form in ONNX here");
+		return dt_err_set(err, -ENOTSUP, "exporting a value head to ONNX is not supported");
 	else
 		m->logits = ox_capped(m, ox_product(m, m->value[n->in[0]], n->param[0], -1), n->attr.cap);
 	return 0;
@@ -154,7 +154,7 @@ static int node(struct ox_making *m, const struct dt_node *n, struct dt_err *err
 	if (y < 0)
 		y = image_node(m, n);
 	if (y < 0)
-		return dt_err_set(err, -ENOTSUP, "'%s' of the model has no form in ONNX here",
+		return dt_err_set(err, -ENOTSUP, "exporting '%s' to ONNX is not supported",
 				  dt_node_op_name(n->op));
 	m->value[n->out[0]] = y;
 	return 0;

@@ -330,7 +330,8 @@ int ox_write(struct onnx *o, const char *path, const char *const *meta, struct d
 	if (o->failed || o->nodes.failed || o->ends.failed)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
 	if (n > INT32_MAX - 65536)
-		return dt_err_set(err, -EFBIG, "the model takes %.1f GiB as ONNX, whose files hold 2 GiB",
+		return dt_err_set(err, -EFBIG,
+				  "the model needs %.1f GiB as ONNX, but ONNX files are limited to 2 GiB",
 				  (double)n / (1 << 30));
 	dt_pb_int(&head, MODEL_IR, 8);
 	dt_pb_text(&head, MODEL_PRODUCER, "dt");

@@ -22,7 +22,7 @@ static int stream(struct dt_ckpt *src, const struct dt_ckpt_team *team, const st
 		  struct dt_convert_job *job, struct dt_err *err)
 {
 	if (team->size > 1)
-		return dt_err_set(err, -EINVAL, "a tar stream is made by one process");
+		return dt_err_set(err, -EINVAL, "a tar stream can only be written by a single process");
 	return dt_ckpt_reshard_tar(src, &r->layout, r->compress, r->workers, r->fd, job->progress, job->arg,
 				   err);
 }

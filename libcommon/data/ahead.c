@@ -160,7 +160,7 @@ int dt_ahead_open(const struct dt_ahead_options *o, struct dt_ahead **ret, struc
 	int rc;
 
 	if (o->count < 1 || o->grain < 1 || o->every < 1 || o->workers < 0 || o->ahead < 0)
-		return dt_err_set(err, -EINVAL, "a loader of %d samples every %lld by %d threads cannot be",
+		return dt_err_set(err, -EINVAL, "invalid loader: %d samples every %lld by %d threads",
 				  o->count, (long long)o->every, o->workers);
 	a = calloc(1, sizeof(*a));
 	if (!a)

@@ -55,21 +55,24 @@ void dt_augment_whole(struct dt_augment *a, int height, int width)
 int dt_augment_check(const struct dt_augment *a, struct dt_err *err)
 {
 	if (a->height < 1 || a->width < 1 || a->height > DT_IMAGE_SIDE_MAX || a->width > DT_IMAGE_SIDE_MAX)
-		return dt_err_set(err, -EINVAL, "a sample of %d x %d pixels cannot be", a->height, a->width);
+		return dt_err_set(err, -EINVAL, "%d x %d pixels is not a valid sample size", a->height,
+				  a->width);
 	if (a->pad < 0 || a->pad > 4096 || a->resize < 0 || a->resize > DT_IMAGE_SIDE_MAX || a->cutout < 0)
 		return dt_err_set(err, -EINVAL, "padding %d, size %d or cutout %d is out of range", a->pad,
 				  a->resize, a->cutout);
 	if (!(a->scale[0] > 0 && a->scale[0] <= a->scale[1] && a->scale[1] <= 1) ||
 	    !(a->ratio[0] > 0 && a->ratio[0] <= a->ratio[1]))
-		return dt_err_set(err, -EINVAL, "areas %g to %g of ratio %g to %g cannot be drawn",
+		return dt_err_set(err, -EINVAL,
+				  "cannot draw crops with areas %g to %g and aspect ratios %g to %g",
 				  a->scale[0], a->scale[1], a->ratio[0], a->ratio[1]);
 	if (!(a->mixup >= 0 && a->mixup <= 100) || !(a->cutmix >= 0 && a->cutmix <= 100))
 		return dt_err_set(err, -EINVAL, "mixup %g or cutmix %g is not in 0 .. 100", a->mixup,
 				  a->cutmix);
 	for (int c = 0; c < 3; c++)
 		if (!(a->deviation[c] > 0) || !isfinite(a->mean[c]))
-			return dt_err_set(err, -EINVAL, "pixels cannot be normalised by %g and %g",
-					  a->mean[c], a->deviation[c]);
+			return dt_err_set(err, -EINVAL,
+					  "cannot normalise pixels with mean %g and deviation %g", a->mean[c],
+					  a->deviation[c]);
 	return 0;
 }
 
@@ -90,14 +93,15 @@ int dt_augment_fits(const struct dt_augment *a, int height, int width, struct dt
 		h = w = a->resize; /* whatever the image's size */
 	if (a->crop == DT_CROP_PAD) {
 		if (a->reflect && (a->pad >= height || a->pad >= width))
-			return dt_err_set(err, -EINVAL, "an image of %d x %d has no border of %d to mirror",
+			return dt_err_set(err, -EINVAL,
+					  "an image of %d x %d is too small for a mirrored border of %d",
 					  height, width, a->pad);
 		h += 2 * a->pad;
 		w += 2 * a->pad;
 	}
 	if (a->crop == DT_CROP_NONE && (h != a->height || w != a->width))
-		return dt_err_set(err, -EINVAL, "an image of %d x %d is not of the sample's size %d x %d", h,
-				  w, a->height, a->width);
+		return dt_err_set(err, -EINVAL, "an image of %d x %d does not have the sample size %d x %d",
+				  h, w, a->height, a->width);
 	if (h < a->height || w < a->width)
 		return dt_err_set(err, -EINVAL, "an image of %d x %d is smaller than the crop of %d x %d", h,
 				  w, a->height, a->width);

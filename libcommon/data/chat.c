@@ -199,10 +199,9 @@ static int read_message(const json_t *v, bool whole, struct dt_chat_message *m, 
 		if (!strcmp(role, roles[i]))
 			m->role = roles[i];
 	if (!m->role)
-		return dt_err_set(err, -EINVAL,
-				  "message %zu has no role that is one of system, developer, user, "
-				  "assistant, tool",
-				  at);
+		return dt_err_set(
+			err, -EINVAL,
+			"the role of message %zu is not one of system, developer, user, assistant, tool", at);
 	m->tool = !strcmp(m->role, "tool");
 	m->call_id = json_string_value(json_object_get(v, "tool_call_id"));
 	if (json_array_size(json_object_get(v, "tool_calls")) > 0) {
@@ -235,12 +234,13 @@ static int encode(struct dt_chat_out *o, const json_t *messages)
 		o->rc = read_message(json_array_get(messages, i), o->whole, &m[i], i, err);
 	for (size_t i = 0; i < n && o->rc >= 0; i++)
 		if ((o->tools || m[i].tool || m[i].calls) && dt_chat_tool_form(c) == DT_TOOLS_NONE)
-			o->rc = dt_err_set(err, -EINVAL, "this model's template knows no tools");
+			o->rc = dt_err_set(err, -EINVAL,
+					   "the chat template of this model does not support tools");
 	for (size_t i = 0; i < n && o->rc >= 0 && folds_system(c->kind); i++)
 		if (!strcmp(m[i].role, "system") && (i > 0 || n == 1))
-			o->rc = dt_err_set(
-				err, -EINVAL,
-				"with this model's template the system speaks first, and the user next");
+			o->rc = dt_err_set(err, -EINVAL,
+					   "the chat template of this model requires that a system message "
+					   "is first and followed by a user message");
 	if (o->rc >= 0) {
 		o->messages = m;
 		dt_chat_template[c->kind](o, m, n);

@@ -68,11 +68,10 @@ static int sharegpt(json_t *list, const json_t *from, struct dt_err *err)
 			if (!strcmp(who, words[k][0]))
 				role = words[k][1];
 		if (!role || !json_is_string(value))
-			return dt_err_set(
-				err, -EINVAL,
-				"turn %zu has no 'from' that is one of human, gpt, system, tool and no "
-				"'value' that is a text",
-				i);
+			return dt_err_set(err, -EINVAL,
+					  "turn %zu needs a 'from' that is human, gpt, system or tool, and a "
+					  "'value' that is a string",
+					  i);
 		rc = add(list, role, value, err);
 		if (rc < 0)
 			return rc;
@@ -87,7 +86,7 @@ static int part(struct dt_chat_example *e, const json_t *v, const char *role, co
 	if (json_is_array(v))
 		return add_messages(e->messages, v, err);
 	if (!json_is_string(v))
-		return dt_err_set(err, -EINVAL, "'%s' is neither a text nor messages", name);
+		return dt_err_set(err, -EINVAL, "'%s' is neither a string nor a list of messages", name);
 	e->texts = true;
 	return add(e->messages, role, v, err);
 }
@@ -100,7 +99,7 @@ static int alpaca(struct dt_chat_example *e, const json_t *line, struct dt_err *
 	int rc;
 
 	if (!json_is_string(what) || !json_is_string(output) || (input && !json_is_string(input)))
-		return dt_err_set(err, -EINVAL, "'instruction', 'input' and 'output' are not texts");
+		return dt_err_set(err, -EINVAL, "'instruction', 'input' and 'output' must be strings");
 	ask = json_string_length(input)
 		      ? json_sprintf("%s\n\n%s", json_string_value(what), json_string_value(input))
 		      : json_incref((json_t *)what);
@@ -125,7 +124,7 @@ static int conversation(struct dt_chat_example *e, const json_t *line, struct dt
 		return alpaca(e, line, err);
 	if (!prompt || !completion)
 		return dt_err_set(err, -EINVAL,
-				  "there is no 'messages', 'conversations', 'prompt' and 'completion' or "
+				  "the line needs 'messages', 'conversations', 'prompt' and 'completion', or "
 				  "'instruction' and 'output'");
 	rc = part(e, prompt, "user", "prompt", err);
 	e->from = json_array_size(e->messages);
@@ -175,7 +174,7 @@ static int labelled(struct dt_chat_example ret[2], const json_t *line, const jso
 	if (!prompt || !json_object_get(line, "completion") || !json_is_boolean(label))
 		return dt_err_set(
 			err, -EINVAL,
-			"there is no 'prompt' and 'completion' with a 'label' that is true or false");
+			"the line needs 'prompt', 'completion' and a 'label' that is true or false");
 	for (int i = 0; i < 2 && rc == 0; i++) {
 		ret[i].kind = i			    ? DT_DOCUMENT_MISMATCHED
 			      : json_is_true(label) ? DT_DOCUMENT_CHOSEN
@@ -196,7 +195,7 @@ static int preference(struct dt_chat_example ret[2], const json_t *line, const j
 		return labelled(ret, line, other, err);
 	if (json_object_get(line, "chosen") && json_object_get(line, "rejected"))
 		return pair(ret, line, err);
-	return dt_err_set(err, -EINVAL, "there is neither 'chosen' and 'rejected' nor a 'label'");
+	return dt_err_set(err, -EINVAL, "the line has neither 'chosen' and 'rejected' nor a 'label'");
 }
 
 int dt_chat_examples(const json_t *line, bool preferences, const json_t *other, struct dt_chat_example ret[2],

@@ -132,7 +132,7 @@ static int take(struct pool *p, const json_t *line, const json_t *other, struct 
 			rc = dt_chat_example_encode(p->im->chat, &e[i], &w[i], err);
 		if (rc == 0 && !targets_of(w[i].mask, (int64_t)w[i].n))
 			rc = dt_err_set(err, -EINVAL,
-					"the example has no target: nothing in it is the assistant's");
+					"the example has no target: it has no text of the assistant");
 		kind[i] = e[i].kind;
 		dt_chat_example_release(&e[i]);
 	}
@@ -155,7 +155,7 @@ static int take_line(struct pool *p, json_t *line, struct dt_err *err)
 	int rc;
 
 	if (p->im->preferences && (label ? p->pairs : p->first != NULL))
-		return dt_err_set(err, -EINVAL, "pairs and answers with a label do not go into one set");
+		return dt_err_set(err, -EINVAL, "pairs and labelled answers cannot be in the same dataset");
 	if (!label) {
 		p->pairs = p->im->preferences;
 		return take(p, line, NULL, err);
@@ -177,9 +177,9 @@ static int take_line(struct pool *p, json_t *line, struct dt_err *err)
 static int take_first(struct pool *p, struct dt_err *err)
 {
 	if (p->first == p->before)
-		return dt_err_set(
-			err, -EINVAL,
-			"one answer with a label: what it is compared with is the answer of another line");
+		return dt_err_set(err, -EINVAL,
+				  "a single labelled answer is not enough: it is compared with the answer of "
+				  "another line");
 	return take(p, p->first, p->before, err);
 }
 
@@ -331,8 +331,8 @@ int dt_chat_import(struct dt_chat_import *im, int n, const char *const *paths, c
 		eval = (int64_t)((double)p.examples * im->eval_percent / 100);
 	if (rc == 0 && (p.examples - eval < 1 || (out[1] && eval < 1)))
 		rc = dt_err_set(err, -EINVAL, "%lld examples are too few%s%s", (long long)p.examples,
-				im->left_out ? ": the others are too long for a sample" : "",
-				out[1] ? " for two sets" : "");
+				im->left_out ? ": the others are longer than a sample" : "",
+				out[1] ? " for two datasets" : "");
 	/* The evaluation set first: whoever sees train.h5 finds eval.h5 too. */
 	if (rc == 0 && out[1])
 		rc = write_set(&p, out[1], p.examples - eval, eval, &im->set[1], err);
@@ -361,8 +361,8 @@ int dt_chat_open(struct dt_chat *c, int kind, const char *text, const struct dt_
 	if (kind < 0)
 		kind = dt_chat_recognise(NULL, tok);
 	if (kind < 0) {
-		dt_err_set(err, -EINVAL, "no chat template that is known came with '%s'", whose);
-		dt_err_hint(err, "--chat-template says which one: " DT_CHAT_NAMES);
+		dt_err_set(err, -EINVAL, "'%s' has no known chat template", whose);
+		dt_err_hint(err, "choose one with --chat-template: " DT_CHAT_NAMES);
 		return -EINVAL;
 	}
 	dt_chat_init(c, (enum dt_chat_kind)kind, text, tok);

@@ -121,11 +121,10 @@ static int first_offset(struct dt_chat_out *o, const int32_t *ids, size_t n, int
 	*ret = (int64_t)o->text_n - (int64_t)total;
 	if (*ret == 0 || *ret == -1)
 		return 0;
-	return o->rc = dt_err_set(
-		       o->err, -EINVAL,
-		       "a text of %zu bytes became tokens of %zu: which of them are the assistant's "
-		       "cannot be told",
-		       o->text_n, total);
+	return o->rc = dt_err_set(o->err, -EINVAL,
+				  "the tokens of a text of %zu bytes decode to %zu bytes: the assistant's "
+				  "tokens cannot be identified",
+				  o->text_n, total);
 }
 
 /* Appends tokens with their flags, found by walking along the text. */

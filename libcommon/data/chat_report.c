@@ -62,9 +62,10 @@ void dt_chat_import_print(const struct dt_chat_import *im, const char *const out
 			fprintf(f, "; %lld cut, %lld targets lost", (long long)im->cut,
 				(long long)im->cut_targets);
 		if (!i && im->left_out)
-			fprintf(f, "; %lld too long left out", (long long)im->left_out);
+			fprintf(f, "; %lld too long, dropped", (long long)im->left_out);
 		if (!i && im->bad)
-			fprintf(f, "; %lld bad left out", (long long)im->bad);
+			fprintf(f, "; %lld invalid line%s skipped", (long long)im->bad,
+				im->bad == 1 ? "" : "s");
 		fputc('\n', f);
 	}
 }

@@ -24,7 +24,8 @@ int dt_chat_check_calls(const struct dt_chat_message *m, size_t at, struct dt_er
 	json_t *v;
 
 	if (strcmp(m->role, "assistant"))
-		return dt_err_set(err, -EINVAL, "message %zu has tool_calls and is not the assistant's", at);
+		return dt_err_set(err, -EINVAL, "message %zu has tool_calls, but its role is not assistant",
+				  at);
 	json_array_foreach((json_t *)m->calls, i, v)
 	{
 		const json_t *f = json_object_get(v, "function"), *args = json_object_get(f, "arguments");
@@ -33,11 +34,10 @@ int dt_chat_check_calls(const struct dt_chat_message *m, size_t at, struct dt_er
 
 		json_decref(parsed);
 		if (!ok)
-			return dt_err_set(
-				err, -EINVAL,
-				"message %zu: call %zu has no function with a name and arguments that "
-				"are a JSON object as text",
-				at, i);
+			return dt_err_set(err, -EINVAL,
+					  "message %zu: call %zu needs a function with a name, and arguments "
+					  "that are a JSON object as a string",
+					  at, i);
 	}
 	return 0;
 }

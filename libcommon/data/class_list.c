@@ -117,7 +117,8 @@ static int take_number(struct class_list *c, int label, struct dt_err *err)
 	if (label < 0 || label >= CLASSES_MAX)
 		return dt_err_set(err, -EINVAL, "class %d is out of range", label);
 	if (label >= c->n && (c->fixed || (c->n && !c->numbers)))
-		return dt_err_set(err, -EINVAL, "class %d is not one of the %d that have names", label, c->n);
+		return dt_err_set(err, -EINVAL, "class %d is out of range: only %d classes have names", label,
+				  c->n);
 	while (c->n <= label && rc == 0) {
 		c->numbers = true;
 		snprintf(name, sizeof(name), "%d", c->n);
@@ -131,7 +132,8 @@ int class_list_take(struct class_list *c, const char *name, int *label, struct d
 	int rc;
 
 	if (name && c->numbers)
-		return dt_err_set(err, -EINVAL, "class '%.200s' among classes by number", name);
+		return dt_err_set(err, -EINVAL,
+				  "class '%.200s' is a name, but the classes before it are numbers", name);
 	rc = name ? class_list_name(c, name, err) : take_number(c, *label, err);
 	if (rc < 0)
 		return rc;

@@ -28,7 +28,7 @@ int dt_clean_open(const struct dt_clean_options *o, struct dt_clean **ret, struc
 
 	if (o->near < 0 || o->near > 1 || o->max_symbols < 0 || o->max_repeats < 0 ||
 	    (o->max_chars && o->max_chars < o->min_chars))
-		return dt_err_set(err, -EINVAL, "documents of %lld to %lld characters cannot be kept",
+		return dt_err_set(err, -EINVAL, "invalid limits: --min-chars %lld, --max-chars %lld",
 				  (long long)o->min_chars, (long long)o->max_chars);
 	c = calloc(1, sizeof(*c));
 	if (!c)

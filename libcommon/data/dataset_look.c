@@ -36,7 +36,7 @@ static struct dt_table *facts_table(const struct dt_dataset *d)
 
 	dt_dataset_info(d, &i);
 	dt_table_cell(t, "tokens");
-	dt_table_cell(t, "%lld of %d bytes", (long long)i.tokens, i.token_bytes);
+	dt_table_cell(t, "%lld, %d bytes each", (long long)i.tokens, i.token_bytes);
 	dt_table_cell(t, "documents");
 	dt_table_cell(t, "%lld%s", (long long)i.documents, i.apart ? ", kept apart" : "");
 	if (i.marked) {
@@ -170,7 +170,8 @@ static int print_samples(struct dt_sampler *s, const struct dt_tokenizer *t, con
 	int rc = ids ? 0 : dt_err_sys(err, -ENOMEM, "cannot sample");
 
 	if (rc == 0 && how->first >= s->samples)
-		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples of %lld tokens",
+		rc = dt_err_set(err, -ERANGE,
+				"--first is too large: an epoch has %lld samples of %lld tokens",
 				(long long)s->samples, (long long)s->seq);
 	for (int64_t n = how->first;
 	     rc == 0 && n < s->samples && (how->count < 0 || n - how->first < how->count); n++) {
@@ -215,7 +216,8 @@ int dt_dataset_print_tokens(struct dt_dataset *d, const char *path, const struct
 
 	dt_dataset_info(d, &i);
 	if (how->first > i.tokens)
-		return dt_err_set(err, -ERANGE, "the dataset has %lld tokens", (long long)i.tokens);
+		return dt_err_set(err, -ERANGE, "--first is too large: the dataset has %lld tokens",
+				  (long long)i.tokens);
 	end = how->count >= 0 && how->count < i.tokens - how->first ? how->first + how->count : i.tokens;
 	rc = open_tokenizer(d, path, &t, err);
 	if (rc < 0)

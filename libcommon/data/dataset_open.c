@@ -22,7 +22,7 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 	}
 	if (rc < 0 || strcmp(format, "dt-dataset")) {
 		free(format);
-		rc = dt_err_set(err, -EBADMSG, "'%s' is not a dataset of dt", path);
+		rc = dt_err_set(err, -EBADMSG, "'%s' is not a dataset made by dt", path);
 		dt_err_hint(err, "Make one with 'dt-dataset build'.");
 		return rc;
 	}
@@ -63,7 +63,8 @@ static int open_shard(struct dt_dataset *d, struct dt_dataset_shard *s, hid_t f,
 	if (rc < 0)
 		return rc;
 	if (bytes != 2 && bytes != 4)
-		return dt_err_set(err, -EBADMSG, "'%s': tokens of %zu bytes are not known", s->path, bytes);
+		return dt_err_set(err, -EBADMSG, "'%s': tokens of %zu bytes are not supported", s->path,
+				  bytes);
 	if (expect >= 0 && s->n != expect)
 		return dt_err_set(err, -EBADMSG, "'%s' has %lld tokens, '%s' says %lld", s->path,
 				  (long long)s->n, d->path, (long long)expect);
@@ -136,7 +137,7 @@ static int read_text(const struct dt_dataset *d, hid_t f, const char *name, char
 	if (rc < 0)
 		return rc;
 	if (bytes != 1 || *ret_n > MAX_TOKENIZER)
-		rc = dt_err_set(err, -EBADMSG, "'%s': '%s' is not a text", d->path, name);
+		rc = dt_err_set(err, -EBADMSG, "'%s': '%s' is not a string", d->path, name);
 	*ret = rc == 0 ? calloc(1, (size_t)*ret_n + 1) : NULL;
 	if (rc == 0 && !*ret)
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
@@ -159,9 +160,8 @@ static int read_starts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	if (d->starts < 1 || d->starts > d->tokens || bytes != 8)
-		rc = dt_err_set(err, -EBADMSG,
-				"'%s': document_starts is not a list of %lld tokens' documents", d->path,
-				(long long)d->tokens);
+		rc = dt_err_set(err, -EBADMSG, "'%s': document_starts does not fit a dataset of %lld tokens",
+				d->path, (long long)d->tokens);
 	d->start = rc == 0 ? malloc((size_t)d->starts * sizeof(*d->start)) : NULL;
 	if (rc == 0 && !d->start)
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
@@ -170,8 +170,8 @@ static int read_starts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	H5Dclose(list);
 	for (int64_t i = 0; i < d->starts && rc == 0; i++)
 		if (d->start[i] >= d->tokens || (i ? d->start[i] <= d->start[i - 1] : d->start[i] != 0))
-			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld begins at token %lld", d->path,
-					(long long)i, (long long)d->start[i]);
+			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld has an invalid start, token %lld",
+					d->path, (long long)i, (long long)d->start[i]);
 	return rc;
 }
 
@@ -189,8 +189,9 @@ static int read_kinds(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	if (n != d->starts || bytes != 1)
-		rc = dt_err_set(err, -EBADMSG, "'%s': document_kinds is not a list of %lld documents' kinds",
-				d->path, (long long)d->starts);
+		rc = dt_err_set(err, -EBADMSG,
+				"'%s': document_kinds does not fit a dataset of %lld documents", d->path,
+				(long long)d->starts);
 	d->kind = rc == 0 ? malloc((size_t)n) : NULL;
 	if (rc == 0 && !d->kind)
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", d->path);
@@ -200,7 +201,7 @@ static int read_kinds(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	for (int64_t i = 0; i < n && rc == 0; i++) {
 		d->labelled |= d->kind[i] == DT_DOCUMENT_MISMATCHED;
 		if (d->kind[i] >= DT_DOCUMENT_KINDS)
-			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld is of no known kind", d->path,
+			rc = dt_err_set(err, -EBADMSG, "'%s': document %lld has an unknown kind", d->path,
 					(long long)i);
 	}
 	return rc;

@@ -167,7 +167,8 @@ bool dt_dataset_threads(const struct dt_dataset *d)
 int dt_dataset_read(const struct dt_dataset *d, int64_t first, int64_t n, int32_t *ret, struct dt_err *err)
 {
 	if (first < 0 || n < 0 || first > d->tokens || n > d->tokens - first)
-		return dt_err_set(err, -ERANGE, "'%s' has %lld tokens: no %lld of them from %lld", d->path,
+		return dt_err_set(err, -ERANGE,
+				  "'%s' has %lld tokens: cannot read %lld tokens from token %lld on", d->path,
 				  (long long)d->tokens, (long long)n, (long long)first);
 	if (d->through_hdf5)
 		dt_h5_quiet();

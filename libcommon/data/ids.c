@@ -12,7 +12,8 @@ static int parse_binary(enum dt_ids_form form, const char *s, size_t n, int32_t 
 	int32_t *ids;
 
 	if (n % each)
-		return dt_err_set(err, -EINVAL, "%zu bytes are not a whole number of ids", n);
+		return dt_err_set(err, -EINVAL,
+				  "the input of %zu bytes is not a multiple of the size of an id", n);
 	ids = malloc((count + 1) * sizeof(*ids));
 	if (!ids)
 		return dt_err_sys(err, -ENOMEM, "cannot decode");

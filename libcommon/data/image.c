@@ -13,7 +13,7 @@ int dt_image_resize(struct dt_image *x, int channels, int height, int width, str
 
 	if (channels < 1 || height < 1 || width < 1 || height > DT_IMAGE_SIDE_MAX ||
 	    width > DT_IMAGE_SIDE_MAX || (int64_t)height * width > DT_IMAGE_PIXELS_MAX)
-		return dt_err_set(err, -EBADMSG, "an image of %d x %d x %d is not one that is read", channels,
+		return dt_err_set(err, -EBADMSG, "an image of %d x %d x %d is not supported", channels,
 				  height, width);
 	need = (size_t)channels * (size_t)height * (size_t)width;
 	if (need > x->room) {
@@ -41,7 +41,7 @@ int img_claim(struct dt_image *ret, size_t n, int channels, uint32_t height, uin
 	      struct dt_err *err)
 {
 	if (height > DT_IMAGE_SIDE_MAX || width > DT_IMAGE_SIDE_MAX || (uint64_t)height * width / 16384 > n)
-		return dt_err_set(err, -EBADMSG, "%u x %u pixels are not in a file of %zu bytes", height,
+		return dt_err_set(err, -EBADMSG, "%u x %u pixels do not fit into a file of %zu bytes", height,
 				  width, n);
 	return dt_image_resize(ret, channels, (int)height, (int)width, err);
 }

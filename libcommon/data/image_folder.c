@@ -92,7 +92,7 @@ static int walk_entry(struct walk *w, const char *path, int depth, struct dt_err
 	if (S_ISDIR(st.st_mode))
 		return depth < DEPTH ? walk_folder(w, path, depth + 1, err)
 				     : dt_err_set(err, -ELOOP, "'%s': folders are nested too deep", path);
-	why = S_ISREG(st.st_mode) ? dt_image_ending(path) : "it is no file";
+	why = S_ISREG(st.st_mode) ? dt_image_ending(path) : "it is not a regular file";
 	if (!why)
 		return give_file(w, path, err);
 	if (w->to->passed)
@@ -138,7 +138,7 @@ static int keep_folders(const char *path, char **list, int *n, const struct dt_i
 			list[kept++] = list[i];
 		} else {
 			if (rc == 0 && to->passed)
-				to->passed(to->ctx, entry, "it stands beside the folders of the classes");
+				to->passed(to->ctx, entry, "it is not in the folder of a class");
 			free(list[i]);
 		}
 		free(entry);
@@ -156,8 +156,8 @@ int dt_image_from_folder(const char *path, const struct dt_image_sink *to, struc
 		return rc;
 	rc = keep_folders(path, list, &n, to, err);
 	if (rc == 0 && n == 0) {
-		rc = dt_err_set(err, -EINVAL, "'%s' has no folders: there is one for each class", path);
-		dt_err_hint(err, "Give the folder above, as in 'train' of train/cat/1.jpg.");
+		rc = dt_err_set(err, -EINVAL, "'%s' has no subfolders: each class needs one", path);
+		dt_err_hint(err, "Give the folder above the classes: 'train' for train/cat/1.jpg.");
 	}
 	for (int i = 0; i < n && rc == 0; i++) {
 		struct walk w = {.to = to, .cls = list[i]};

@@ -18,8 +18,8 @@ const char *dt_image_ending(const char *name)
 			return NULL;
 	for (size_t i = 0; dot && i < sizeof(other) / sizeof(other[0]); i++)
 		if (!strcasecmp(dot + 1, other[i]))
-			return "this format is not read; JPEG, PNG, PGM and PPM are";
-	return "its name does not end as that of an image";
+			return "this format is not supported; JPEG, PNG, PGM and PPM are";
+	return "its name does not have the extension of an image";
 }
 
 int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_err *err)
@@ -63,7 +63,7 @@ int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_er
 		*ret = DT_FROM_CIFAR100;
 	else {
 		rc = dt_err_set(err, -EINVAL, "'%s' is neither a folder nor IDX nor CIFAR nor tar", path);
-		dt_err_hint(err, "--from says what it is.");
+		dt_err_hint(err, "Use --from to give the format.");
 		return rc;
 	}
 	return 0;

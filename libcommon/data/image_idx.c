@@ -68,7 +68,7 @@ static int at_end(struct unpack *f, const char *path, struct dt_err *err)
 	char more;
 	int got = unpack_read(f, &more, 1, err);
 
-	return got > 0 ? dt_err_set(err, -EBADMSG, "'%s' is longer than it says", path) : got;
+	return got > 0 ? dt_err_set(err, -EBADMSG, "'%s' is longer than its header says", path) : got;
 }
 
 static int give_idx(struct idx *images, struct idx *labels, const struct dt_image_sink *to,
@@ -105,7 +105,7 @@ static int check_idx(const struct idx *images, const struct idx *labels, struct 
 		return dt_err_set(err, -EBADMSG, "'%s' has %d dimensions and '%s' %d: not images and labels",
 				  images->path, images->rank, labels->path, labels->rank);
 	if (images->type != 0x08 || !bytes_of(labels->type))
-		return dt_err_set(err, -EBADMSG, "'%s' and '%s' are not bytes and whole numbers",
+		return dt_err_set(err, -EBADMSG, "the elements of '%s' and '%s' are not bytes and integers",
 				  images->path, labels->path);
 	if (images->dim[0] != labels->dim[0])
 		return dt_err_set(err, -EBADMSG, "'%s' has %u images, '%s' has %u labels", images->path,
@@ -113,7 +113,7 @@ static int check_idx(const struct idx *images, const struct idx *labels, struct 
 	if (images->dim[1] < 1 || images->dim[2] < 1 || images->dim[1] > DT_IMAGE_SIDE_MAX ||
 	    images->dim[2] > DT_IMAGE_SIDE_MAX ||
 	    (int64_t)images->dim[1] * images->dim[2] > DT_IMAGE_PIXELS_MAX)
-		return dt_err_set(err, -EBADMSG, "'%s': images of %u x %u are not read", images->path,
+		return dt_err_set(err, -EBADMSG, "'%s': images of %u x %u are not supported", images->path,
 				  images->dim[1], images->dim[2]);
 	return 0;
 }

@@ -280,7 +280,7 @@ static int run(struct import *p, int n, const char *const *paths, struct dt_err 
 	int each = im->format == DT_FROM_IDX ? 2 : 1, rc = 0;
 
 	if (n % each)
-		return dt_err_set(err, -EINVAL, "IDX files come in pairs, images and labels: there are %d",
+		return dt_err_set(err, -EINVAL, "IDX files must be given in pairs, images and labels, not %d",
 				  n);
 	if (im->names)
 		rc = class_list_read(&p->classes, im->names, err);
@@ -291,7 +291,7 @@ static int run(struct import *p, int n, const char *const *paths, struct dt_err 
 	if (rc == 0 && im->bad && !im->skip_bad) {
 		rc = dt_err_set(err, -EBADMSG, "%lld of %lld images cannot be used: nothing is written",
 				(long long)im->bad, (long long)(im->bad + im->images[0] + im->images[1]));
-		dt_err_hint(err, "--skip-bad leaves them out.");
+		dt_err_hint(err, "Use --skip-bad to skip them.");
 	}
 	return rc == 0 ? put_classes(p, err) : rc;
 }

@@ -9,13 +9,13 @@
 int img_jpeg_decode(const uint8_t *b, size_t n, int channels, struct dt_image *ret,
 		    struct dt_image_facts *facts, struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "JPEG is not read: this dt was built without libjpeg");
+	return dt_err_set(err, -ENOTSUP, "cannot read JPEG: this dt was built without libjpeg");
 }
 
 int dt_image_encode_jpeg(const struct dt_image *x, int quality, uint8_t **ret, size_t *ret_n,
 			 struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "JPEG is not written: this dt was built without libjpeg");
+	return dt_err_set(err, -ENOTSUP, "cannot write JPEG: this dt was built without libjpeg");
 }
 #else
 #include <setjmp.h>

@@ -154,7 +154,7 @@ static int check(const struct dt_image_loader_options *o, const struct dt_images
 	int rc = dt_augment_check(&o->augment, err);
 
 	if (rc == 0 && o->count < 1)
-		rc = dt_err_set(err, -EINVAL, "a request of %d samples cannot be", o->count);
+		rc = dt_err_set(err, -EINVAL, "a request of %d samples is invalid", o->count);
 	if (rc == 0)
 		rc = dt_augment_fits(&o->augment, info->min_height, info->min_width, err);
 	if (rc == 0 && o->augment.crop == DT_CROP_NONE)
@@ -245,7 +245,7 @@ int dt_image_loader_get(struct dt_image_loader *l, int64_t n, int count, struct 
 	int rc;
 
 	if (count < 1 || count > l->o.count)
-		return dt_err_set(err, -EINVAL, "a request of %d samples to a loader of %d", count,
+		return dt_err_set(err, -EINVAL, "a request of %d samples to a loader of at most %d", count,
 				  l->o.count);
 	rc = dt_ahead_get(l->ahead, n, &block, err);
 	if (rc == 0)

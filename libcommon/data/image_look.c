@@ -152,7 +152,8 @@ int dt_images_print_samples(const struct dt_images *d, const char *path, const s
 
 	dt_images_info(d, &i);
 	if (how->first >= i.images)
-		rc = dt_err_set(err, -ERANGE, "an epoch has %lld samples", (long long)i.images);
+		rc = dt_err_set(err, -ERANGE, "--first is too large: an epoch has %lld samples",
+				(long long)i.images);
 	for (int64_t n = how->first;
 	     rc == 0 && n < i.images && (how->count < 0 || n - how->first < how->count); n++)
 		rc = print_sample(d, &i, n,
@@ -187,7 +188,8 @@ int dt_images_print_files(const struct dt_images *d, const char *path, const str
 
 	dt_images_info(d, &i);
 	if (how->first >= i.images)
-		return dt_err_set(err, -ERANGE, "the dataset has %lld images", (long long)i.images);
+		return dt_err_set(err, -ERANGE, "--first is too large: the dataset has %lld images",
+				  (long long)i.images);
 	for (int64_t k = how->first;
 	     rc == 0 && k < i.images && (how->count < 0 || k - how->first < how->count); k++) {
 		rc = i.jpeg ? dt_images_bytes(d, k, &bytes, &n, err) : dt_images_read(d, k, &x, err);

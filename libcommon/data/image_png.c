@@ -8,7 +8,7 @@
 int img_png_decode(const uint8_t *b, size_t n, int channels, struct dt_image *ret,
 		   struct dt_image_facts *facts, struct dt_err *err)
 {
-	return dt_err_set(err, -ENOTSUP, "PNG is not read: this dt was built without libpng");
+	return dt_err_set(err, -ENOTSUP, "cannot read PNG: this dt was built without libpng");
 }
 #else
 #include <setjmp.h>

@@ -7,13 +7,13 @@ static const struct {
 	const char *key, *words;
 	size_t at;
 } found[] = {
-	{"bad", "left out", offsetof(struct dt_image_import, bad)},
-	{"passed_over", "other files passed over", offsetof(struct dt_image_import, passed)},
-	{"grey", "grey made colour", offsetof(struct dt_image_import, grey)},
-	{"cmyk", "CMYK", offsetof(struct dt_image_import, cmyk)},
-	{"deep", "of 16 bits made 8", offsetof(struct dt_image_import, deep)},
-	{"alpha", "without their alpha", offsetof(struct dt_image_import, alpha)},
-	{"turned", "turned by EXIF", offsetof(struct dt_image_import, turned)},
+	{"bad", "invalid images skipped", offsetof(struct dt_image_import, bad)},
+	{"passed_over", "other files skipped", offsetof(struct dt_image_import, passed)},
+	{"grey", "converted from greyscale to colour", offsetof(struct dt_image_import, grey)},
+	{"cmyk", "converted from CMYK", offsetof(struct dt_image_import, cmyk)},
+	{"deep", "converted from 16 to 8 bits", offsetof(struct dt_image_import, deep)},
+	{"alpha", "stripped of alpha", offsetof(struct dt_image_import, alpha)},
+	{"turned", "rotated as EXIF says", offsetof(struct dt_image_import, turned)},
 };
 #define FOUND (sizeof(found) / sizeof(found[0]))
 

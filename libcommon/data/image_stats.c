@@ -78,9 +78,9 @@ static void print_facts(const struct dt_images_info *i, const struct image_stats
 
 	dt_table_cell(t, "images");
 	dt_table_cell(t, "%lld in %d classes", (long long)i->images, i->classes);
-	dt_table_cell(t, "images of a class");
+	dt_table_cell(t, "images per class");
 	dt_table_cell(t, "%lld to %lld", (long long)s->fewest, (long long)s->most);
-	dt_table_cell(t, "bytes of an image");
+	dt_table_cell(t, "bytes per image");
 	dt_table_cell(t, "%lld to %lld", (long long)s->smallest, (long long)s->largest);
 	dt_table_cell(t, "exact duplicates");
 	dt_table_cell(t, "%lld, of which %lld have another class", (long long)s->same,

@@ -158,7 +158,7 @@ static int take_header(struct tar *t, const uint8_t *h, struct dt_err *err)
 	if (!checksum_fits(h))
 		return damaged(t, "a header does not have its checksum", err);
 	if (number(h + 124, 12, &t->size) < 0 || t->size > INT64_MAX)
-		return damaged(t, "a size is no number", err);
+		return damaged(t, "a size is not a number", err);
 	t->type = (char)h[156];
 	snprintf(t->name, sizeof(t->name), "%.*s%s%.100s", prefix ? 155 : 0, (const char *)h + 345,
 		 prefix ? "/" : "", (const char *)h);
@@ -199,7 +199,7 @@ static int next(struct tar *t, struct dt_err *err)
 		t->size = size;
 	if (t->type == '1' || t->type == '2') /* links have no contents, whatever size says */
 		t->size = 0;
-	return t->size > INT64_MAX ? damaged(t, "a size is no number", err) : 1;
+	return t->size > INT64_MAX ? damaged(t, "a size is not a number", err) : 1;
 }
 
 /* The class from the path: its last folder. */
@@ -231,7 +231,8 @@ static int give(const struct tar *t, struct sample *s, const struct dt_image_sin
 	errno = 0;
 	label = strtol(s->cls, &end, 10);
 	if (*s->cls && !*end && (errno || label < 0 || label > INT_MAX))
-		rc = dt_err_set(err, -EBADMSG, "'%s': '%.200s' says class %s", t->path, s->key, s->cls);
+		rc = dt_err_set(err, -EBADMSG, "'%s': '%.200s' has the invalid class %s", t->path, s->key,
+				s->cls);
 	else if (*s->cls && !*end)
 		item.label = (int)label;
 	else if (*s->cls)
@@ -239,7 +240,8 @@ static int give(const struct tar *t, struct sample *s, const struct dt_image_sin
 	else if (folder_of(s->name, folder))
 		item.cls = folder;
 	else
-		rc = dt_err_set(err, -EBADMSG, "'%s': '%.200s' has neither a .cls nor a folder for its class",
+		rc = dt_err_set(err, -EBADMSG,
+				"'%s': '%.200s' has neither a .cls member nor a folder that names its class",
 				t->path, s->name);
 	if (rc == 0)
 		rc = to->image(to->ctx, &item, err);

@@ -25,7 +25,7 @@ static int format_of(hid_t f, const char *path, struct dt_err *err)
 	if (rc == 0)
 		rc = !strcmp(format, "dt-images") ? 1 : !strcmp(format, "dt-dataset") ? 0 : -EBADMSG;
 	free(format);
-	return rc < 0 ? dt_err_set(err, -EBADMSG, "'%s' is not a dataset of dt", path) : rc;
+	return rc < 0 ? dt_err_set(err, -EBADMSG, "'%s' is not a dataset made by dt", path) : rc;
 }
 
 int dt_images_is(const char *path, struct dt_err *err)
@@ -81,7 +81,7 @@ static int find_data(const struct dt_images *d, hid_t f, struct dt_images_shard 
 		fits &= rank == 4 && (int64_t)dim[0] == s->n && (int64_t)dim[1] == d->info.channels &&
 			(int64_t)dim[2] == d->info.height && (int64_t)dim[3] == d->info.width;
 	if (!fits)
-		return bad(d, s->path, "dataset 'data' has not the shape that the attributes say", err);
+		return bad(d, s->path, "dataset 'data' does not have the shape that the attributes say", err);
 	s->bytes = d->info.jpeg ? (int64_t)dim[0] : s->n * d->info.channels * d->info.height * d->info.width;
 	if (at == HADDR_UNDEF)
 		return bad(d, s->path, "dataset 'data' is not contiguous", err);
@@ -111,8 +111,9 @@ static int read_offsets(const struct dt_images *d, hid_t f, struct dt_images_sha
 		    s->at[i + 1] - s->at[i] > INT32_MAX)
 			return dt_err_set(err, -EBADMSG, "'%s': image %lld has no bytes in 'data'", s->path,
 					  (long long)i);
-	return s->at[0] == 0 && s->at[s->n] == s->bytes ? 0
-							: bad(d, s->path, "'offsets' leave bytes out", err);
+	return s->at[0] == 0 && s->at[s->n] == s->bytes
+		       ? 0
+		       : bad(d, s->path, "'offsets' do not cover all bytes of 'data'", err);
 }
 
 static int read_labels(struct dt_images *d, hid_t f, struct dt_images_shard *s, struct dt_err *err)
@@ -253,7 +254,7 @@ static int read_sums(struct dt_images *d, hid_t f, struct dt_err *err)
 		long double m = (long double)sum[c] / pixels, v = (long double)squares[c] / pixels - m * m;
 
 		if (sum[c] < 0 || m > 255 || v < 0)
-			return bad(d, NULL, "the sums over its pixels cannot be", err);
+			return bad(d, NULL, "its pixel sums are invalid", err);
 		d->info.mean[c] = (float)(m / 255);
 		d->info.deviation[c] = (float)(sqrtl(v) / 255);
 	}
@@ -285,13 +286,13 @@ static int read_facts(struct dt_images *d, hid_t f, struct dt_err *err)
 		return rc;
 	d->info.jpeg = !strcmp(encoding, "jpeg");
 	if (!d->info.jpeg && strcmp(encoding, "raw"))
-		rc = dt_err_set(err, -EBADMSG, "'%s': encoding '%.40s' is not known", d->path, encoding);
+		rc = dt_err_set(err, -EBADMSG, "'%s': encoding '%.40s' is not supported", d->path, encoding);
 	else if (!d->info.jpeg && (!d->info.height || !d->info.width))
-		rc = bad(d, NULL, "raw images need one size", err);
+		rc = bad(d, NULL, "raw images must all have one size", err);
 	else if (d->info.channels != 1 && d->info.channels != 3)
-		rc = bad(d, NULL, "images have 1 or 3 channels", err);
+		rc = bad(d, NULL, "images must have 1 or 3 channels", err);
 	else if (!d->info.jpeg && d->info.images > INT64_MAX / 3 / DT_IMAGE_SIDE_MAX / DT_IMAGE_SIDE_MAX)
-		rc = bad(d, NULL, "there cannot be as many images", err);
+		rc = bad(d, NULL, "the number of images is invalid", err);
 	free(encoding);
 	return rc < 0 ? rc : dt_h5_get_text(f, d->path, "source", &d->source, err);
 }

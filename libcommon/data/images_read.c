@@ -41,7 +41,7 @@ static int find_bytes(const struct dt_images *d, int64_t i, const struct dt_imag
 	const struct dt_images_shard *s;
 
 	if (i < 0 || i >= d->info.images)
-		return dt_err_set(err, -ERANGE, "'%s' has %lld images: no image %lld", d->path,
+		return dt_err_set(err, -ERANGE, "'%s' has only %lld images: there is no image %lld", d->path,
 				  (long long)d->info.images, (long long)i);
 	s = find_shard(d, i);
 	i -= s->first;
@@ -105,7 +105,7 @@ int dt_images_read(const struct dt_images *d, int64_t i, struct dt_image *ret, s
 	if (ret->height < d->info.min_height || ret->height > d->info.max_height ||
 	    ret->width < d->info.min_width || ret->width > d->info.max_width)
 		return dt_err_set(err, -EBADMSG,
-				  "image %lld of '%s' is of %d x %d, outside of what the set says",
+				  "image %lld of '%s' is %d x %d, outside the range that the dataset states",
 				  (long long)i, d->path, ret->height, ret->width);
 	return 0;
 }

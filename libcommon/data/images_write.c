@@ -135,12 +135,12 @@ static int check_image(const struct dt_images_writer *w, const struct dt_image *
 	if (label < 0 || (w->how.classes && label >= w->how.classes))
 		return dt_err_set(err, -EINVAL, "label %d is not one of %d classes", label, w->how.classes);
 	if (x->channels != w->how.channels)
-		return dt_err_set(err, -EINVAL, "an image of %d channels among those of %d", x->channels,
+		return dt_err_set(err, -EINVAL, "an image has %d channels, the others %d", x->channels,
 				  w->how.channels);
 	if (!w->how.jpeg && w->images && (x->height != w->height || x->width != w->width)) {
-		dt_err_set(err, -EINVAL, "an image of %d x %d among those of %d x %d", x->height, x->width,
+		dt_err_set(err, -EINVAL, "an image is %d x %d, the others %d x %d", x->height, x->width,
 			   w->height, w->width);
-		dt_err_hint(err, "Scale and crop all to one size, or store them as JPEG.");
+		dt_err_hint(err, "Use --resize and --crop to give all the same size, or --store jpeg.");
 		return -EINVAL;
 	}
 	return 0;

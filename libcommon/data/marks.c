@@ -58,8 +58,8 @@ static int read_list(hid_t f, const char *path, const char *name, int64_t tokens
 	if (rc < 0)
 		return rc;
 	if (*ret_n < 1 || *ret_n > tokens || bytes != 8)
-		rc = dt_err_set(err, -EBADMSG, "'%s': %s is not a list of places among %lld tokens", path,
-				name, (long long)tokens);
+		rc = dt_err_set(err, -EBADMSG, "'%s': %s does not fit a dataset of %lld tokens", path, name,
+				(long long)tokens);
 	*ret = rc == 0 ? malloc((size_t)*ret_n * sizeof(**ret)) : NULL;
 	if (rc == 0 && !*ret)
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
@@ -84,7 +84,8 @@ int dt_marks_read(struct dt_marks *m, hid_t f, const char *path, int64_t tokens,
 				(long long)m->n, (long long)ends);
 	for (int64_t i = 0; i < m->n && rc == 0; i++) {
 		if (m->first[i] <= last || m->end[i] <= m->first[i] || m->end[i] > tokens)
-			rc = dt_err_set(err, -EBADMSG, "'%s': targets %lld are tokens %lld to %lld", path,
+			rc = dt_err_set(err, -EBADMSG,
+					"'%s': targets %lld have an invalid range, tokens %lld to %lld", path,
 					(long long)i, (long long)m->first[i], (long long)m->end[i]);
 		last = m->end[i];
 	}

@@ -43,7 +43,7 @@ static int take_part(struct part *p, const char *s, size_t n, const char *spec, 
 			*colon = '\0';
 		}
 	}
-	return *p->path ? 0 : dt_err_set(err, -EINVAL, "'%s' names a data set without a name", spec);
+	return *p->path ? 0 : dt_err_set(err, -EINVAL, "'%s' has a data set with an empty path", spec);
 }
 
 static int parse(const char *spec, struct part *part, int *ret_parts, struct dt_err *err)
@@ -55,7 +55,7 @@ static int parse(const char *spec, struct part *part, int *ret_parts, struct dt_
 		size_t length = whole ? strlen(s) : strcspn(s, ",");
 
 		if (n == DT_MIXTURE_PARTS)
-			rc = dt_err_set(err, -EINVAL, "more than %d data sets cannot be mixed", n);
+			rc = dt_err_set(err, -EINVAL, "at most %d data sets can be mixed", n);
 		else
 			rc = take_part(&part[n], s, length, spec, err);
 		if (rc < 0 || !s[length]) {

@@ -24,7 +24,7 @@ static int whole_weights(struct dt_mixture_order *o, const double *weight, struc
 
 	for (int i = 0; i < o->parts; i++) {
 		if (!(weight[i] > 0) || !isfinite(weight[i]))
-			return dt_err_set(err, -EINVAL, "the weight %g of data set %d is not above 0",
+			return dt_err_set(err, -EINVAL, "the weight %g of data set %d is not positive",
 					  weight[i], i + 1);
 		sum += weight[i];
 	}
@@ -32,7 +32,8 @@ static int whole_weights(struct dt_mixture_order *o, const double *weight, struc
 		o->weight[i] = (int64_t)rint(weight[i] / sum * UNITS);
 		if (o->weight[i] < 1)
 			return dt_err_set(err, -EINVAL,
-					  "data set %d has less than a millionth of the samples", i + 1);
+					  "the weight of data set %d is less than a millionth of the sum",
+					  i + 1);
 		common = divisor(o->weight[i], common);
 	}
 	for (int i = 0; i < o->parts; i++) {

@@ -55,7 +55,7 @@ int dt_script_open(struct dt_script **ret, const char *text, struct dt_err *err)
 		return 0;
 	}
 	dt_script_close(s);
-	return dt_err_set(err, -EINVAL, "'%s' is no script of Unicode, as Latin, Cyrillic and Han are", text);
+	return dt_err_set(err, -EINVAL, "'%s' is not a Unicode script, such as Latin, Cyrillic or Han", text);
 }
 
 void dt_script_close(struct dt_script *s)

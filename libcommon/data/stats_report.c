@@ -134,7 +134,7 @@ static void documents_rows(struct dt_table *t, const struct dt_dataset_stats *s)
 {
 	dt_table_cell(t, "documents");
 	if (s->documents < 0) {
-		dt_table_cell(t, "unknown: nothing says where they end");
+		dt_table_cell(t, "unknown: the dataset does not record where they end");
 		return;
 	}
 	dt_table_cell(t, "%lld", (long long)s->documents);
@@ -157,12 +157,12 @@ static void print_facts(const struct dt_dataset_stats *s, FILE *f)
 	dt_table_cell(t, "tokens");
 	dt_table_cell(t, "%lld", (long long)s->tokens);
 	dt_table_cell(t, "text");
-	dt_table_cell(t, "%lld bytes, %.3f a token", (long long)s->bytes,
+	dt_table_cell(t, "%lld bytes, %.3f per token", (long long)s->bytes,
 		      s->tokens ? (double)s->bytes / (double)s->tokens : 0);
 	dt_table_cell(t, "ids used");
 	dt_table_cell(t, "%d of %d (%.1f%%)", ids_used(s), s->vocab, percent(ids_used(s), s->vocab));
 	dt_table_cell(t, "entropy");
-	dt_table_cell(t, "%.3f bits a token", s->entropy);
+	dt_table_cell(t, "%.3f bits per token", s->entropy);
 	documents_rows(t, s);
 	dt_table_print(t, f);
 	dt_table_free(t);
@@ -176,7 +176,7 @@ static void piece_cell(struct dt_table *table, const struct dt_tokenizer *t, int
 	json_t *s = piece ? json_stringn(piece, n) : NULL;
 	char *text = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
 
-	dt_table_cell(table, "%s", text ? text : "bytes that are no text of their own");
+	dt_table_cell(table, "%s", text ? text : "(not valid UTF-8)");
 	free(text);
 	json_decref(s);
 }
@@ -208,7 +208,9 @@ static int report(const struct dt_dataset_stats *s, const struct dt_tokenizer *t
 	fill_bins(s, &b);
 	bars.n = b.n;
 	if (how->svg && b.n == 0)
-		return dt_err_set(err, -EINVAL, "'%s' does not say where documents end: no picture", path);
+		return dt_err_set(err, -EINVAL,
+				  "'%s' does not record where documents end: there are no lengths to draw",
+				  path);
 	if (how->svg && (rc = dt_data_draw(how->svg, &bars, err)) < 0)
 		return rc;
 	if (how->json) {

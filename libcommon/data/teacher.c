@@ -105,7 +105,7 @@ static int read_numbers(struct dt_teacher *t, hid_t f, struct dt_err *err)
 	free(temperature);
 	return isfinite(i->temperature) && i->temperature > 0 && i->k <= i->vocab
 		       ? 0
-		       : dt_err_set(err, -EBADMSG, "'%s': its temperature or its top_k means nothing", path);
+		       : dt_err_set(err, -EBADMSG, "'%s': its temperature or top_k is invalid", path);
 }
 
 static int open_all(struct dt_teacher *t, hid_t f, struct dt_err *err)
@@ -115,7 +115,7 @@ static int open_all(struct dt_teacher *t, hid_t f, struct dt_err *err)
 
 	if (rc < 0 || strcmp(format, "dt-teacher")) {
 		free(format);
-		rc = dt_err_set(err, -EBADMSG, "'%s' is not what a teacher gives a data set", t->path);
+		rc = dt_err_set(err, -EBADMSG, "'%s' is not a file of teacher log-probabilities", t->path);
 		dt_err_hint(err, "Make it with 'dt-eval teacher'.");
 		return rc;
 	}
@@ -183,7 +183,7 @@ int dt_teacher_check(const struct dt_teacher *t, const struct dt_dataset *d, con
 	dt_dataset_info(d, &info);
 	if (strcmp(i->tokenizer_hash, info.tokenizer_hash) || i->data_tokens != info.tokens ||
 	    i->data_crc != info.crc || i->vocab != info.vocab)
-		return dt_err_set(err, -EINVAL, "'%s' was not made of '%s'", t->path, data);
+		return dt_err_set(err, -EINVAL, "'%s' was not made from the data set '%s'", t->path, data);
 	if (i->seq != seq) {
 		dt_err_set(err, -EINVAL, "'%s' was made for samples of %lld tokens, not %lld", t->path,
 			   (long long)i->seq, (long long)seq);
@@ -273,8 +273,7 @@ int dt_teacher_read(const struct dt_teacher *t, int64_t at, int64_t n, int64_t k
 	int rc = logprob && from ? 0 : dt_err_sys(err, -ENOMEM, "cannot read '%s'", t->path);
 
 	if (rc == 0 && (at < 0 || n < 0 || at > t->i.tokens - n))
-		rc = dt_err_set(err, -EBADMSG, "'%s' has nothing for tokens %lld and on", t->path,
-				(long long)at);
+		rc = dt_err_set(err, -EBADMSG, "'%s' has nothing from token %lld on", t->path, (long long)at);
 	if (rc == 0)
 		rc = get(t, &t->columns, at * all, n * all, from, err);
 	if (rc == 0 && t->columns.bytes == 2)
@@ -286,10 +285,10 @@ int dt_teacher_read(const struct dt_teacher *t, int64_t at, int64_t n, int64_t k
 	for (int64_t i = 0; i < n && rc == 0; i++)
 		if (settle(t, from + i * all, logprob + i * all, rest[i], k, columns + i * k,
 			   probs + i * (k + 1)) < 0)
-			rc = dt_err_set(
-				err, -EBADMSG,
-				"'%s': what it says of the token behind token %lld is no distribution",
-				t->path, (long long)(at + i));
+			rc = dt_err_set(err, -EBADMSG,
+					"'%s': the probabilities of the token after token %lld are not a "
+					"distribution",
+					t->path, (long long)(at + i));
 	free(logprob);
 	free(from);
 	return rc;

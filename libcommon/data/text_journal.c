@@ -65,8 +65,9 @@ static int check_identity(struct journal *j, const char *identity, struct dt_err
 
 	free(line);
 	if (!fresh && !same) {
-		rc = dt_err_set(err, -EEXIST, "'%s' is of another build", j->path);
-		dt_err_hint(err, "Other inputs or options: name another --work, or remove this one.");
+		rc = dt_err_set(err, -EEXIST, "'%s' belongs to another build", j->path);
+		dt_err_hint(err,
+			    "The inputs or options differ: use another --work folder, or delete this one.");
 		return rc;
 	}
 	clearerr(j->f);
@@ -197,7 +198,7 @@ int journal_replay(struct journal *j, const struct journal_sink *to, struct dt_e
 	while (rc == 0 && ftello(j->f) < j->end) {
 		rc = next_record(j, &h, err);
 		rc = rc > 0    ? hand_out(j, &h, to, err)
-		     : rc == 0 ? dt_err_set(err, -EBADMSG, "'%s' changed meanwhile", j->path)
+		     : rc == 0 ? dt_err_set(err, -EBADMSG, "'%s' was changed while it was read", j->path)
 			       : rc;
 	}
 	if (rc == 0 && (ftruncate(fileno(j->f), j->end) < 0 || fseeko(j->f, j->end, SEEK_SET) < 0))

@@ -19,13 +19,14 @@ void dt_text_import_print(const struct dt_text_import *im, const char *const out
 	}
 	dt_clean_summary(im->cleaned, left, sizeof(left));
 	if (*left)
-		fprintf(f, "; left out: %s", left);
+		fprintf(f, "; dropped: %s", left);
 	if (im->resumed)
-		fprintf(f, "; %lld documents were done before", (long long)im->resumed);
+		fprintf(f, "; %lld documents taken from the journal", (long long)im->resumed);
 	if (im->in.bad)
-		fprintf(f, "; %lld line%s left out", (long long)im->in.bad, im->in.bad == 1 ? "" : "s");
+		fprintf(f, "; %lld invalid line%s skipped", (long long)im->in.bad,
+			im->in.bad == 1 ? "" : "s");
 	if (im->in.empty)
-		fprintf(f, "; %lld empty document%s passed over", (long long)im->in.empty,
+		fprintf(f, "; %lld empty document%s skipped", (long long)im->in.empty,
 			im->in.empty == 1 ? "" : "s");
 	dt_clean_counts(im->cleaned, &n);
 	fprintf(f, "; %s of text in %s, vocabulary %d\n",

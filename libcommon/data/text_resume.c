@@ -42,7 +42,7 @@ static int replay_ids(void *ctx, const int32_t *ids, size_t n, struct dt_err *er
 	while (r->next < r->n && b->doc[r->next].why != DT_CLEAN_KEPT)
 		r->next++;
 	if (r->next == r->n)
-		return dt_err_set(err, -EBADMSG, "the journal has ids of no document");
+		return dt_err_set(err, -EBADMSG, "the journal has ids that belong to no document");
 	w = b->out[b->entry[r->next].eval != 0];
 	if (b->entry[r->next].large)
 		return dt_dataset_append(w, ids, n, err);

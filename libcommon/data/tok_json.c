@@ -219,7 +219,7 @@ static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t 
 	if (rc < 0)
 		return rc;
 	if (!*text)
-		return dt_err_set(err, -EINVAL, "a token without text");
+		return dt_err_set(err, -EINVAL, "an added token has no text");
 	if (single)
 		return dt_err_set(err, -ENOTSUP, "'%.80s': single_word is not supported", text);
 	a.id = (int32_t)id;
@@ -227,7 +227,7 @@ static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t 
 	a.n = strlen(text);
 	if (id_of(vocab, text, &known) == 0 ? known != a.id
 					    : a.id < t->vocab && (t->piece[a.id].flags & DT_PIECE_DEFINED))
-		return dt_err_set(err, -EINVAL, "'%.80s' has an id, %d, that contradicts the vocabulary",
+		return dt_err_set(err, -EINVAL, "'%.80s' has the id %d, which contradicts the vocabulary",
 				  text, a.id);
 	return dt_tok_add(t, &a, normalized, err);
 }
@@ -252,13 +252,13 @@ static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err 
 			return dt_err_set(err, -EINVAL,
 					  "post_processor TemplateProcessing is not understood");
 		if (text_seen || t->bos >= 0)
-			return dt_err_set(err, -ENOTSUP,
-					  "post_processor TemplateProcessing with %s is not supported",
-					  text_seen ? "a token behind the text"
-						    : "more than one token before the text");
+			return dt_err_set(
+				err, -ENOTSUP, "post_processor TemplateProcessing with %s is not supported",
+				text_seen ? "a token after the text" : "more than one token before the text");
 		ids = json_object_get(json_object_get(json_object_get(o, "special_tokens"), name), "ids");
 		if (json_array_size(ids) != 1 || !json_is_integer(json_array_get(ids, 0)))
-			return dt_err_set(err, -EINVAL, "post_processor token '%.80s' has not one id", name);
+			return dt_err_set(err, -EINVAL,
+					  "post_processor token '%.80s' does not have exactly one id", name);
 		if (json_integer_value(json_array_get(ids, 0)) < 0 ||
 		    json_integer_value(json_array_get(ids, 0)) >= t->vocab)
 			return dt_err_set(err, -EINVAL,

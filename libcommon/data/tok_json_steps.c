@@ -9,7 +9,7 @@ int tok_json_unsupported(struct dt_err *err, const char *what, const char *value
 {
 	int rc = dt_err_set(err, -ENOTSUP, "%s '%.80s' is not supported", what, value ? value : "null");
 
-	dt_err_hint(err, "Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece's BPE are read.");
+	dt_err_hint(err, "Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece's BPE are supported.");
 	return rc;
 }
 
@@ -98,7 +98,7 @@ int tok_json_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth, b
 	int rc = 0;
 
 	if (*ret_byte_level && !strcmp(type, "ByteLevel"))
-		return tok_json_unsupported(err, "a pre_tokenizer behind ByteLevel", type);
+		return tok_json_unsupported(err, "a pre_tokenizer after ByteLevel", type);
 	if (*ret_byte_level && strcmp(type, "Sequence") && !in_alphabet(t)) {
 		rc = add_step(t, NULL, false, (struct dt_tok_step){.to_alphabet = true}, err);
 		if (rc < 0)

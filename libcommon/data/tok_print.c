@@ -37,7 +37,7 @@ int dt_tokenizer_print(const struct dt_tokenizer *t, bool json, FILE *f, struct 
 	dt_table_cell(table, "merges");
 	dt_table_cell(table, "%lld", (long long)i.merges);
 	dt_table_cell(table, "added tokens");
-	dt_table_cell(table, "%d, of which special %d", i.added, i.special);
+	dt_table_cell(table, "%d, of which %d special", i.added, i.special);
 	for (int k = 0; k < 2; k++) {
 		int32_t id = k ? dt_tokenizer_bos(t) : dt_tokenizer_eot(t);
 		size_t n = 0;

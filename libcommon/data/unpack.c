@@ -70,20 +70,21 @@ static int foreign(const struct unpack *u, struct dt_err *err)
 		const char *name, *instead;
 		size_t at, n;
 		char magic[8];
-	} known[] = {
-		{"xz", "'|xz -dc FILE' reads it", 0, 6, "\3757zXZ"},
-		{"bzip2", "'|bzip2 -dc FILE' reads it", 4, 6, "1AY&SY"},
-		{"lz4", "'|lz4 -dc FILE' reads it", 0, 4, "\4\"M\30"},
-		{"zip", "'|unzip -p FILE' reads text; unpack images into a folder, or make a tar of them", 0,
-		 4, "PK\3\4"},
-		{"Parquet", "'|contrib/parquet-jsonl FILE' reads it, with --format jsonl", 0, 5, "PAR1\25"},
-		{"HDF5", "a data set is not text: dt-dataset cat prints its own", 0, 8, "\211HDF\r\n\32\n"}};
+	} known[] = {{"xz", "use '|xz -dc FILE'", 0, 6, "\3757zXZ"},
+		     {"bzip2", "use '|bzip2 -dc FILE'", 4, 6, "1AY&SY"},
+		     {"lz4", "use '|lz4 -dc FILE'", 0, 4, "\4\"M\30"},
+		     {"zip",
+		      "for text use '|unzip -p FILE'; unpack images into a folder, or make a tar of them", 0,
+		      4, "PK\3\4"},
+		     {"Parquet", "use '|contrib/parquet-jsonl FILE' with --format jsonl", 0, 5, "PAR1\25"},
+		     {"HDF5", "if it is a data set of dt, 'dt-dataset cat' prints its text", 0, 8,
+		      "\211HDF\r\n\32\n"}};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		if (u->n < known[i].at + known[i].n ||
 		    memcmp(u->buffer + known[i].at, known[i].magic, known[i].n))
 			continue;
-		dt_err_set(err, -ENOTSUP, "'%s' is a file of %s, which is not read here", u->path,
+		dt_err_set(err, -ENOTSUP, "'%s' is a %s file, which is not supported", u->path,
 			   known[i].name);
 		dt_err_hint(err, "%s", known[i].instead);
 		return -ENOTSUP;
@@ -109,7 +110,7 @@ static int start(struct unpack *u, struct dt_err *err)
 		if (!u->zstd)
 			return dt_err_sys(err, -ENOMEM, "cannot read '%s'", u->path);
 #else
-		return dt_err_set(err, -ENOTSUP, "'%s': zstd is not read: this dt was built without libzstd",
+		return dt_err_set(err, -ENOTSUP, "'%s': cannot read zstd: this dt was built without libzstd",
 				  u->path);
 #endif
 	} else {

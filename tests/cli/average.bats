@@ -70,7 +70,7 @@ EOF
     # what has none
     train 1 plain.jsonl --precision fp32 --steps 1 --save without
     run -1 dt-shard-ckpt convert --from ema --to dt without nothing
-    [[ "$output" == *"has no average of the weights (--ema)"* ]]
+    [[ "$output" == *"has no averaged weights (--ema)"* ]]
 }
 
 @test "every layout has the same average, and goes on from a checkpoint as if it had not stopped" {

@@ -90,7 +90,7 @@ quiet() {
 	scaled 8 64 10000 2
 	run "$S" convert "$T/other" "$T/x.gguf"
 	[ "$status" -eq 1 ]
-	[[ $output == *"a GGUF file of architecture 'llama' cannot say what this model is: "*rope_freqs* ]]
+	[[ $output == *"a GGUF file of architecture 'llama' cannot represent this model: "*rope_freqs* ]]
 	[ ! -e "$T/x.gguf" ]
 }
 
@@ -130,8 +130,8 @@ quiet() {
 	refuse 2 '--to gptq needs --type q4_0 or q8_0' quantize --to gptq --type q4_k "$T/llama"
 	refuse 2 '--to gptq needs --type q4_0 or q8_0' convert --to gptq "$T/llama"
 	refuse 2 '--to awq needs --type q4_0' quantize --to awq --type q8_0 "$T/llama"
-	refuse 2 'quantize writes --to gguf, gptq or awq' quantize --to dt --type q4_0 "$T/llama"
-	refuse 1 'its files hold them turned' quantize --to gptq --type q4_0 "$T/gpt2"
+	refuse 2 'quantize can only write --to gguf, gptq or awq' quantize --to dt --type q4_0 "$T/llama"
+	refuse 1 'it stores matrices transposed' quantize --to gptq --type q4_0 "$T/gpt2"
 	[ -z "$(find "$T" -name "*tmp*")" ]
 }
 
@@ -149,8 +149,8 @@ quiet() {
 			[[ ${lines[0]} == "equal: "* ]]
 		done
 		case $f in
-		llama) [[ $output == *"rows of 4 tensors compared in A's rotary order: A has half pairs, B adjacent"* ]] ;;
-		gemma3_text) [[ $output == *"norms compared as A has them: B's are stored larger by 1"* ]] ;;
+		llama) [[ $output == *"4 tensors of B were converted to the rotary order of A (A: half, B: adjacent)"* ]] ;;
+		gemma3_text) [[ $output == *"norms of B were converted to the convention of A (B stores them larger by 1)"* ]] ;;
 		qwen3) [ "${#lines[@]}" -eq 1 ] ;;
 		esac
 		[ "$("$S" diff --json "$T/$f.gguf" "$T/$f" | jq .equal)" = true ]
@@ -211,7 +211,7 @@ quiet() {
 	jq '.query_pre_attn_scalar = 24' "$T/1-a/config.json" >"$T/c" && cp "$T/c" "$T/1-a/config.json"
 	run "$S" convert "$T/1-a" "$T/y.gguf"
 	[ "$status" -eq 1 ]
-	[[ $output == *"cannot say what this model is"* ]]
+	[[ $output == *"cannot represent this model"* ]]
 	[ ! -e "$T/y.gguf" ]
 	quiet "$S" convert "$T/1-a" "$T/4-dt"
 	quiet "$S" convert --to safetensors "$T/4-dt" "$T/4-hf"
@@ -246,7 +246,7 @@ quiet() {
 	quiet py make llama F32 "$T/llama"
 	run "$S" convert --to llmc "$T/llama" "$T/x.bin"
 	[ "$status" -eq 1 ]
-	[[ $output == *"cannot say what this model is"* ]]
+	[[ $output == *"cannot represent this model"* ]]
 	[ ! -e "$T/x.bin" ]
 }
 
@@ -342,7 +342,7 @@ quiet() {
 		run bash -c 'ulimit -f 100; trap "" XFSZ; "$0" convert --to "$1" --step 1 "$2" "$3"' "$S" $to "$T/a" "$T/x"
 		[ "$status" -eq 1 ]
 		echo "$to: $output"
-		[[ $output == *"File too large"* ]] || [[ $output == *"cannot say"* ]]
+		[[ $output == *"File too large"* ]] || [[ $output == *"cannot represent"* ]]
 		[[ $to == dt || $to == llama2c ]] || [[ $output == *"cannot write '$T/x"* ]]
 		[ -z "$(find "$T" -maxdepth 1 -name 'x*' -not -name x)" ]
 		[ ! -e "$T/x" ]

@@ -73,7 +73,7 @@ close() { # a b tolerance
     dt-dataset chat -t folder --chat-template chatml -o g.h5 - <<<'{"prompt": "Hi", "completion": "Ho"}' >/dev/null
     run -1 h5dump -d chat_template g.h5
     run -1 dt-dataset chat -o b.h5 - <<<'{"prompt": "Hi", "completion": "Ho"}'
-    [[ "$output" == *"no chat template that is known came with 'byte'"* ]]
+    [[ "$output" == *"'byte' has no known chat template"* ]]
     [ ! -e b.h5 ]
 }
 

@@ -73,7 +73,7 @@ number() {
 	done <<-END
 		short.gz l.gz truncated
 		short.idx l.idx cut short
-		long.idx l.idx longer than it says
+		long.idx l.idx longer than its header says
 		a.idx few.idx cut short
 		a.idx eleven.idx 12 images
 		a.idx a.idx 3 dimensions
@@ -117,8 +117,8 @@ PY
 	echo x >folder/b/x.webp
 	run dt-dataset images --json -o d.h5 folder
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"passed over 'folder/b/notes.txt'"* ]]
-	[[ "$output" == *"passed over 'folder/b/x.webp': this format is not read; JPEG, PNG, PGM and PPM are"* ]]
+	[[ "$output" == *"skipped 'folder/b/notes.txt'"* ]]
+	[[ "$output" == *"skipped 'folder/b/x.webp': this format is not supported; JPEG, PNG, PGM and PPM are"* ]]
 	rm folder/b/x.webp
 	run dt-dataset images --json -o d.h5 folder
 	[[ "$output" == *"1 of 4 classes have no images; the first is 'empty'"* ]]
@@ -152,7 +152,7 @@ PY
 	[ ! -e d.h5 ]
 	run dt-dataset images --skip-bad -o d.h5 folder
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"6 images of 3 classes; 3 left out"* ]]
+	[[ "$output" == *"6 images of 3 classes; 3 invalid images skipped"* ]]
 	dt-dataset info --verify d.h5
 	run dt-dataset images --crop 12 --store raw -o e.h5 folder
 	[ "$status" -eq 1 ]
@@ -160,7 +160,7 @@ PY
 	rm folder/*/cut.jpg folder/*/text.png folder/*/void.jpg
 	run dt-dataset images --store raw -o e.h5 folder
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"among those of"*"Scale and crop all to one size"* ]]
+	[[ "$output" == *", the others "*"Use --resize and --crop"* ]]
 	dt-dataset images --store raw --resize 16 --crop 16 --shards 2 -o e.h5 folder
 	[ "$(ls)" = "$(printf '%s\n' d.h5 e-00000-of-00002.h5 e-00001-of-00002.h5 e.h5 folder)" ]
 }
@@ -187,7 +187,7 @@ PY
 	tar cf w.tar -C w --sort=name . # 000.cls 000.jpg 000.json 001.cls ..
 	run dt-dataset images -o w.h5 w.tar
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"6 images of 3 classes; 6 other files passed over"* ]]
+	[[ "$output" == *"6 images of 3 classes; 6 other files skipped"* ]]
 	[[ "$(dt-dataset info --json w.h5)" == *'{"name":"2","images":2}'* ]]
 	size=$(stat -c %s w.tar)
 	for cut in 700 3000 $((size / 2)); do
@@ -199,7 +199,7 @@ PY
 	tar cf plain.tar -C folder/a jpeg-grey.jpg
 	run dt-dataset images -o x.h5 plain.tar
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"neither a .cls nor a folder"* ]]
+	[[ "$output" == *"neither a .cls member nor a folder"* ]]
 	[ ! -e x.h5 ]
 }
 

@@ -107,9 +107,9 @@ setup() {
 	printf '{"text":"one"}\n{"body":"two"}\n' >b.jsonl
 	run dt-dataset build -o f.h5 b.jsonl
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"'b.jsonl': line 2 has no text 'text'"* ]]
+	[[ "$output" == *"'b.jsonl': line 2 has no string 'text'"* ]]
 	run dt-dataset build --field body -o f.h5 b.jsonl
-	[[ "$output" == *"line 1 has no text 'body'"* ]]
+	[[ "$output" == *"line 1 has no string 'body'"* ]]
 	printf '{"text":"one"}\n{"text":\n' >c.jsonl
 	run dt-dataset build -o f.h5 c.jsonl
 	[ "$status" -eq 1 ]
@@ -334,16 +334,16 @@ zipfile.ZipFile("t.zip", "w").write("t.txt")'
 	for f in t.txt.xz t.txt.bz2 t.lz4 t.zip t.parquet want.h5; do
 		for how in "$f" "|cat $f" -; do
 			run -1 dt-dataset build -o c.h5 "$how" <$f
-			[[ $output == *"is a file of "*", which is not read here"* ]]
+			[[ $output == *"is a "*" file, which is not supported"* ]]
 		done
 		[ ! -e c.h5 ]
 	done
 	run -1 dt-dataset build --format jsonl -o c.h5 t.txt.xz
-	[[ $output == *"'|xz -dc FILE' reads it"* ]]
+	[[ $output == *"use '|xz -dc FILE'"* ]]
 	run -1 dt-dataset images --out c.h5 t.zip
 	[[ $output == *"unpack images into a folder, or make a tar of them"* ]]
 	run -1 dt-dataset images --out c.h5 t.txt.xz
-	[[ $output == *"'|xz -dc FILE' reads it"* ]]
+	[[ $output == *"use '|xz -dc FILE'"* ]]
 	dt-dataset build -o got.h5 '|python3 -c "import lzma; print(lzma.open(\"t.txt.xz\", \"rt\").read(), end=\"\")"'
 	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
 	# their first bytes inside a text, and its own likeness, are text
@@ -402,26 +402,26 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ ! -e d.h5 ]
 	run dt-dataset build --skip-bad --json -o d.h5 d.jsonl
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"left out: 'd.jsonl': line 3"* ]]
+	[[ "$output" == *"skipped: 'd.jsonl': line 3"* ]]
 	[[ "$output" == *'"documents":2'*'"bad_lines":4'* ]]
 }
 @test "documents without text are passed over and counted, and the size is that of the text" {
 	printf '{"text":"one"}\n{"text":""}\n\n{"text":"two","rest":"of the line"}\n{"text":""}\n{"text":"one"}\n' >d.jsonl
 	: >nothing.txt
 	run dt-dataset build -o d.h5 d.jsonl
-	[[ "$output" == "d.h5: 12 tokens, 3 documents; 2 empty documents passed over; 9 B of text in "* ]]
+	[[ "$output" == "d.h5: 12 tokens, 3 documents; 2 empty documents skipped; 9 B of text in "* ]]
 	run dt-dataset build --dedup exact -o d.h5 d.jsonl nothing.txt
-	[[ "$output" == "d.h5: 8 tokens, 2 documents; left out: 1 duplicate; 3 empty documents passed over; 6 B of text in "* ]]
+	[[ "$output" == "d.h5: 8 tokens, 2 documents; dropped: 1 duplicate; 3 empty documents skipped; 6 B of text in "* ]]
 	dt-dataset build --dedup exact --json -o d.h5 d.jsonl >said
 	jq -e '.empty_documents == 2 and .documents.kept.bytes == 6 and .documents.duplicate.bytes == 3' said
 	[ "$(jq .input_bytes said)" -eq "$(stat -c %s d.jsonl)" ]
 	gzip -k d.jsonl
 	run dt-dataset build -o d.h5 d.jsonl.gz
-	[[ "$output" == *"; 2 empty documents passed over; 9 B of text in "* ]]
+	[[ "$output" == *"; 2 empty documents skipped; 9 B of text in "* ]]
 	# between separators; behind the last one there is no document
 	printf 'a--b----c--' >d.txt
 	run dt-dataset build --separator -- -o d.h5 nothing.txt d.txt nothing.txt
-	[[ "$output" == "d.h5: 6 tokens, 3 documents; 3 empty documents passed over; 3 B of text in "* ]]
+	[[ "$output" == "d.h5: 6 tokens, 3 documents; 3 empty documents skipped; 3 B of text in "* ]]
 	run dt-dataset build -o d.h5 d.txt
 	[[ "$output" == "d.h5: 12 tokens, 1 document; 11 B of text in "* ]]
 }
@@ -484,7 +484,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 		'[1,"too short",null][2,"duplicate",0][3,"symbols",null][4,"repeated",null][5,"excluded",null][7,"near duplicate",6][8,"too long",null]' ]
 	[[ "$(jq -r 'select(.document == 3).start' why.jsonl)" == "!!! ???"* ]]
 	run dt-dataset build --dedup exact -o e.h5 d.jsonl
-	[[ "$output" == *"8 documents; left out: 1 duplicate;"* ]]
+	[[ "$output" == *"8 documents; dropped: 1 duplicate;"* ]]
 	run dt-dataset build --removed d.jsonl -o e.h5 d.jsonl
 	[ "$status" -eq 2 ]
 	run dt-dataset build --exclude none.txt -o f.h5 d.jsonl
@@ -524,7 +524,7 @@ many() {
 	[ ! -e d.h5 ]
 	run -0 --separate-stderr bash -c "ulimit -v 1500000; export OMP_NUM_THREADS=2
 		($long) | dt-dataset build --format jsonl --skip-bad -o d.h5 -"
-	[[ $stderr == *"left out: '-': line 2 is longer than 256 MiB"* ]]
+	[[ $stderr == *"skipped: '-': line 2 is longer than 256 MiB"* ]]
 	[[ $(dt-dataset cat d.h5) == beforebehind ]]
 }
 @test "--work: the same command goes on behind what a build that failed had done" {
@@ -540,9 +540,9 @@ many() {
 	cp w/journal whole
 	# another tokenizer, another input
 	run -1 dt-dataset "${build[@]}" -t byte -o d.h5 --removed gone --work w
-	[[ $output == *"'w/journal' is of another build"* ]]
+	[[ $output == *"'w/journal' belongs to another build"* ]]
 	run -1 dt-dataset "${build[@]}" d.jsonl -o d.h5 --removed gone --work w
-	[[ $output == *"'w/journal' is of another build"* ]]
+	[[ $output == *"'w/journal' belongs to another build"* ]]
 	# whole, without its end, with a byte that changed, and with nothing but its beginning
 	n=$(stat -c %s whole)
 	for how in cat "head -c -7" damaged "head -c 100"; do

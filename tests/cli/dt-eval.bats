@@ -250,7 +250,7 @@ refused() { # status, what stderr says, arguments
     done
     for m in rtn gptq awq; do
         dt-shard-ckpt quantize --type q4_k "${how[@]}" --method $m run $m-q4_k.gguf 2>said
-        grep -F '18 matrices were rounded with a look at 2560 tokens' said
+        grep -F '18 matrices were rounded using 2560 tokens of text' said
         lost q4_k $m
     done
     dt-shard-ckpt quantize --type q4_k "${how[@]}" --method gptq --act-order run order-q4_k.gguf
@@ -267,8 +267,8 @@ refused() { # status, what stderr says, arguments
     dt-shard-ckpt quantize --type q4_0 "${how[@]}" run rtn.gguf
     dt-shard-ckpt convert --type f16 --tokenizer byte run half.gguf
     dt-shard-ckpt quantize --to gptq --type q4_0 "${how[@]}" --text text.txt --seq 64 run packed 2>said
-    grep -F '12 matrices were rounded with a look at 2560 tokens' said
-    grep -F '9 matrices have sizes that cannot be packed and are f16' said
+    grep -F '12 matrices were rounded using 2560 tokens of text' said
+    grep -F '9 matrices have sizes that cannot be packed and are written as f16' said
     grep -E '^dt-shard-ckpt: perplexity [0-9.]+ before' said
     jq -e '.quantization_config.modules_in_block_to_quantize[0] == ["q", "k", "v", "o" | "self_attn.\(.)_proj"]' packed/config.json
     for l in 0 1 2; do
@@ -299,7 +299,7 @@ refused() { # status, what stderr says, arguments
         for m in gptq awq; do
             dt-shard-ckpt quantize --type $f --tokenizer byte --calibrate "$data/eval/calibrate.txt" --calibrate-seq 128 \
                 --method $m "$data/eval/small" $f-$m.gguf 2>said
-            grep -F '21 matrices were rounded with a look at 16128 tokens' said
+            grep -F '21 matrices were rounded using 16128 tokens of text' said
             jq -e --argjson source "$source" --argjson plain "$plain" --argjson here "$(heldout $f-$m.gguf)" --arg f $f --arg m $m '
                 ($source / .float - 1 | fabs < 1e-4) and $here < 1.01 * .[$f][$m] and
                 ($here < $plain or $f == "q4_1" and $m == "awq")' "$data/golden-quantised.json" || { echo "$f $m"; return 1; }
@@ -321,7 +321,7 @@ refused() { # status, what stderr says, arguments
     zeros less
     [ "$(zeros less)" = "down=2752 others=0 q=1024" ]
     dt-shard-ckpt sparsify --tokenizer byte "${how[@]}" --sparsity 0.25 run wanda 2>said
-    grep -F '21 matrices were pruned with a look at 2560 tokens' said
+    grep -F '21 matrices were pruned using 2560 tokens of text' said
     [ "$(zeros wanda)" = "down=2752 others=0 q=1024" ]
     dt-shard-ckpt cat layers.1.mlp.up.weight wanda | awk 'BEGIN { s = 1 } { n = 0; for (i = 1; i <= NF; i++) n += $i == 0; if (n != 16) { s = 0 } } END { exit !s }'
     for m in magnitude wanda; do
@@ -338,9 +338,9 @@ refused() { # status, what stderr says, arguments
         [ ! -e none ]
     }
     refuse 2 'needs --sparsity or --pattern' run none
-    refuse 2 'wanda needs a text' --method wanda --sparsity 0.5 run none
-    refuse 2 'magnitude needs no text' --method magnitude "${how[@]}" --sparsity 0.5 run none
-    refuse 2 'knows --method magnitude and wanda' --method gptq "${how[@]}" --sparsity 0.5 run none
+    refuse 2 'wanda needs --calibrate' --method wanda --sparsity 0.5 run none
+    refuse 2 'magnitude does not use --calibrate' --method magnitude "${how[@]}" --sparsity 0.5 run none
+    refuse 2 '--method of sparsify is magnitude or wanda' --method gptq "${how[@]}" --sparsity 0.5 run none
     refuse 1 'not a multiple of 8' --pattern 4:8 run none
 }
 
@@ -351,10 +351,10 @@ refused() { # status, what stderr says, arguments
         [ ! -e no.gguf ]
     }
     echo short >short.txt
-    refuse 2 'needs a text to --calibrate' --type q4_0 --method gptq run no.gguf
-    refuse 2 '--method wanda is of sparsify' --type q4_0 --method wanda --calibrate text.txt run no.gguf
-    refuse 2 '--damping is of --method gptq' --type q4_0 --calibrate text.txt --damping 0.1 run no.gguf
-    refuse 2 '--act-order is of --method gptq' --type q4_0 --calibrate text.txt --act-order --method awq run no.gguf
+    refuse 2 '--method needs --calibrate' --type q4_0 --method gptq run no.gguf
+    refuse 2 '--method wanda belongs to sparsify' --type q4_0 --method wanda --calibrate text.txt run no.gguf
+    refuse 2 '--damping needs --method gptq' --type q4_0 --calibrate text.txt --damping 0.1 run no.gguf
+    refuse 2 '--act-order needs --method gptq' --type q4_0 --calibrate text.txt --act-order --method awq run no.gguf
     refuse 1 'fewer than one window of 64' --type q4_0 --calibrate-seq 64 --calibrate short.txt run no.gguf
     refuse 1 'positions of the model' --type q4_0 --calibrate-seq 100000 --calibrate text.txt run no.gguf
     refuse 1 nowhere.txt --type q4_0 --calibrate nowhere.txt run no.gguf
@@ -367,8 +367,8 @@ refused() { # status, what stderr says, arguments
 @test "blocks of every size: what fits, and how far each is from its source" {
     # rows of 64 and 172: no blocks of 256, and of 172 none at all
     run --separate-stderr dt-shard-ckpt quantize --type q4_k run narrow.gguf
-    [[ $stderr == *" matrices have rows no block of 256 fits and are q5_0"* ]]
-    [[ $stderr == *"3 matrices have rows no block fits and are f16"* ]]
+    [[ $stderr == *" matrices have rows of a length that no block of 256 fits and are written as q5_0"* ]]
+    [[ $stderr == *"3 matrices have rows of a length that no block fits and are written as f16"* ]]
     jq -n '{model_type: "llama", architectures: ["LlamaForCausalLM"], vocab_size: 257, hidden_size: 256, rms_norm_eps: 1e-5,
         intermediate_size: 512, num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: 2, hidden_act: "silu",
         max_position_embeddings: 128, rope_theta: 10000, bos_token_id: 256, eos_token_id: 256, tie_word_embeddings: false}' >wide.json

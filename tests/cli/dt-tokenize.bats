@@ -57,7 +57,7 @@ expected() {
 	python3 -c 'import lzma; open("a.txt.xz", "wb").write(lzma.compress(open("a.txt", "rb").read()))'
 	run dt-tokenize train --vocab 300 --out no.json a.txt.xz
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"'a.txt.xz' is a file of xz, which is not read here"* ]]
+	[[ "$output" == *"'a.txt.xz' is a xz file, which is not supported"* ]]
 	[ ! -e no.json ]
 }
 
@@ -211,7 +211,7 @@ END
 	perl -0777 -pe 's/(tokenizer\.ggml\.pre.{12})falcon/$1falcxn/s' "$V/ggml-vocab-falcon.gguf" >other.gguf
 	run dt-tokenize info -t other.gguf
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"its way to split text is not known: 'falcxn'"* ]]
+	[[ "$output" == *"its pre-tokenizer is not supported: 'falcxn'"* ]]
 	[ "${#lines[@]}" -eq 1 ]
 }
 
@@ -228,7 +228,7 @@ END
 	[ "$(ids sp | dt-tokenize decode -t sp)" = "$text" ]
 	run dt-tokenize info -t none
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"folder 'none' holds no tokenizer"* ]]
+	[[ "$output" == *"folder 'none' contains no tokenizer"* ]]
 	run dt-tokenize info -t missing
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"cannot open 'missing': No such file"* ]]
@@ -245,7 +245,7 @@ END
 		dt-shard-ckpt convert --tokenizer none m bare
 		run dt-tokenize info -t bare
 		[ "$status" -eq 1 ]
-		[[ "$output" == *"holds no tokenizer"* ]]
+		[[ "$output" == *"contains no tokenizer"* ]]
 	fi
 	bin="$DT_TEST_DATA/stories260K/tok512.bin"
 	[ ! -f "$bin" ] || [ "$(ids "$bin" | dt-tokenize decode -t "$bin")" = "$text" ]

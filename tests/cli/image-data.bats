@@ -76,7 +76,7 @@ refused() {
         [[ $output == *"--crop '$crop' is not none,"* ]]
     done
     refused --model mlp:144-16-3 --data abc.h5 --crop pad:12:reflect --steps 1
-    [[ $output == *"an image of 12 x 12 has no border of 12 to mirror"* ]]
+    [[ $output == *"an image of 12 x 12 is too small for a mirrored border of 12"* ]]
     refused --model mlp:144-16-3 --data nothing.h5 --steps 1
     [[ $output == *"nothing.h5"* ]]
 }

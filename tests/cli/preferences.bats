@@ -181,7 +181,7 @@ labelled() { # a good and a bad answer
         [[ "$output" == *"label"* ]]
     done
     run -1 pack 64 bad.h5 < <(labelled; echo '{"prompt": "x", "chosen": "a", "rejected": "b"}')
-    [[ "$output" == *"standard input:3"*"one set"* ]]
+    [[ "$output" == *"standard input:3"*"the same dataset"* ]]
     labelled | pack 160 one.h5
     run -1 dt-train "${common[@]}" --steps 1 --objective kto --lora 4
     [[ "$output" == *"kto is of answers with a label, which 'p.h5' does not hold"* ]]

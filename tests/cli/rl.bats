@@ -198,7 +198,7 @@ refused() { # status, what stderr says, arguments
         $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
     # the ratio of what the adapters alone drew, before and after: they have moved what is drawn from
     dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
-    refused 1 "magnitudes are not added" "${task[@]}" --objective grpo --lora 4 --dora
+    refused 1 "adapters with magnitudes in memory" "${task[@]}" --objective grpo --lora 4 --dora
     refused 2 "quantized base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
     mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2.z3 >z3.jsonl
     jq -en --slurpfile a one.jsonl --slurpfile b z3.jsonl '[range(3)] | all(.[]; . as $i |

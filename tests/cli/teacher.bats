@@ -154,10 +154,10 @@ PY
 }
 
 @test "what does not go together is refused" {
-    train_refused 1 'not made of' --data apart.h5 --documents joined --teacher d.teacher
+    train_refused 1 'not made from' --data apart.h5 --documents joined --teacher d.teacher
     train_refused 1 'samples of 32 tokens, not 16' --seq 16 --teacher d.teacher
     train_refused 1 'documents apart' --data apart.h5 --documents joined --teacher apart.teacher
-    train_refused 1 'not what a teacher gives' --teacher d.h5
+    train_refused 1 'not a file of teacher log-probabilities' --teacher d.h5
     train_refused 1 'has 24 columns' --teacher d.teacher --teacher-top-k 25
     train_refused 2 '--teacher-top-k goes with --teacher' --teacher-top-k 4
     train_refused 1 'of one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher

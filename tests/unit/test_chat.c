@@ -140,9 +140,9 @@ static void test_bad_messages(void **state)
 		{"[{\"role\":\"user\"}]", "content"},
 		{"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]", "not text"},
 		{"[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{}]}]", "tool_calls"},
-		{"[{\"role\":\"system\",\"content\":\"x\"}]", "system speaks first"},
+		{"[{\"role\":\"system\",\"content\":\"x\"}]", "system message is first"},
 		{"[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"system\",\"content\":\"x\"}]",
-		 "system speaks first"}};
+		 "system message is first"}};
 	struct dt_tokenizer *tok;
 	struct dt_chat chat;
 	struct dt_err err;

@@ -198,7 +198,7 @@ static void refused(const char *name, const char *from, const char *to, bool in_
 
 static void damage_is_named(void **state)
 {
-	refused("gptq4", "\"gptq\"", "\"exl2\"", false, "is quantised by exl2, which is not read");
+	refused("gptq4", "\"gptq\"", "\"exl2\"", false, "is quantised with exl2, which is not supported");
 	refused("gptq4", "\"bits\": 4", "\"bits\": 3", false, "sizes that do not fit together");
 	refused("gptq4", "\"bits\": 4", "\"bits\": 9", false, "bits");
 	refused("gptq4", "\"group_size\": 32", "\"group_size\": 16", false, "sizes that do not fit together");
@@ -206,11 +206,11 @@ static void damage_is_named(void **state)
 	refused("gptq4", "k_proj.scales", "k_proj.scaled", true, "no scales");
 	refused("gptq4", "k_proj.qzeros", "k_proj.qzeroz", true, "no qzeros");
 	refused("awq", "\"gemm\"", "\"gemv\"", false, "\"gemv\"");
-	refused("awq", "\"bits\": 4", "\"bits\": 8", false, "of 8");
+	refused("awq", "\"bits\": 4", "\"bits\": 8", false, "with 8");
 	refused("fp8", "k_proj.weight_scale_inv", "k_proj.weight_scale_out", true, "no scale");
 	refused("fp8", "[32, 32]", "[16, 32]", false, "scales that do not fit the blocks");
 	refused("fp8", "[32, 32]", "[-1, 32]", false, "is not two positive sizes");
-	refused("nf4", "\"load_in_8bit\": false", "\"load_in_8bit\": true ", false, "not of 8");
+	refused("nf4", "\"load_in_8bit\": false", "\"load_in_8bit\": true ", false, "only 4-bit");
 	refused("nf4", "k_proj.weight.quant_state", "k_proj.weight.quant_stale", true, "no quant_state");
 	refused("nf4", "k_proj.weight.absmax", "k_proj.weight.absmix", true,
 		"scales that do not fit the blocks");
@@ -218,11 +218,10 @@ static void damage_is_named(void **state)
 		"nested scales that do");
 	refused("nf4", "\"shape\": [320, 64]", "\"shape\": [320, 65]", true,
 		"sizes that do not fit together");
-	refused("nf4", "\"dtype\": \"bfloat16\"", "\"dtype\": \"bfloat17\"", true,
-		"a dtype that is not known");
+	refused("nf4", "\"dtype\": \"bfloat16\"", "\"dtype\": \"bfloat17\"", true, "an unsupported dtype");
 	refused("nf4", "\"blocksize\": 64", "\"blocksize\": 32", true, "scales that do not fit the blocks");
 	refused("nf4", "\"blocksize\": 64", "\"blocksize\": -4", true, "blocksize");
-	refused("nf4", "{\"quant_type\"", "[\"quant_type\"", true, "no JSON");
+	refused("nf4", "{\"quant_type\"", "[\"quant_type\"", true, "not JSON");
 }
 
 /* An index of a group outside the groups is met before anything is read by it. */

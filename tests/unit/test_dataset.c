@@ -245,7 +245,7 @@ static void test_foreign(void **state)
 	refuse(at("missing.h5"), "No such file");
 	f = H5Fcreate(at("other.h5"), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
 	H5Fclose(f);
-	refuse(at("other.h5"), "not a dataset of dt");
+	refuse(at("other.h5"), "not a dataset made by dt");
 }
 
 static void change_attr(const char *path, const char *name, int64_t v)
@@ -347,7 +347,7 @@ static void test_documents_apart(void **state)
 			     (int64_t[20]){0, 5, wrong, 6}) >= 0);
 	H5Dclose(set);
 	H5Fclose(f);
-	refuse(at("D.h5"), "document 3 begins at token 6");
+	refuse(at("D.h5"), "document 3 has an invalid start, token 6");
 	make(at("D.h5"), 5000, 0, 0);
 	d = open_it(at("D.h5"));
 	dt_dataset_info(d, &info);

@@ -122,7 +122,7 @@ static void pre_tokenizers_are_refused_by_name(void **state)
 	} bad[] = {
 		{"[{'type':'Punctuation','behavior':'MergedWithNext'},{'type':'ByteLevel'}]",
 		 "MergedWithNext"},
-		{"[{'type':'ByteLevel'},{'type':'ByteLevel'}]", "behind ByteLevel"},
+		{"[{'type':'ByteLevel'},{'type':'ByteLevel'}]", "after ByteLevel"},
 		{"[{'type':'ByteLevel'},{'type':'Whitespace'}]", "Whitespace"},
 		{"[{'type':'UnicodeScripts'},{'type':'ByteLevel'}]", "UnicodeScripts"},
 	};
@@ -289,12 +289,12 @@ static void models_are_refused_by_what_they_have(void **state)
 	} bad[] = {
 		{BYTES(PIECE), -ENOTSUP, "Unigram"},
 		{BYTES(PIECE "\x12\x02\x18\x03"), -ENOTSUP, "Word"},
-		{BYTES(PIECE "\x12\x02\x18\x02"), -ENOTSUP, "no bytes to fall back on"},
+		{BYTES(PIECE "\x12\x02\x18\x02"), -ENOTSUP, "no byte fallback"},
 		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01"), -ENOTSUP, "extra whitespace"},
 		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01\x1a\x07\x0a\x02nf\x12\x01x"), -ENOTSUP,
-		 "map of characters: 'nf'"},
+		 "character map: 'nf'"},
 		{BYTES(PIECE "\x12\x05\x18\x02\x98\x02\x01\x1a\x04\x20\x00\x28\x00"), -ENOTSUP,
-		 "mark for whitespace"},
+		 "not mark whitespace"},
 		{BYTES("\x0a\x05\x0a\x01\x61\x18\x09"), -EBADMSG, "damaged"},
 		{BYTES("\x0a\x03\x0a\x05\x61"), -EBADMSG, "damaged"},
 		{BYTES("no tokenizer at all"), -EBADMSG, "llama2.c"},

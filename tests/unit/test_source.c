@@ -263,7 +263,7 @@ static void indexes_must_tell_the_truth(void **state)
 		{"{\"weight_map\":{\"a\":\"../x.safetensors\"}}", "no file of the folder"},
 		{"{\"weight_map\":{\"a\":3}}", "no file of the folder"},
 		{"{\"weight_map\":{\"a\":\"none.safetensors\"}}", "none.safetensors"},
-		{"{\"weight_map\":{\"a\":\"one.safetensors\"}}", "does not say"},
+		{"{\"weight_map\":{\"a\":\"one.safetensors\"}}", "does not list"},
 	};
 	struct dt_err err = {0};
 	struct dt_source *s;

@@ -176,7 +176,7 @@ static void test_broken(void **state)
 		struct dt_err err = {0};
 
 		assert_int_equal(dt_teacher_read(t, 0, 2, 3, column, prob, &err), -EBADMSG);
-		assert_non_null(strstr(err.msg, "no distribution"));
+		assert_non_null(strstr(err.msg, "not a distribution"));
 		dt_teacher_close(t);
 	}
 }

@@ -311,7 +311,7 @@ static void test_refusals(void **state)
 		{"{" MODEL("") "," BYTELEVEL
 			       ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
 			       "{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"a\"}}]}}",
-		 "a token behind the text"},
+		 "a token after the text"},
 		{"{" MODEL("") "," BYTELEVEL
 			       ",\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"single_word\":true}]}",
 		 "single_word"},

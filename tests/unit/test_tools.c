@@ -126,7 +126,7 @@ static void test_prompts(void **state)
 	assert_non_null(strstr(s, "<|start_header_id|>ipython<|end_header_id|>\n\n\"R\"<|eot_id|>"));
 	free(s);
 	s = prompt(DT_CHAT_GEMMA, NULL, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, false);
-	assert_string_equal(s, "this model's template knows no tools");
+	assert_string_equal(s, "the chat template of this model does not support tools");
 	free(s);
 }
 
