@@ -267,7 +267,7 @@ int inject_late(struct trainer *t, struct dt_err *err)
 		f->made++;
 		for (double end = dt_now() + 60; !dt_world_lost(t->world) && dt_now() < end;)
 			;
-		return dt_err_set(err, -ETIMEDOUT, "step %lld: the norm is not heard (injected)",
+		return dt_err_set(err, -ETIMEDOUT, "step %lld: the gradient norm is not received (injected)",
 				  (long long)t->loop.step + 1);
 	}
 	return 0;

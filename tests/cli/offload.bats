@@ -70,7 +70,7 @@ same() {
     dt-train "${common[@]}" --clip 0 --steps 4 --save a >a.jsonl
     run faulty scratch-pwrite:40:5 dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --save-every 1
     [ "$status" -eq 1 ]
-    [[ $output == *"half updated; --resume auto"* ]]
+    [[ $output == *"update is incomplete; --resume auto"* ]]
     dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --resume auto >>b.jsonl
     dt-shard-ckpt diff a b >/dev/null
     # the plan has what is under way beside backward, and training takes that
@@ -186,7 +186,7 @@ same() {
 @test "the disk is full before the start, or when space is reserved: said, nothing is trained" {
     run faulty scratch-statvfs:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
     [ "$status" -eq 3 ]
-    [[ $output == *"'sw': what this machine's ranks offload takes "*" are free"* ]]
+    [[ $output == *"'sw': this machine's ranks offload "*" are free"* ]]
     run faulty scratch-fallocate:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
     [ "$status" -eq 1 ]
     [[ $output == *"cannot reserve "*"'sw'"*"No space left"* ]]
@@ -200,13 +200,13 @@ same() {
         LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=scratch-statvfs:1:28 \
             run mpirun -np 2 dt-train "${common[@]}" --model gpt2-mini "${opts[@]}" --steps 1
         [ "$status" -eq 3 ]
-        mib=$(sed -n "s/.*'sw': what this machine's ranks offload takes \(.*\) MiB, .* are free.*/\1/p" <<<"$output")
+        mib=$(sed -n "s/.*'sw': this machine's ranks offload \(.*\) MiB, .* are free.*/\1/p" <<<"$output")
         dt-memest gpt2-mini --microbatch 1 "${opts[@]}" --json >plan.json
         jq -e "2 * .disk_bytes / 1048576 / $mib - 1 | fabs < 0.02" plan.json || { echo "$what $output"; return 1; }
     done
     run dt-train "${common[@]}" --model gpt2-1558m --seq 1024 --microbatch 4096 --global-batch 4096 --steps 1
     [ "$status" -eq 3 ]
-    [[ $output == *"this machine's ranks take "*" TiB of its memory, "*" are available"* ]]
+    [[ $output == *"this machine's ranks need "*" TiB of memory, but "*" are available"* ]]
 }
 
 @test "threads do as io_uring does, and transfers that move a part are finished" {
@@ -231,7 +231,7 @@ same() {
         *)
             [ "$status" -eq 1 ]
             grep -Eq "cannot (read|write) byte [0-9]+ of the file in 'sw': (Input/output error|No space left)" err
-            grep -q "half updated; --resume auto" err
+            grep -q "update is incomplete; --resume auto" err
             ;;
         esac
         [ -z "$(ls sw)" ]
@@ -452,7 +452,7 @@ SH
         # a microbatch writes what leaves
         [ "$(jq -s '.[1].offload_written_bytes' b.jsonl)" -eq $((2 * $(jq .disk_bytes $disk.json))) ]
     done
-    grep -q "activations leave memory as it fits: those of 0 of 6 layers" err
+    grep -q "--recompute auto offloads the activations of 0 of 6 layers" err
     [ "$(jq .disk_bytes 0.001.json)" -eq 0 ]
     [ "$(jq .disk_bytes 1000.json)" -gt 0 ]
     # with room enough nothing is written

@@ -68,7 +68,7 @@ attempt() { # exit status, text in the message, command
 
 @test "ranks without a layout are data parallel, and a line says so" {
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 1 >m.jsonl 2>err
-    grep "2 ranks and no --layout: dp2" err
+    grep "2 ranks without --layout: using dp2" err
     grep "layout dp2" err
 }
 
