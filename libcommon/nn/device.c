@@ -55,7 +55,7 @@ int dt_nn_device_check(const char *name, uint64_t memory, const char *folder, st
 	int index, rc = parse(name, &kind, &index, err);
 
 	if (rc == 0 && memory && !folder && kind == DT_DEV_CPU)
-		rc = dt_err_set(err, -EINVAL, "--weights-memory goes with --weights-disk, or with a card");
+		rc = dt_err_set(err, -EINVAL, "--weights-memory needs --weights-disk or a GPU");
 	return rc;
 }
 

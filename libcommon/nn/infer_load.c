@@ -68,7 +68,7 @@ static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows
 		return raw;
 	if (at->off[1] % block || at->shape[1] % block) {
 		*rc = dt_err_set(l->err, -ENOTSUP,
-				 "'%s' is stored in blocks of %lld columns, which tp%d does not cut whole",
+				 "'%s' is stored in blocks of %lld columns, which tp%d would split",
 				 whole->name, (long long)block, l->m->ranks.layout.tp);
 		return NULL;
 	}

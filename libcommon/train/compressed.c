@@ -189,7 +189,7 @@ static int load_sum(struct trainer *t, struct dt_ckpt *ck, int k, int ranks, str
 {
 	const struct dt_compress_part *part = &t->compressed.part[k];
 	float *to = t->compressed.kept + part->at, *x = malloc(part->n * sizeof(*x));
-	int rc = x ? 0 : dt_err_sys(err, -ENOMEM, "cannot read what was not sent");
+	int rc = x ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the unsent gradients");
 
 	memset(to, 0, part->n * sizeof(*to));
 	for (int r = 0; r < ranks && rc == 0; r++) {

@@ -175,8 +175,7 @@ int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *
 
 	if (b && !at && !(at = buffer_at(t, id))) {
 		if (t->nhost == (int)(sizeof(t->host) / sizeof(*t->host)))
-			return dt_err_set(err, -ENOSPC, "no place for another buffer of the host: '%s'",
-					  b->name);
+			return dt_err_set(err, -ENOSPC, "too many host buffers: no room for '%s'", b->name);
 		rc = dt_arena_init(&t->host[t->nhost], b->bytes, err);
 		if (rc == 0)
 			at = t->host[t->nhost].base;

@@ -58,7 +58,8 @@ static int parse_key(const char *text, size_t n, struct inject *ret, struct dt_e
 		return 0;
 	}
 	return dt_err_set(err, -EINVAL,
-			  "'%.*s' is none of rank, step, steps, start, element, bit, seconds, factor=X",
+			  "'%.*s' is not KEY=VALUE with a key of rank, step, steps, start, element, bit, "
+			  "seconds, factor",
 			  (int)n, text);
 }
 

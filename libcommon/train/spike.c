@@ -88,7 +88,7 @@ int spike_from_json(struct spike *s, const json_t *meta, struct dt_err *err)
 	    (rc = dt_json_int(o, "bad", true, 0, INT64_MAX, &s->bad, err)) < 0)
 		return rc;
 	if (n > SPIKE_WINDOW_MAX || (int64_t)json_array_size(norm) != n || next > n)
-		return dt_err_set(err, -EINVAL, "the window of losses is not whole");
+		return dt_err_set(err, -EINVAL, "the window of losses is incomplete");
 	for (int i = 0; i < n; i++) {
 		s->loss[i] = json_number_value(json_array_get(loss, (size_t)i));
 		s->norm[i] = json_number_value(json_array_get(norm, (size_t)i));

@@ -47,7 +47,9 @@ int taught_start(struct trainer *t, struct dt_err *err)
 		return 0;
 	g->columns = malloc(seq * k * sizeof(*g->columns));
 	g->probs = malloc(seq * (k + 1) * sizeof(*g->probs));
-	return g->columns && g->probs ? 0 : dt_err_sys(err, -ENOMEM, "cannot hold what a teacher says");
+	return g->columns && g->probs
+		       ? 0
+		       : dt_err_sys(err, -ENOMEM, "cannot hold the teacher's log-probabilities");
 }
 
 void taught_close(struct trainer *t)

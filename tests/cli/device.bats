@@ -340,7 +340,7 @@ mpi_here() {
         for what in nll scores drawn; do diff $what-card $what-beside; done
     done
     run dt-eval ppl "${of[@]}" --weights-memory 768KiB --text some.txt six
-    [[ $status -eq 2 && $output == *"--weights-memory goes with --weights-disk, or with a card"* ]]
+    [[ $status -eq 2 && $output == *"--weights-memory needs --weights-disk or a GPU"* ]]
     run dt-rollout sample --task copy:2 --device tpu six
     [[ $status -eq 2 && $output == *"no such device: 'tpu'"* ]]
 }
