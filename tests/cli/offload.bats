@@ -452,7 +452,7 @@ SH
         # a microbatch writes what leaves
         [ "$(jq -s '.[1].offload_written_bytes' b.jsonl)" -eq $((2 * $(jq .disk_bytes $disk.json))) ]
     done
-    grep -q "--recompute auto offloads the activations of 0 of 6 layers" err
+    grep -q -e "--recompute auto offloads the activations of 0 of 6 layers" err
     [ "$(jq .disk_bytes 0.001.json)" -eq 0 ]
     [ "$(jq .disk_bytes 1000.json)" -gt 0 ]
     # with room enough nothing is written
