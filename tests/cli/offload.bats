@@ -162,7 +162,7 @@ same() {
         [ "$status" -eq 2 ] && [[ $output == *"$words"* ]] || { echo "$* -> $status $output"; return 1; }
     }
     refuse "sgd has no states" "${away[@]}" --precision fp32 --optimizer sgd
-    refuse "names no folder" --offload optimizer --offload-to disk
+    refuse "give a folder" --offload optimizer --offload-to disk
     refuse "neither host nor disk" --offload optimizer --offload-to tape:x
     refuse "'colour' is none of" --offload optimizer,colour
     refuse "--offload-to host is for cards" --offload optimizer
@@ -405,7 +405,7 @@ SH
         *change) [[ $output == *"is not as it was written: the file in 'sw' was changed"* ]] ;;
         *) [[ $output == *"of the file in 'sw': Input/output error"* ]] ;;
         esac
-        [[ $output == *"--resume auto goes on"* ]]
+        [[ $output == *"--resume auto continues"* ]]
     done
 }
 
@@ -543,7 +543,7 @@ need_emulation() {
         *change) [[ $output == *"optimizer states is not as it was written: the file in 'sw' was changed"* ]] ;;
         *) [[ $output == *"of the file in 'sw': "* ]] ;;
         esac
-        [[ $output == *"--resume auto goes on"* ]]
+        [[ $output == *"--resume auto continues"* ]]
         emulated "${common[@]}" --precision bf16 "${away[@]}" --steps 4 --save b --resume auto >/dev/null
         dt-shard-ckpt diff a b >/dev/null
     done

@@ -160,7 +160,7 @@ PY
     train_refused 1 'not what a teacher gives' --teacher d.h5
     train_refused 1 'has 24 columns' --teacher d.teacher --teacher-top-k 25
     train_refused 2 '--teacher-top-k goes with --teacher' --teacher-top-k 4
-    train_refused 1 'of one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher
+    train_refused 1 'for one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher
     train_refused 2 'another --objective' --teacher d.teacher --objective dpo --lora 2
     run --separate-stderr dt-eval teacher d.h5 d.run/latest --out x.teacher
     [ "$status" -eq 1 ] && [[ $stderr == *'--seq says how long'* ]]

@@ -58,6 +58,6 @@ killed()
 	done
 }
 check 'a server that is killed ends the run' killed
-check 'it is named' grep -qE "rank 2 (of dp is at step 4|has|died)|(from|to) rank 2 in group data|process rank 2" "$slownet_dir/killed.err"
+check 'it is named' grep -qE "rank 2 (is at step 4|has|died)|(from|to) rank 2 in group data|process rank 2" "$slownet_dir/killed.err"
 exit $failed
 # SPDX-License-Identifier: Apache-2.0
