@@ -590,7 +590,7 @@ on_terminal() {
         --precision fp32 --spike-window 32 --steps 60 --save spiky --inject 'spike:rank=1,step=50,factor=1000')
     rm -rf spiky
     "${spiky[@]}" --on-spike skip --metrics m.jsonl 2>err
-    grep -q "step 50: loss .* a spike" err
+    grep -q "step 50: spike: loss .*" err
     [ "$(jq -c 'select(.step == 50) | [.skipped, .why]' m.jsonl)" = '[true,"spike"]' ]
     [ "$(jq -c .skipped spiky/skipped.json)" = '[[196,200,1]]' ]
     [ "$(jq -c .data.skipped spiky/latest/manifest.json)" = '[[196,200,1]]' ]

@@ -515,7 +515,7 @@ need_emulation() {
     emulated "${opts[@]}" "${flip[@]}" --save a >a.jsonl
     emulated "${opts[@]}" "${flip[@]}" --offload all --save b --save-every 2 >b.jsonl 2>err
     same
-    grep -q "of optimizer states and weights a rank to the host's memory" err
+    grep -q "of optimizer states and weights per rank to the host's memory" err
     diff <(jq -c '[.step, .eval_loss]' a.jsonl) <(jq -c '[.step, .eval_loss]' b.jsonl)
     rm -rf b/step-00000004
     emulated "${opts[@]}" --offload optimizer --save b --resume auto >b.jsonl

@@ -134,7 +134,7 @@ same() { # files: losses of all steps agree to 1e-6
         run ! timeout 60 mpirun -np 3 dt-train "${opts[@]}" --sync "$sync" --inject "$how:rank=$rank,step=20"
         echo "$each: $output"
         case $how in
-        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step 1"[89]* || $output == *"process rank $rank with"* ]] ;;
+        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank is at step 1"[89]* || $output == *"process rank $rank with"* ]] ;;
         stop) [[ $output == *"rank $rank: process "*" is stopped"* ]] ;;
         esac
     done
