@@ -91,7 +91,8 @@ static int merge_groups(struct dt_exec *x, const struct dt_node *n, float *m, fl
 		if (x->bn.comm && dt_comm_size(x->bn.comm) > 1)
 			rc = span(x, m + g * c, q + g * c, &count, c, err);
 		if (rc == 0 && count < 2)
-			rc = dt_err_set(err, -EINVAL, "batch norm '%s' has %g values a channel: it needs two",
+			rc = dt_err_set(err, -EINVAL,
+					"batch norm '%s' has %g values per channel: it needs at least two",
 					n->name, count);
 		if (rc == 0)
 			finish(x, n, m + g * c, q + g * c, count, c);

@@ -201,7 +201,7 @@ int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 			     ? x->objective.outputs(x->objective.arg, rows, logits.data, dy, &x->loss_sum,
 						    err)
 			     : dt_err_set(err, -ENOTSUP,
-					  "the outputs of a policy are judged in fp32 on the processor");
+					  "policy outputs are evaluated in fp32 on the CPU only");
 
 		return rc == 0 && x->loss_backward ? head_backward(x, n, in, dl, err) : rc;
 	}

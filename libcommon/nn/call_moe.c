@@ -105,7 +105,7 @@ static int count(struct dt_exec *x, const struct dt_node *n, const int32_t *expe
 		return rc;
 	seen = dt_call_seen(x, load);
 	if (!seen)
-		return dt_err_sys(err, -ENOMEM, "cannot share out the choices of experts");
+		return dt_err_sys(err, -ENOMEM, "cannot distribute tokens to experts");
 	if (seen != load.data)
 		rc = dt_call_move(x, seen, load.data, (size_t)size * sizeof(*seen), err);
 	if (rc == 0)

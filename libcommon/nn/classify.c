@@ -248,7 +248,7 @@ int dt_classifier_open(struct dt_classifier **ret, struct dt_dev *dev, struct dt
 	int rc;
 
 	if (!dt_config_is_image(dt_source_config(src)))
-		return dt_err_set(err, -EINVAL, "'%s' is no classifier of images", dt_source_path(src));
+		return dt_err_set(err, -EINVAL, "'%s' is not an image classifier", dt_source_path(src));
 	if ((rc = dt_nn_device_convolves(dev, dt_source_config(src), err)) < 0)
 		return rc;
 	c = calloc(1, sizeof(*c));
@@ -311,7 +311,7 @@ int dt_classifier_normalisation(const struct dt_source *src, const char *by, con
 					    "mnist, fashion-mnist or imagenet",
 					    by, of_mean ? "data, " : "");
 	if (!own && !m) {
-		dt_err_set(err, -EINVAL, "'%s' does not say what its pixels are normalised by",
+		dt_err_set(err, -EINVAL, "'%s' does not say how its pixels are normalised",
 			   dt_source_path(src));
 		dt_err_hint(err, "--normalize imagenet is what most published weights were trained with");
 		return -EINVAL;
@@ -347,7 +347,7 @@ int dt_classifier_run(struct dt_classifier *c, const float *pixels, int n, float
 	int rc;
 
 	if (n < 1 || n > c->batch)
-		return dt_err_set(err, -EINVAL, "%d images are not one to %d", n, c->batch);
+		return dt_err_set(err, -EINVAL, "a batch of %d images: it must have 1 to %d", n, c->batch);
 	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = n;
 	if (!here)
 		TRY(dt_dev_copy(c->dev, c->pixels, pixels,

@@ -55,7 +55,7 @@ int dt_nn_device_check(const char *name, uint64_t memory, const char *folder, st
 	int index, rc = parse(name, &kind, &index, err);
 
 	if (rc == 0 && memory && !folder && kind == DT_DEV_CPU)
-		rc = dt_err_set(err, -EINVAL, "--weights-memory goes with --weights-disk, or with a card");
+		rc = dt_err_set(err, -EINVAL, "--weights-memory needs --weights-disk or a GPU");
 	return rc;
 }
 
@@ -63,9 +63,10 @@ int dt_nn_device_convolves(const struct dt_dev *dev, const struct dt_config *c, 
 {
 	if (!dt_config_is_image(c) || dt_dev_convolves(dev))
 		return 0;
-	return dt_err_set(err, -ENOTSUP,
-			  "'%s' classifies images: a card has no convolutions without cuDNN, which this "
-			  "program was built without or does not find",
-			  c->name);
+	return dt_err_set(
+		err, -ENOTSUP,
+		"'%s' classifies images, for which a GPU needs cuDNN: this program was built without it or "
+		"does not find it",
+		c->name);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

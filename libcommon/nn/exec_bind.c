@@ -287,7 +287,7 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 	if (rc == 0)
 		return 0;
 	dt_flight_close(f, x->dev);
-	return dt_err_sys(err, rc, "cannot allocate what the host hands in");
+	return dt_err_sys(err, rc, "cannot allocate the input buffers");
 }
 
 void dt_flight_close(struct dt_flight *f, struct dt_dev *dev)

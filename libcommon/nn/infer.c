@@ -96,19 +96,19 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 	if (rc < 0)
 		return rc;
 	if (c->experts > DT_MOE_MOST)
-		return dt_err_set(err, -ENOTSUP, "%lld experts are more than %d", (long long)c->experts,
-				  DT_MOE_MOST);
+		return dt_err_set(err, -ENOTSUP, "%lld experts: at most %d are supported",
+				  (long long)c->experts, DT_MOE_MOST);
 	if (p->max_tokens < 1 || p->max_seqs < 1 || p->blocks < 1 || p->block_size < 1)
 		return dt_err_set(err, -EINVAL,
 				  "the KV pool and the batch need at least one block and one token");
 	if (p->disk_memory && !p->disk_dir && dt_dev_is_host(dev))
 		return dt_err_set(err, -EINVAL,
-				  "what memory does not hold of the weights wants a folder: --weights-disk");
+				  "weights that exceed --weights-memory need a folder: --weights-disk");
 	if (p->max_len > dt_config_positions(c))
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)dt_config_positions(c));
 	if (p->cache != p->dtype && p->cache != DT_F32 && p->cache != DT_I8)
-		return dt_err_set(err, -ENOTSUP, "a cache of %s does not go with activations of %s",
+		return dt_err_set(err, -ENOTSUP, "a KV cache of %s does not go with activations of %s",
 				  dt_dtype_name(p->cache), dt_dtype_name(p->dtype));
 	if (p->weights == DT_FMT_F32 && p->dtype != DT_F32)
 		return dt_err_set(err, -ENOTSUP, "weights of f32 do not go with activations of %s",

@@ -69,8 +69,8 @@ static int check(const struct dt_infer *m, const struct dt_infer_linear *linear,
 		const struct dt_adapter_part *p = &a->part[i];
 
 		if (!is_served(m, linear, p->param))
-			return dt_err_set(err, -ENOTSUP, "adapter '%s': that of '%s' is not served", a->path,
-					  of[p->param].name);
+			return dt_err_set(err, -ENOTSUP, "adapter '%s': an adapter of '%s' cannot be served",
+					  a->path, of[p->param].name);
 		if (p->rank > m->p.adapters)
 			return dt_err_set(err, -EINVAL,
 					  "adapter '%s': rank %lld is above --max-lora-rank %lld", a->path,

@@ -191,7 +191,7 @@ static int take_whole(struct dt_infer_adapter *r, const struct dt_infer *m,
 	int rc = from ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an adapter");
 
 	if (rc == 0 && (rc = find_whole(m, h, r->data.p + size_of(h) - tail_of(h) + h->rows * 4, from)) < 0)
-		dt_err_set(err, rc, "what came as a part of an adapter is none");
+		dt_err_set(err, rc, "received data that is not a part of an adapter");
 	if (rc == 0)
 		rc = dt_infer_whole_lay(r, m, from, dev, err);
 	free(from);
@@ -251,7 +251,7 @@ static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const s
 		memcpy(&h, r->data.p, sizeof(h));
 	if (h.lanes < 0 || h.lanes > m->plan.stage.local.n || h.bytes < 0 || h.rows < 0 || h.own < 0 ||
 	    h.own > m->plan.stage.local.n || h.own_bytes < 0 || r->data.n != size_of(&h))
-		return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
+		return dt_err_set(err, -EPROTO, "received data that is not a part of an adapter");
 	rc = take_tail(r, m, &h, dev, err);
 	if (rc < 0)
 		return rc;
@@ -264,7 +264,7 @@ static int lay_out(struct dt_infer_adapter *r, const struct dt_infer *m, const s
 		const int64_t a = lane->rank * lane->in * e, b = lane->rank * lane->out * e;
 
 		if (!fits(m, linear, lane, left) || lane->rows > rows)
-			return dt_err_set(err, -EPROTO, "what came as a part of an adapter is none");
+			return dt_err_set(err, -EPROTO, "received data that is not a part of an adapter");
 		r->of[lane->local] = (struct dt_lora_lane){.a = at,
 							   .b = at + a,
 							   .rank = lane->rank,

@@ -61,15 +61,16 @@ int dt_infer_whole_check(const struct dt_infer *m, const struct dt_adapter *a, s
 		const int param = a->whole[i].param, other = m->disk ? partner(m, a, param) : -1;
 
 		if (!is_served(m, param))
+			return dt_err_set(err, -ENOTSUP,
+					  "adapter '%s': '%s' is a fully trained module, which cannot be "
+					  "served beside a base model",
+					  a->path, of[param].name);
+		if (other >= 0)
 			return dt_err_set(
 				err, -ENOTSUP,
-				"adapter '%s': '%s' was trained whole, which is not served beside a base",
-				a->path, of[param].name);
-		if (other >= 0)
-			return dt_err_set(err, -ENOTSUP,
-					  "adapter '%s': '%s' was trained whole without '%s' of the same "
-					  "product, which is on disk",
-					  a->path, of[param].name, of[other].name);
+				"adapter '%s': '%s' is fully trained, but '%s' of the same matrix product "
+				"is not, and is on disk",
+				a->path, of[param].name, of[other].name);
 	}
 	return 0;
 }
@@ -204,7 +205,7 @@ static int pack(struct layer_out *l, const struct dt_node *n, struct dt_err *err
 	for (int i = 0; i < tensors && rc == 0; i++)
 		if (n->param[i] >= 0)
 			rc = pack_one(l, *to, l->m->packed[owner], n->param[i]);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot lay out what an adapter has whole") : 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot lay out the fully trained modules of an adapter") : 0;
 }
 
 /* Counts the bytes of plain tensors, or copies them. */

@@ -105,7 +105,7 @@ static int put(struct dt_infer *m, struct disk_piece *p, char *buf, struct dt_er
 	if (rc == 0 && used < d->plan.slot_bytes)
 		rc = dt_dev_clear(m->dev, buf + used, d->plan.slot_bytes - used);
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot put weights where memory does not hold them");
+		return dt_err_sys(err, rc, "cannot write weights to --weights-disk");
 	dt_backing_write(d->file, 0, buf, d->plan.slot_bytes, (uint64_t)p->at * d->plan.slot_bytes);
 	return dt_backing_wait(d->file, 0, err);
 }

@@ -68,7 +68,7 @@ static const char *raw_rows(struct loader *l, int i, int64_t first, int64_t rows
 		return raw;
 	if (at->off[1] % block || at->shape[1] % block) {
 		*rc = dt_err_set(l->err, -ENOTSUP,
-				 "'%s' is stored in blocks of %lld columns, which tp%d does not cut whole",
+				 "'%s' is stored in blocks of %lld columns, which tp%d would split",
 				 whole->name, (long long)block, l->m->ranks.layout.tp);
 		return NULL;
 	}
@@ -259,7 +259,7 @@ static int open_disk(struct loader *l)
 /* -ENOTSUP: weights on disk cannot be reloaded. */
 static int check_reload(const struct dt_infer *m, struct dt_err *err)
 {
-	return m->disk ? dt_err_set(err, -ENOTSUP, "weights that are on disk are not taken anew") : 0;
+	return m->disk ? dt_err_set(err, -ENOTSUP, "weights on disk cannot be replaced") : 0;
 }
 
 int dt_infer_reload_layer(struct dt_infer *m, struct dt_source *src, int layer, struct dt_err *err)
@@ -268,7 +268,7 @@ int dt_infer_reload_layer(struct dt_infer *m, struct dt_source *src, int layer, 
 	int rc = check_reload(m, err);
 
 	if (rc == 0 && !dt_dev_is_host(m->dev))
-		rc = dt_err_set(err, -ENOTSUP, "one layer is taken anew on the processor only");
+		rc = dt_err_set(err, -ENOTSUP, "a single layer can be replaced on the CPU only");
 	if (rc == 0)
 		rc = loader_open(&l, m, src, err);
 	for (int i = 0; rc == 0 && i < l.local->n; i++)

@@ -35,7 +35,7 @@ static void note(struct dt_exec *x, const struct dt_step *s, const char *what)
 	char unit[16];
 
 	w->found = true;
-	snprintf(w->text, sizeof(w->text), "%s%s, %s%s, %s '%s': %s is the first that is not finite",
+	snprintf(w->text, sizeof(w->text), "%s%s, %s%s, %s '%s': %s is the first value that is not finite",
 		 dt_list_name(s->list), s->again ? " again" : "",
 		 s->n.unit >= 0 && s->n.unit < x->c->layers ? "layer " : "",
 		 dt_unit_name(s->n.unit, x->c->layers, unit, sizeof(unit)), dt_node_op_name(s->n.op),

@@ -21,21 +21,19 @@ void backup_release(struct trainer *t)
 void backup_announce(const struct trainer *t)
 {
 	if (t->backup.a && t->run.sync.backup)
-		dt_log_msg(
-			&t->root_log,
-			"--sync backup:%lld: a step takes the gradients of %lld of %d ranks of dp; the "
-			"others' "
-			"samples are dropped and not counted as seen. Who is slow decides what is computed: "
-			"two runs are not alike",
-			(long long)t->run.sync.backup, (long long)(t->run.layout.dp - t->run.sync.backup),
-			t->run.layout.dp);
+		dt_log_msg(&t->root_log,
+			   "--sync backup:%lld: a step uses the gradients of the first %lld of %d "
+			   "data-parallel ranks; the samples of the others are dropped and not counted. "
+			   "Results depend on which ranks are slow: no two runs are the same",
+			   (long long)t->run.sync.backup, (long long)(t->run.layout.dp - t->run.sync.backup),
+			   t->run.layout.dp);
 }
 
 void backup_sum_up(const struct trainer *t)
 {
 	if (t->backup.a && t->run.sync.backup)
 		dt_log_msg(&t->root_log,
-			   "--sync backup: ranks were dropped from %lld steps; %lld samples not seen",
+			   "--sync backup: ranks were dropped from %lld steps, with %lld samples",
 			   (long long)t->backup.steps, (long long)t->backup.lost);
 }
 

@@ -27,7 +27,7 @@ static const struct flat *flat_no(const struct trainer *t, int k)
 
 static const char *flat_name(int k)
 {
-	return k == 0 ? "weights" : k == 1 ? "masters" : "optimizer states";
+	return k == 0 ? "weights" : k == 1 ? "master weights" : "optimizer states";
 }
 
 /* Whether unit u has elements in flat buffer k. Frozen units have weights only. */
@@ -110,15 +110,16 @@ static int mend(struct trainer *t, struct dt_comm *c, const uint64_t *v, int n, 
 		t->agreed = false; /* the ranks of other groups do not know of this error */
 		dt_err_set(
 			err, -EBADMSG,
-			"step %lld: %s of '%s' differ between rank %d and rank %d, and none is in a majority",
+			"step %lld: %s of '%s' differ between rank %d and rank %d, and there is no majority",
 			(long long)t->loop.step, flat_name(k), unit, rank_of(v, n, 0), rank_of(v, n, p - 1));
 		dt_err_hint(err,
-			    "--resume auto goes on from the newest checkpoint, which was compared before");
+			    "--resume auto continues from the newest checkpoint, which was compared before");
 		return -EBADMSG;
 	}
 	for (int r = 0; r < p && dt_comm_rank(c) == good; r++)
 		if (col[r] != col[good])
-			dt_log_msg(t->log, "step %lld: %s of '%s' are corrupt on rank %d: taken from rank %d",
+			dt_log_msg(t->log,
+				   "step %lld: %s of '%s' are corrupt on rank %d: copied from rank %d",
 				   (long long)t->loop.step, flat_name(k), unit, rank_of(v, n, r),
 				   rank_of(v, n, good));
 	t->corrupt.now |= col[dt_comm_rank(c)] != col[good];
@@ -188,10 +189,11 @@ static int compare_compute(struct trainer *t, struct dt_comm *c, struct dt_err *
 
 		if (good >= 0 ? col[r] != col[good] : !same || p == 2)
 			dt_log_msg(t->log,
-				   "step %lld: rank %d computes another loss of the same samples than %s, %s",
+				   "step %lld: rank %d computes a different loss of the same samples than "
+				   "%s; a second try gives %s value",
 				   (long long)t->loop.step, rank_of(all, n, r),
-				   good >= 0 ? "the others" : "its replica",
-				   same ? "the same one twice" : "and another one the second time");
+				   good >= 0 ? "the other replicas" : "the other replica",
+				   same ? "the same" : "another");
 	}
 out:
 	free(all);

@@ -50,14 +50,14 @@ void compressed_announce(const struct trainer *t)
 	char sent[32], plain[32];
 
 	if (t->run.compress.on && !c->z)
-		dt_log_msg(&t->root_log, "--grad-comm %s: one rank of dp sends no gradients",
+		dt_log_msg(&t->root_log,
+			   "--grad-comm %s has no effect: one data-parallel rank sends no gradients",
 			   t->run.compress.text);
 	if (!c->z)
 		return;
 	dt_log_msg(&t->root_log,
-		   "--grad-comm %s: %s a step and rank instead of %s; gradients are rounded, and what is "
-		   "lost of "
-		   "a step is added to the next",
+		   "--grad-comm %s: %s per step and rank instead of %s; what a step does not send is added "
+		   "to the gradients of the next",
 		   t->run.compress.text,
 		   dt_format_size((uint64_t)dt_compress_wire_bytes(c->z), sent, sizeof(sent)),
 		   dt_format_size((uint64_t)(2 * (p - 1) / p * 4 * (double)t->local.trained), plain,
@@ -189,7 +189,7 @@ static int load_sum(struct trainer *t, struct dt_ckpt *ck, int k, int ranks, str
 {
 	const struct dt_compress_part *part = &t->compressed.part[k];
 	float *to = t->compressed.kept + part->at, *x = malloc(part->n * sizeof(*x));
-	int rc = x ? 0 : dt_err_sys(err, -ENOMEM, "cannot read what was not sent");
+	int rc = x ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the unsent gradients");
 
 	memset(to, 0, part->n * sizeof(*to));
 	for (int r = 0; r < ranks && rc == 0; r++) {

@@ -131,10 +131,10 @@ static void tell_ways(struct trainer *t, size_t n, const double *s, const double
 	int k = snprintf(text, sizeof(text), "fp32 %.3g ms", s[0] * 1e3);
 
 	for (int i = 1; i < WAYS; i++)
-		k += snprintf(text + k, sizeof(text) - (size_t)k, ", %s %.3g ms (pays below %.3g GB/s)",
-			      ways[i].name, s[i] * 1e3,
+		k += snprintf(text + k, sizeof(text) - (size_t)k,
+			      ", %s %.3g ms (faster on links below %.3g GB/s)", ways[i].name, s[i] * 1e3,
 			      dt_compress_break_even(plain, wire[i], codec[i]) * 1e-9);
-	dt_log_msg(&t->root_log, "--grad-comm auto: of %s of gradients: %s; %s is taken",
+	dt_log_msg(&t->root_log, "--grad-comm auto: all-reduce of %s of gradients: %s; using %s",
 		   dt_format_size(4 * (uint64_t)n, size, sizeof(size)), text, ways[best].name);
 }
 

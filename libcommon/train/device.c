@@ -60,9 +60,9 @@ int device_open(struct trainer *t, int nthreads, struct dt_err *err)
 		return rc;
 	card_of_process = t->run.on_card ? t->dev->index : -1;
 	if (t->run.fp8 && !dt_dev_multiplies(t->dev, DT_E4M3)) {
-		dt_err_set(err, -ENOTSUP, "--fp8: this card (%s) has no products of 8-bit floats",
+		dt_err_set(err, -ENOTSUP, "--fp8: this GPU (%s) has no matrix products of 8-bit floats",
 			   dt_dev_isa(t->dev));
-		dt_err_hint(err, "cards of sm_89 (Ada, Hopper) and later have");
+		dt_err_hint(err, "GPUs of sm_89 (Ada, Hopper) and later have");
 		return -ENOTSUP;
 	}
 	return dt_nn_device_convolves(t->dev, &t->config, err);
@@ -77,7 +77,7 @@ static int open_messages(struct trainer *t, struct dt_err *err)
 
 	if (rc == 0 && staged && !t->staged_said)
 		dt_log_msg(&t->root_log,
-			   "what ranks tell each other is copied through host memory, which is slow: %s",
+			   "messages between ranks are copied through host memory, which is slow: %s",
 			   staged);
 	t->staged_said |= staged != NULL;
 	return rc;
@@ -175,8 +175,7 @@ int host_buffer(struct trainer *t, enum dt_buf_id id, void *ret, struct dt_err *
 
 	if (b && !at && !(at = buffer_at(t, id))) {
 		if (t->nhost == (int)(sizeof(t->host) / sizeof(*t->host)))
-			return dt_err_set(err, -ENOSPC, "no place for another buffer of the host: '%s'",
-					  b->name);
+			return dt_err_set(err, -ENOSPC, "too many host buffers: no room for '%s'", b->name);
 		rc = dt_arena_init(&t->host[t->nhost], b->bytes, err);
 		if (rc == 0)
 			at = t->host[t->nhost].base;

@@ -195,7 +195,7 @@ static int catch_up(struct trainer *old, struct meeting *m, struct dt_err *err)
 	if (!old || !old->run.watch.peer_copy || old->loop.held == m->all.step)
 		return 0;
 	if (old->loop.held != m->all.step - 1 || old->peer.ready != m->all.step)
-		return dt_err_set(err, -EIO, "the states at hand are of step %lld and of step %lld",
+		return dt_err_set(err, -EIO, "the remaining ranks have states of step %lld and of step %lld",
 				  (long long)old->loop.held, (long long)m->all.step);
 	old->peer.late = true;
 	old->peer.result.grad_norm = root->norm;

@@ -59,7 +59,7 @@ int elastic_meet(struct dt_world *w, const struct trainer *old, const struct tra
 	m->all.matmul_rate = m->v ? m->v[m->root].matmul_rate : 0;
 	m->all.was = m->v ? m->v[m->root].was : 0;
 	if (rc == 0 && m->all.step < 0)
-		rc = dt_err_set(err, -EIO, "no rank that is left has the run's state");
+		rc = dt_err_set(err, -EIO, "no remaining rank has the run's state");
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -21,7 +21,7 @@ int ema_begin(struct trainer *t, struct dt_err *err)
 		return 0;
 	if (t->loop.step)
 		dt_log_msg(&t->root_log,
-			   "the checkpoint has no averaged weights: --ema begins with its weights");
+			   "the checkpoint has no averaged weights: --ema starts from its weights");
 	for (int u = 0; u < t->local.nunit && rc == 0; u++)
 		if (!t->local.unit[u].frozen)
 			rc = dt_kernel_check(t->dev->ops->convert(t->dev, part(t, &t->ema.flat, u),

@@ -56,7 +56,7 @@ static int move(struct trainer *t, void *to, const void *from, size_t n, struct 
 
 	if (rc == 0)
 		rc = dt_dev_sync(t->dev);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot copy what experts count") : 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot copy the experts' counts") : 0;
 }
 
 /* Loads the biases from the masters; every rank gets every shard. */

@@ -27,27 +27,28 @@ static const struct row {
 	enum kind kind;
 	const char *label, *of, *help;
 } rows[] = {
-	{"step", "dt_train_steps_total", COUNT, NULL, NULL, "Steps done, those before a resumption too."},
+	{"step", "dt_train_steps_total", COUNT, NULL, NULL,
+	 "Steps completed, including those before the run was resumed."},
 	{"tokens", "dt_train_tokens_total", COUNT, NULL, NULL, "Tokens trained on."},
 	{"images", "dt_train_images_total", COUNT, NULL, NULL, "Images trained on."},
-	{"skipped", "dt_train_skipped_steps_total", TRUE_SUM, NULL, NULL, "Steps whose update was left out."},
-	{"rollback", "dt_train_rollbacks_total", TRUE_SUM, NULL, NULL, "Returns to an earlier checkpoint."},
-	{"loss", "dt_train_loss_nats", NEWEST, NULL, NULL, "Mean loss of the global batch's targets."},
+	{"skipped", "dt_train_skipped_steps_total", TRUE_SUM, NULL, NULL, "Steps whose update was skipped."},
+	{"rollback", "dt_train_rollbacks_total", TRUE_SUM, NULL, NULL, "Rollbacks to an earlier checkpoint."},
+	{"loss", "dt_train_loss_nats", NEWEST, NULL, NULL, "Mean loss over the labels of the global batch."},
 	{"eval_loss", "dt_train_eval_loss_nats", NEWEST, NULL, NULL, "Mean loss of the evaluation set."},
-	{"top1", "dt_train_eval_top1_ratio", NEWEST, NULL, NULL, "Images whose first class was right."},
+	{"top1", "dt_train_eval_top1_ratio", NEWEST, NULL, NULL, "Top-1 accuracy on the evaluation set."},
 	{"grad_norm", "dt_train_gradient_norm", NEWEST, NULL, NULL,
 	 "2-norm of the gradient before clipping."},
 	{"lr", "dt_train_learning_rate", NEWEST, NULL, NULL, "Learning rate of the step."},
-	{"loss_scale", "dt_train_loss_scale", NEWEST, NULL, NULL, "What gradients were multiplied by."},
+	{"loss_scale", "dt_train_loss_scale", NEWEST, NULL, NULL, "Loss scale of the step."},
 	{"tokens_per_s", "dt_train_tokens_per_second", NEWEST, NULL, NULL,
-	 "Tokens a second in the last step."},
+	 "Tokens per second in the last step."},
 	{"images_per_s", "dt_train_images_per_second", NEWEST, NULL, NULL,
-	 "Images a second in the last step."},
+	 "Images per second in the last step."},
 	{"mfu", "dt_train_mfu_ratio", NEWEST, NULL, NULL,
-	 "Flops of the model over what products were measured to reach."},
+	 "Model FLOP/s over the measured rate of matrix products."},
 	{"step_s", "dt_train_step_seconds", NEWEST, NULL, NULL, "Time of the last step."},
 	{"data_s", "dt_train_section_seconds_total", SUM, "section", "data",
-	 "Time of rank 0 in the sections of steps."},
+	 "Time of rank 0 in each section of the steps."},
 	{"compute_s", "dt_train_section_seconds_total", SUM, "section", "compute", NULL},
 	{"comm_tensor_s", "dt_train_section_seconds_total", SUM, "section", "comm_tensor", NULL},
 	{"comm_pipeline_s", "dt_train_section_seconds_total", SUM, "section", "comm_pipeline", NULL},
@@ -192,9 +193,9 @@ static void page_units(struct dt_prom *p, const json_t *units)
 		{"grad_norm", "dt_train_unit_gradient_norm", "2-norm of a unit's gradient before clipping."},
 		{"weight_norm", "dt_train_unit_weight_norm", "2-norm of a unit's trained weights."},
 		{"activation_max", "dt_train_unit_activation_max",
-		 "Largest magnitude of what a unit's operations make."},
+		 "Largest magnitude of a unit's activations."},
 		{"activation_grad_max", "dt_train_unit_activation_gradient_max",
-		 "Largest magnitude of the gradients of what a unit's operations make."},
+		 "Largest magnitude of the gradients of a unit's activations."},
 	};
 	json_t *u;
 	size_t i;
@@ -245,7 +246,7 @@ static void page_details(struct dt_prom *p, const json_t *d)
 	char rank[24];
 	size_t r;
 
-	dt_prom_metric(p, name, "gauge", "Percentiles of step times since the details before.");
+	dt_prom_metric(p, name, "gauge", "Percentiles of step times since the previous details.");
 	for (int i = 0; i < 4; i++)
 		dt_prom_value(
 			p, name,
@@ -253,7 +254,7 @@ static void page_details(struct dt_prom *p, const json_t *d)
 			"percentile", percentile[i][1], NULL);
 	name = "dt_train_rank_section_seconds";
 	dt_prom_metric(p, name, "gauge",
-		       "Mean time of a rank in a section of a step since the details before.");
+		       "Mean time of a rank in a section of a step since the previous details.");
 	json_object_foreach(json_object_get(d, "ranks"), key, list) json_array_foreach(list, r, v)
 	{
 		char section[32];
@@ -330,7 +331,7 @@ static void renew(struct trainer *t)
 	struct dt_err err = {0};
 
 	if (publish(t, &err) < 0 && !t->export.stale) {
-		dt_log_msg(&t->root_log, "--prometheus: the page is not renewed: %s", err.msg);
+		dt_log_msg(&t->root_log, "--prometheus: the page is not updated: %s", err.msg);
 		t->export.stale = true;
 	}
 }

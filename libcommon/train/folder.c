@@ -30,7 +30,7 @@ int folder_check(struct trainer *t, struct dt_err *err)
 	if (!s->resume || (theirs && (!ours || strcmp(theirs, ours)))) {
 		rc = dt_err_set(err, -EEXIST, "'%s' holds the checkpoints of another run, the newest '%s'",
 				s->dir, dt_ckpt_path(there));
-		dt_err_hint(err, "--resume auto goes on from it, --overwrite starts over");
+		dt_err_hint(err, "--resume auto continues from it, --overwrite starts over");
 	}
 	if (from)
 		dt_ckpt_close(from);
@@ -83,7 +83,7 @@ static int from_old(struct dt_run_options *o, const json_t *meta, const char *pa
 	if (kind == (int)o->run.optim.kind)
 		return 0;
 	dt_err_set(err, -EINVAL, "checkpoint '%s' was trained with --optimizer %s", path, was);
-	dt_err_hint(err, "its states mean something else to another rule");
+	dt_err_hint(err, "another optimizer cannot use its states");
 	return -EINVAL;
 }
 
@@ -100,12 +100,12 @@ static int from_weights(struct dt_run_options *o, const char *path, void (*tell)
 	if (dt_source_guess(path, &kind, err) < 0)
 		return dt_err_prefix(err, "--resume");
 	if (o->run.model && strcmp(o->run.model, path)) {
-		dt_err_set(err, -EINVAL, "--resume '%s' has weights and no run to go on with", path);
+		dt_err_set(err, -EINVAL, "--resume '%s' has weights, but no run to resume", path);
 		dt_err_hint(err, "give it as --model, in place of '%s', to start from its weights",
 			    o->run.model);
 		return -EINVAL;
 	}
-	snprintf(text, sizeof(text), "'%s' has weights and no run to go on with: a new run starts from them",
+	snprintf(text, sizeof(text), "'%s' has weights, but no run to resume: a new run starts from them",
 		 path);
 	tell(arg, text);
 	o->run.model = path;

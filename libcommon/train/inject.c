@@ -58,7 +58,8 @@ static int parse_key(const char *text, size_t n, struct inject *ret, struct dt_e
 		return 0;
 	}
 	return dt_err_set(err, -EINVAL,
-			  "'%.*s' is none of rank, step, steps, start, element, bit, seconds, factor=X",
+			  "'%.*s' is not KEY=VALUE with a key of rank, step, steps, start, element, bit, "
+			  "seconds, factor",
 			  (int)n, text);
 }
 
@@ -267,7 +268,7 @@ int inject_late(struct trainer *t, struct dt_err *err)
 		f->made++;
 		for (double end = dt_now() + 60; !dt_world_lost(t->world) && dt_now() < end;)
 			;
-		return dt_err_set(err, -ETIMEDOUT, "step %lld: the norm is not heard (injected)",
+		return dt_err_set(err, -ETIMEDOUT, "step %lld: the gradient norm is not received (injected)",
 				  (long long)t->loop.step + 1);
 	}
 	return 0;

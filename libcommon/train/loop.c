@@ -130,14 +130,16 @@ static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	if (rc == 0) {
-		dt_log_msg(&t->root_log, "step %lld: back to step %lld, without the samples in between",
+		dt_log_msg(&t->root_log,
+			   "step %lld: rolled back to step %lld; the samples in between are skipped",
 			   (long long)from, (long long)t->loop.step);
 		tell(t, DT_BEAT_TRAIN, 0);
 		return peer_fill(t, err);
 	}
 	r->back = false;
 	dt_log_msg(&t->root_log,
-		   "step %lld: no checkpoint of %lld steps ago or older, so its update is left out instead",
+		   "step %lld: no checkpoint at least %lld steps old to roll back to; only the update is "
+		   "skipped",
 		   (long long)from, (long long)t->run.watch.back);
 	return trainer_leave_out(t, r, "spike", err);
 }
@@ -174,10 +176,11 @@ static int let_join(struct trainer *t, const struct step_result *r, int *waited,
 static void tell_noise(const struct trainer *t)
 {
 	if (noise_known(&t->noise))
-		dt_log_msg(&t->root_log,
-			   "gradient noise scale: %.4g samples, the batch is %lld; batches far above it take "
-			   "little fewer steps, far below it little less data (McCandlish et al. 2018)",
-			   noise_scale(&t->noise), (long long)source_samples_of_step(t));
+		dt_log_msg(
+			&t->root_log,
+			"gradient noise scale: %.4g samples, batch: %lld; batches far above the noise scale "
+			"save few steps, batches far below it save little data (McCandlish et al. 2018)",
+			noise_scale(&t->noise), (long long)source_samples_of_step(t));
 }
 
 static void alive(struct trainer *t)
@@ -281,7 +284,8 @@ static int start(struct trainer *t, struct dt_err *err)
 		dt_beat_set(&b, false);
 	}
 	if (rc == 0 && t->init)
-		dt_log_msg(&t->root_log, "starts from the weights of '%s' (--init random draws them instead)",
+		dt_log_msg(&t->root_log,
+			   "starts from the weights of '%s' (--init random starts from random ones)",
 			   t->run.model);
 	fresh = rc == 0;
 	if (rc == 1 && t->config.lora.rank) /* LoRA: the base is in no checkpoint of the run */

@@ -292,8 +292,8 @@ void metrics_ranks(struct trainer *t, int was, const char *why, double seconds, 
 {
 	struct dt_err err = {0};
 
-	dt_log_msg(&t->root_log, "%s: %d rank%s instead of %d go on after step %lld (%.2f s)", why,
-		   t->info.size, t->info.size == 1 ? "" : "s", was, (long long)t->loop.step, seconds);
+	dt_log_msg(&t->root_log, "%s: the run continues on %d rank%s instead of %d after step %lld (%.2f s)",
+		   why, t->info.size, t->info.size == 1 ? "" : "s", was, (long long)t->loop.step, seconds);
 	if (wanted(t) &&
 	    write_line(t,
 		       json_pack("{s:s, s:I, s:s, s:i, s:i, s:s, s:f, s:I}", "run_id", t->save.run_id, "step",

@@ -213,8 +213,9 @@ int objective_open(struct trainer *t, struct dt_err *err)
 		dt_dataset_info(t->source.eval, &eval);
 	if (!dt_objective_compares(rule(t))) {
 		if (!dt_config_is_image(&t->config) && t->source.info.preferences) {
-			dt_err_set(err, -EINVAL, "'%s' holds preferences", t->run.data.train);
-			dt_err_hint(err, "--objective says what to make of them, dpo for example");
+			dt_err_set(err, -EINVAL, "'%s' holds pairs of answers (preferences)",
+				   t->run.data.train);
+			dt_err_hint(err, "they need an --objective, dpo for example");
 			return -EINVAL;
 		}
 		return 0;
@@ -226,7 +227,7 @@ int objective_open(struct trainer *t, struct dt_err *err)
 		return -EINVAL;
 	}
 	if (t->source.info.labelled != !rule(t)->pair || (t->source.eval && eval.labelled != !rule(t)->pair))
-		return dt_err_set(err, -EINVAL, "--objective %s is of %s, which '%s' does not hold",
+		return dt_err_set(err, -EINVAL, "--objective %s needs %s, which '%s' does not hold",
 				  rule(t)->name, rule(t)->pair ? "pairs" : "answers with a label",
 				  t->source.info.labelled != !rule(t)->pair ? t->run.data.train
 									    : t->run.data.eval);

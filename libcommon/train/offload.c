@@ -58,7 +58,7 @@ int offload_start(struct trainer *t, struct dt_err *err)
 		   : 0;
 	rc = trainer_agree(t, rc, err);
 	if (rc == 0 && o->file)
-		dt_log_msg(&t->root_log, "offloaded: %s of %s a rank to %s",
+		dt_log_msg(&t->root_log, "offloaded: %s of %s per rank to %s",
 			   dt_format_size(bytes, size, sizeof(size)), offload_kinds(t),
 			   dt_backing_where(o->file));
 	return rc < 0 ? rc : trainer_agree(t, stash_start(t, err), err);
@@ -232,10 +232,11 @@ void offload_sum_up(const struct trainer *t)
 	if (!t->run.offload.what || wait < 0.1 * o->steps_s || rest <= 0)
 		return;
 	tokens = (double)(t->run.global_batch * t->run.seq) * 9 * wait / rest;
-	dt_log_msg(&t->root_log, "%.0f%% of the steps was spent waiting for what is offloaded",
+	dt_log_msg(&t->root_log, "%.0f%% of the step time was spent waiting for offloaded data",
 		   100 * wait / o->steps_s);
 	if (!(t->run.offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS))) /* else traffic grows */
-		dt_log_msg(&t->root_log, "%.3g tokens a step (--global-batch) would make it 10%%", tokens);
+		dt_log_msg(&t->root_log, "with %.3g tokens per step (--global-batch) it would be 10%%",
+			   tokens);
 }
 
 /* ---- by address ---- */

@@ -37,7 +37,8 @@ int offload_tile_finish(struct trainer *t, int k, struct dt_err *err)
 	slot->busy = false;
 	if (rc < 0) {
 		slot->tile = -1;
-		dt_err_hint(err, "states are half updated; --resume auto goes on from the newest checkpoint");
+		dt_err_hint(err,
+			    "the update is incomplete; --resume auto continues from the newest checkpoint");
 	}
 	return rc;
 }

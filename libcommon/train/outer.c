@@ -28,27 +28,27 @@ void outer_announce(const struct trainer *t)
 	if (!dt_run_alone(&t->run))
 		return;
 	if (s->from)
-		dt_log_msg(&t->root_log, "--sync-from %lld: until then ranks add up their gradients",
+		dt_log_msg(&t->root_log, "--sync-from %lld: until this step ranks all-reduce their gradients",
 			   (long long)s->from);
 	if (s->kind == DT_SYNC_GOSSIP) {
 		dt_log_msg(&t->root_log,
-			   "--sync gossip: each of %d ranks of dp averages its weights with %s after every "
-			   "step; ranks "
-			   "have weights of their own, and the more ranks the further they are apart. "
-			   "Checkpoints merge "
-			   "weights and average optimizer states first, so when they are written matters",
+			   "--sync gossip: each of %d data-parallel ranks averages its weights with %s after "
+			   "every step. Weights of ranks differ, the more so the more ranks there are. "
+			   "Before a checkpoint weights and optimizer states of all ranks are averaged, so "
+			   "results depend on when checkpoints are written",
 			   t->run.layout.dp,
-			   t->run.layout.dp > 2 ? "its two neighbours' on a ring" : "the other's");
+			   t->run.layout.dp > 2 ? "those of its two neighbours on a ring"
+						: "those of the other rank");
 		return;
 	}
 	dt_log_msg(&t->root_log,
-		   "--sync %s: %d ranks of dp train alone for %lld steps, then %s; 1/%lld of the gradients' "
-		   "bytes. "
-		   "Checkpoints merge weights and average optimizer states first, so when they are written "
-		   "matters",
+		   "--sync %s: %d data-parallel ranks train alone for %lld steps, then %s; this sends 1/%lld "
+		   "of the gradients' bytes. Before a checkpoint weights are merged and optimizer states "
+		   "averaged, so results depend on when checkpoints are written",
 		   s->text, t->run.layout.dp, (long long)s->every,
-		   s->kind == DT_SYNC_LOCAL ? "average their weights"
-					    : "take an outer step of Nesterov by the mean difference",
+		   s->kind == DT_SYNC_LOCAL
+			   ? "average their weights"
+			   : "take an outer Nesterov step by the mean change of their weights",
 		   (long long)s->every);
 }
 

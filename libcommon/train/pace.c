@@ -8,7 +8,7 @@
 
 static int of_queue(int rc, struct dt_err *err)
 {
-	return rc < 0 ? dt_err_sys(err, rc, "cannot follow the card's queue") : 0;
+	return rc < 0 ? dt_err_sys(err, rc, "cannot follow the GPU's queue") : 0;
 }
 
 int pace_open(struct trainer *t, struct dt_err *err)

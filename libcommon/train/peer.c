@@ -168,9 +168,10 @@ int peer_hand_over(struct trainer *t, const struct trainer *old, const struct pe
 		int from = peer_holder(v, size, &of, r, &copy);
 
 		if (from < 0)
-			rc = dt_err_set(err, -EIO,
-					"rank %lld is lost, and with rank %lld the copy of its states",
-					(long long)r, (long long)((r + 1) % of.size));
+			rc = dt_err_set(
+				err, -EIO,
+				"rank %lld is lost, and so is rank %lld, which had the copy of its states",
+				(long long)r, (long long)((r + 1) % of.size));
 		for (int u = 0; u < t->local.nunit && rc == 0; u++)
 			for (int k = 0; k < PEER_STATES && rc == 0 && !t->local.unit[u].frozen; k++)
 				for (int d = 0; d < size && rc == 0 && own(t, k, u); d++)

@@ -261,8 +261,8 @@ static int fit_table(struct trainer *t, struct dt_err *err)
 	for (int k = 0; k < t->plan.stage.nchunk && rc == 0; k++)
 		if (dt_schedule_in_flight(&s, t->mesh.at.pp, k) > t->plan.slots[k])
 			rc = dt_err_set(err, -ENOSPC,
-					"a pipeline of %lld microbatches has more of them in flight than one "
-					"of the largest batch",
+					"with %lld microbatches the pipeline has more of them in flight than "
+					"with the largest batch",
 					(long long)t->run.accumulation);
 	return rc;
 }

@@ -109,7 +109,7 @@ void progress_close(struct trainer *t, bool whole)
 			   "MERGED",
 			   (long long)p->saved, dir, t->run.model, dir);
 	else if (p->saved && dt_config_servable(&t->config, NULL) == 0)
-		dt_log_msg(&t->root_log, "step %lld is saved in '%s'; to ask it: dt-serve %s",
+		dt_log_msg(&t->root_log, "step %lld is saved in '%s'; to serve it: dt-serve %s",
 			   (long long)p->saved, dir, dir);
 	else if (p->saved)
 		dt_log_msg(&t->root_log, "step %lld is saved in '%s'", (long long)p->saved, dir);

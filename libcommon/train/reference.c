@@ -18,7 +18,8 @@ static int run_all(struct trainer *t, struct dt_err *err)
 	double loss = 0;
 	int rc = 0;
 
-	dt_log_msg(&t->root_log, "what the reference gives the answers of %lld samples is computed",
+	dt_log_msg(&t->root_log,
+		   "computing the reference model's log-probabilities of the answers of %lld samples",
 		   (long long)samples);
 	o->asking = o->keeping = true;
 	for (int64_t n = 0; n < samples && rc == 0; n += each)
@@ -91,7 +92,8 @@ static int read_back(struct trainer *t, const char *path, struct dt_err *err)
 	if (rc == 0) {
 		if (n != o->documents || bytes != 8 || tokens != t->source.info.tokens ||
 		    strcmp(hash, t->source.info.tokenizer_hash))
-			rc = dt_err_set(err, -EBADMSG, "'%s' is not of '%s'", path, t->run.data.train);
+			rc = dt_err_set(err, -EBADMSG, "'%s' was not made from data set '%s'", path,
+					t->run.data.train);
 		else if (H5Dread(list, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, o->kept) < 0)
 			rc = dt_h5_error(err, "cannot read '%s'", path);
 		H5Dclose(list);

@@ -90,13 +90,13 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	if (set && set != mine && !accepts(t, "data"))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained on another data set, of %lld %s, than '%s' of "
-				  "%lld; --accept-change data goes on with this one",
+				  "%lld; --accept-change data continues with this one",
 				  dt_ckpt_path(ck), (long long)set, images ? "images" : "tokens",
 				  t->run.data.train, (long long)mine);
 	if (!images && strcmp(mixture, dt_mixture_text(t->source.data)) && !accepts(t, "data"))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained on another mixture of data sets than '%s'; "
-				  "--accept-change data goes on with this one",
+				  "--accept-change data continues with this one",
 				  dt_ckpt_path(ck), t->run.data.train);
 	/* If the manifest has the whole run, the options have been compared already. */
 	if (!json_object_get(meta, "run") && (seq != t->run.seq || (uint64_t)seed != t->run.data.seed))
@@ -182,8 +182,8 @@ static int older(struct trainer *t, int rc, int64_t at, struct dt_err *err)
 		if (found[0] <= 0 || found[1] < 0)
 			break;
 		if (err->msg[0]) /* only the rank that found it has a message */
-			dt_log_msg(t->log, "step %lld is damaged, going back to step %.0f: %s", (long long)at,
-				   found[1], err->msg);
+			dt_log_msg(t->log, "checkpoint of step %lld is damaged, using that of step %.0f: %s",
+				   (long long)at, found[1], err->msg);
 		t->agreed = false;
 		at = (int64_t)found[1];
 		dt_step_name(name, at);

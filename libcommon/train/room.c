@@ -32,11 +32,11 @@ static int refuse(struct trainer *t, int pool, double need, uint64_t room, struc
 	dt_format_size((uint64_t)need, want, sizeof(want));
 	dt_format_size(room, have, sizeof(have));
 	if (pool == DISK) {
-		dt_err_set(err, -ENOSPC, "'%s': what this machine's ranks offload takes %s, %s are free",
+		dt_err_set(err, -ENOSPC, "'%s': this machine's ranks offload %s, but %s are free",
 			   t->run.offload.dir, want, have);
 		dt_err_hint(err, "see dt-memest; --offload-fraction leaves a part in memory");
 	} else {
-		dt_err_set(err, -ENOSPC, "this machine's ranks take %s of its memory, %s are available", want,
+		dt_err_set(err, -ENOSPC, "this machine's ranks need %s of memory, but %s are available", want,
 			   have);
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 	}
@@ -55,7 +55,7 @@ int trainer_check_room(struct trainer *t, struct dt_err *err)
 		sum[t->info.node * POOLS + i] = (double)need[i];
 	if (rc == 0)
 		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, n, DT_F64, DT_SUM,
-				   "bytes that ranks take", err);
+				   "memory that ranks need", err);
 	for (int i = 0; i < POOLS && rc == 0; i++)
 		if (sum[t->info.node * POOLS + i] > (double)room[i] && need[i] && (i == DISK || room[i]))
 			rc = refuse(t, i, sum[t->info.node * POOLS + i], room[i], err);

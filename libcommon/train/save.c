@@ -161,7 +161,7 @@ static void *job_commit(void *arg)
 	if (j->rc == 0 && j->o->keep > 0 &&
 	    dt_ckpt_prune(j->o->dir, j->step, (int)j->o->keep, j->o->keep_every, false, NULL, NULL, &j->err) <
 		    0)
-		dt_err_prefix(&j->err, "step %lld is saved, but an older checkpoint stays",
+		dt_err_prefix(&j->err, "step %lld is saved, but an older checkpoint could not be removed",
 			      (long long)j->step);
 	atomic_store(&j->done, true);
 	return NULL;

@@ -73,9 +73,9 @@ int servers_open(struct trainer *t, struct dt_err *err)
 		if (is_kept(t, k))
 			rc = reach(t, k, buffer_at(t, id[k]), err);
 	if (rc == -ENOTSUP)
-		return dt_err_set(
-			err, rc,
-			"--server-comm memory is for ranks of one machine that share it (--transport auto)");
+		return dt_err_set(err, rc,
+				  "--server-comm memory needs all ranks on one machine, with shared memory "
+				  "(--transport auto)");
 	if (rc == 0)
 		s->clocks = (struct clocks *)(void *)s->at[SERVED_CLOCKS][s->mail ? t->mesh.at.dp : 0];
 	s->on = rc == 0;
@@ -102,8 +102,8 @@ static void announce_who(const struct trainer *t)
 	for (int k = 0; k < n && at < sizeof(who) - 16; k++)
 		at += (size_t)snprintf(who + at, sizeof(who) - at, "%s%d", k ? " " : "",
 				       dt_layout_server_rank(l, k));
-	dt_log_msg(&t->root_log, "%d of %d ranks of dp serve%s a share of the weights by %s: %s%s", n, l->dp,
-		   n == 1 ? "s" : "", t->servers.mail ? "messages" : "shared memory", who,
+	dt_log_msg(&t->root_log, "%d of %d data-parallel ranks serve%s a share of the weights by %s: %s%s", n,
+		   l->dp, n == 1 ? "s" : "", t->servers.mail ? "messages" : "shared memory", who,
 		   at >= sizeof(who) - 16 ? " ..." : "");
 }
 
@@ -115,20 +115,18 @@ void servers_announce(const struct trainer *t)
 		return;
 	announce_who(t);
 	if (s->kind == DT_SYNC_SSP)
-		dt_log_msg(
-			&t->root_log,
-			"--sync ssp:%lld: a rank may be %lld step%s ahead of the slowest, with weights that "
-			"lack as many updates. %s",
-			(long long)s->ahead, (long long)s->ahead, s->ahead == 1 ? "" : "s",
-			s->ahead ? "Who is slow decides what is computed: two runs are not alike"
-				 : "Gradients are added in the order in which they come");
+		dt_log_msg(&t->root_log,
+			   "--sync ssp:%lld: a rank may be %lld step%s ahead of the slowest, with weights "
+			   "that lack as many updates. %s",
+			   (long long)s->ahead, (long long)s->ahead, s->ahead == 1 ? "" : "s",
+			   s->ahead ? "Results depend on the speed of ranks: no two runs are the same"
+				    : "Gradients are summed in the order of their arrival");
 	else
-		dt_log_msg(
-			&t->root_log,
-			"--sync %s:%s every gradient of a part of the batch is an update at the whole rate, "
-			"%d of them are a step. Who is first decides what is computed: two runs are not "
-			"alike",
-			s->text, s->kind == DT_SYNC_HOGWILD ? " without locks" : "", ranks(t));
+		dt_log_msg(&t->root_log,
+			   "--sync %s:%s the gradient of each part of the batch is an update at the full "
+			   "learning rate, %d of them are a step. Results depend on the speed of ranks: no "
+			   "two runs are the same",
+			   s->text, s->kind == DT_SYNC_HOGWILD ? " without locks" : "", ranks(t));
 }
 
 static int compute(struct trainer *t, struct served_part *p, struct dt_err *err)
@@ -241,7 +239,8 @@ static int behind(struct trainer *t, const struct stretch *s, const struct clock
 {
 	int pid, stopped = dt_world_stopped(t->world, &pid);
 
-	dt_err_set(err, -ETIMEDOUT, "rank %lld of dp is at step %lld, %lld behind, and for %g s no further",
+	dt_err_set(err, -ETIMEDOUT,
+		   "data-parallel rank %lld is at step %lld, %lld behind, and made no progress for %g s",
 		   (long long)w->rank, (long long)(s->step + w->done), (long long)(s->own - w->done),
 		   dt_world_timeout(t->world));
 	return stopped < 0 ? -ETIMEDOUT
@@ -326,7 +325,8 @@ static int meet(struct trainer *t, struct asked a, struct step_result *ret, stru
 		rc = dt_all_reduce(all(t), sum, NULL, 2, DT_F64, DT_SUM, "signals", err);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
 	if (rc == 0 && v->mail)
-		rc = dt_broadcast(all(t), &v->clocks->limit, 1, DT_I64, 0, "the end of a stretch", err);
+		rc = dt_broadcast(all(t), &v->clocks->limit, 1, DT_I64, 0,
+				  "end of steps with parameter servers", err);
 	if (rc == 0)
 		rc = v->mail ? store_publish(t, false, err) : servers_refresh(t, err);
 	ret->stop = sum[0] != 0;
@@ -347,12 +347,13 @@ int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_re
 	memset(&t->t, 0, sizeof(t->t));
 	trainer_before_update(t);
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN};
-	rc = dt_barrier(all(t), "a stretch of steps", err); /* nobody still reads the last stretch's clocks */
+	/* Nobody still reads the last stretch's clocks. */
+	rc = dt_barrier(all(t), "start of steps with parameter servers", err);
 	if (rc == 0 && (v->mail || t->mesh.at.dp == 0))
 		clocks_begin(v->clocks, ranks(t), steps * unit);
 	memset(v->seen, 0, (size_t)ranks(t) * sizeof(*v->seen));
 	if (rc == 0)
-		rc = dt_barrier(all(t), "a stretch of steps", err);
+		rc = dt_barrier(all(t), "start of steps with parameter servers", err);
 	if (rc == 0 && v->mail)
 		rc = mail_begin(t, err);
 	if (rc == 0)

@@ -6,7 +6,7 @@ int mail_tell(struct trainer *t, int server, const struct mail_letter *l, struct
 	return mail_failed(t,
 			   dt_send(mail_comm(t), l, sizeof(*l), DT_U8,
 				   dt_layout_server_rank(&t->run.layout, server), MAIL_TAG_LETTER,
-				   "a letter to a server", err),
+				   "request to a parameter server", err),
 			   err);
 }
 
@@ -18,7 +18,7 @@ static int ask(struct trainer *t, int server, const struct mail_letter *l, struc
 	if (rc == 0)
 		rc = dt_recv(mail_comm(t), ret, sizeof(*ret), DT_U8,
 			     dt_layout_server_rank(&t->run.layout, server), MAIL_TAG_ANSWER,
-			     "answer of a server", err);
+			     "reply of a parameter server", err);
 	return mail_failed(t, rc, err);
 }
 
@@ -46,7 +46,7 @@ int mail_give(struct trainer *t, const struct served_gift *g, int64_t *ret_versi
 	m->nasking = 0;
 	if (rc == 0)
 		rc = dt_recv(mail_comm(t), &said, sizeof(said), DT_U8, peer, MAIL_TAG_ANSWER,
-			     "answer of a server", err);
+			     "reply of a parameter server", err);
 	if (rc == 0 && t->run.sync.kind != DT_SYNC_SSP)
 		rc = mail_move(t, g->k, peer, false, false, NULL, m->asking, &m->nasking, err);
 	if (rc == 0)

@@ -40,7 +40,7 @@ int mail_move(struct trainer *t, int k, int peer, bool send, bool grads, char *f
 {
 	const int tag = send == !flat ? MAIL_TAG_GIFT : MAIL_TAG_WEIGHTS;
 	const enum dt_dtype type = grads ? DT_F32 : t->run.compute;
-	const char *what = grads ? "gradients for a server" : "weights from a server";
+	const char *what = grads ? "gradients for a parameter server" : "weights from a parameter server";
 	int rc = 0;
 
 	for (int u = 0; u < t->local.nunit && rc == 0; u++) {
@@ -65,7 +65,7 @@ static int listen_to(struct trainer *t, int r, struct dt_err *err)
 
 	a->asks = false;
 	return dt_irecv(mail_comm(t), &a->in, sizeof(a->in), DT_U8, r, MAIL_TAG_LETTER,
-			"a letter to a server", &a->q_in, err);
+			"request to a parameter server", &a->q_in, err);
 }
 
 static int answer(struct trainer *t, int r, struct dt_err *err)
@@ -75,7 +75,7 @@ static int answer(struct trainer *t, int r, struct dt_err *err)
 
 	return rc < 0 ? rc
 		      : dt_isend(mail_comm(t), &a->out, sizeof(a->out), DT_U8, r, MAIL_TAG_ANSWER,
-				 "answer of a server", &a->q_out, err);
+				 "reply of a parameter server", &a->q_out, err);
 }
 
 static int send_weights(struct trainer *t, int r, struct dt_err *err)
@@ -256,7 +256,7 @@ int mail_end(struct trainer *t, struct dt_err *err)
 	if (rc == 0) { /* not one blocking MPI call, during which nobody would be served */
 		struct dt_comm_req *q = NULL;
 
-		rc = dt_ibarrier(mail_comm(t), "the end of a stretch of steps", &q, err);
+		rc = dt_ibarrier(mail_comm(t), "end of steps with parameter servers", &q, err);
 		rc = rc < 0 ? rc : dt_wait(&q, NULL, err);
 	}
 	for (int r = 0; r < mail_ranks(t) && rc == 0; r++) {

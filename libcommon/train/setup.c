@@ -123,7 +123,7 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 		return rc;
 	if (t->run.mem_limit && t->plan.arena_bytes + t->draws > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
-		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes a rank, the limit is %llu",
+		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes per rank, the limit is %llu",
 			   (unsigned long long)(t->plan.arena_bytes + t->draws),
 			   (unsigned long long)t->run.mem_limit);
 		dt_err_hint(err, "see dt-memest for what would make it fit");
@@ -158,7 +158,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 	if (!r->layout.dp) {
 		r->layout = (struct dt_layout){.dp = t->info.size, .tp = 1, .pp = 1, .cp = 1, .ep = 1};
 		if (t->info.size > 1)
-			dt_log_msg(&t->root_log, "%d ranks and no --layout: dp%d", t->info.size,
+			dt_log_msg(&t->root_log, "%d ranks without --layout: using dp%d", t->info.size,
 				   t->info.size);
 	}
 	world = dt_layout_world(&r->layout);
@@ -177,7 +177,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 	    (rc = dt_run_check(r, err)) < 0)
 		return rc;
 	if (r->offload.to == DT_PLACE_DISK && r->offload.what && !r->offload.dir)
-		return dt_err_set(err, -EINVAL, "--offload-to %s names no folder: disk:DIR",
+		return dt_err_set(err, -EINVAL, "--offload-to %s: give a folder, as disk:DIR",
 				  r->offload.to_text);
 	t->status = DT_EXIT_FAILED;
 	rc = folder_check(t, err);

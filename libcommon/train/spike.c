@@ -47,11 +47,11 @@ bool spike_look(struct spike *s, int window, double factor, double loss, double 
 
 	if (s->n >= (window + 1) / 2) {
 		if (excess(s->loss, s->n, loss, 0.01, 1e-12, &m) > factor) {
-			snprintf(why, size, "loss %.4g where the median is %.4g", loss, m);
+			snprintf(why, size, "loss %.4g, while the median is %.4g", loss, m);
 			return true;
 		}
 		if (excess(s->norm, s->n, logn, 0, 0.25, &m) > factor) {
-			snprintf(why, size, "gradient norm %.4g where the median is %.4g", norm, exp(m));
+			snprintf(why, size, "gradient norm %.4g, while the median is %.4g", norm, exp(m));
 			return true;
 		}
 	}
@@ -88,7 +88,7 @@ int spike_from_json(struct spike *s, const json_t *meta, struct dt_err *err)
 	    (rc = dt_json_int(o, "bad", true, 0, INT64_MAX, &s->bad, err)) < 0)
 		return rc;
 	if (n > SPIKE_WINDOW_MAX || (int64_t)json_array_size(norm) != n || next > n)
-		return dt_err_set(err, -EINVAL, "the window of losses is not whole");
+		return dt_err_set(err, -EINVAL, "the window of losses is incomplete");
 	for (int i = 0; i < n; i++) {
 		s->loss[i] = json_number_value(json_array_get(loss, (size_t)i));
 		s->norm[i] = json_number_value(json_array_get(norm, (size_t)i));
@@ -193,7 +193,7 @@ static int read_list(struct trainer *t, const json_t *list, struct dt_err *err)
 				 json_integer_value(json_array_get(e, 2))};
 
 		if (k.from < 0 || k.to <= k.from || k.steps < 0)
-			return dt_err_set(err, -EINVAL, "skipped samples [%lld, %lld) are no range",
+			return dt_err_set(err, -EINVAL, "skipped samples [%lld, %lld) are not a valid range",
 					  (long long)k.from, (long long)k.to);
 		if ((rc = append(t, k, err)) < 0)
 			return rc;

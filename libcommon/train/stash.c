@@ -68,7 +68,7 @@ int stash_start(struct trainer *t, struct dt_err *err)
 	rc = dt_backing_open(t->dev, t->run.offload.dir, t->plan.away_bytes, DT_SCRATCH_ALIGN, "activations",
 			     &t->offload.use, &t->stash.file, err);
 	if (rc == 0)
-		dt_log_msg(&t->root_log, "offloaded: %s of activations a rank to %s",
+		dt_log_msg(&t->root_log, "offloaded: %s of activations per rank to %s",
 			   dt_format_size(t->plan.away_bytes, size, sizeof(size)),
 			   dt_backing_where(t->stash.file));
 	return rc;
@@ -110,7 +110,7 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 	slot->busy = false;
 	rc = dt_backing_wait(t->stash.file, k, err);
 	if (rc < 0)
-		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
+		dt_err_hint(err, "--resume auto continues from the newest checkpoint");
 	return rc;
 }
 
@@ -187,7 +187,7 @@ static int come_back(struct trainer *t, const struct dt_flight *f, int i, struct
 		rc = dt_backing_come(s->file, k, slot_at(t, k),
 				     dt_exec_value(&t->exec, f, entry(t, i)->value), bytes_of(t, i), err);
 	if (rc < 0) {
-		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
+		dt_err_hint(err, "--resume auto continues from the newest checkpoint");
 		return rc;
 	}
 	s->slot[k].entry = -1;

@@ -106,7 +106,8 @@ static int bad_step(struct trainer *t, bool loss_finite, struct step_result *ret
 	if (t->spike.bad >= w->nan_skips)
 		return not_finite(t, loss_finite, err);
 	t->spike.bad++;
-	dt_log_msg(&t->root_log, "step %lld: not finite, its update is left out (%lld of %lld in a row)",
+	dt_log_msg(&t->root_log,
+		   "step %lld: loss or gradient is not finite, update skipped (%lld of %lld in a row)",
 		   (long long)t->loop.step + 1, (long long)t->spike.bad, (long long)w->nan_skips);
 	return trainer_leave_out(t, ret, "nan", err);
 }
@@ -127,7 +128,7 @@ static int spiked(struct trainer *t, struct step_result *ret, struct dt_err *err
 				  "step %lld: %s: stopped by --on-spike stop", (long long)t->loop.step + 1,
 				  why);
 	}
-	dt_log_msg(&t->root_log, "step %lld: %s: a spike", (long long)t->loop.step + 1, why);
+	dt_log_msg(&t->root_log, "step %lld: spike: %s", (long long)t->loop.step + 1, why);
 	ret->back = w->on_spike == DT_RUN_SPIKE_ROLLBACK;
 	return ret->back ? 0 : trainer_leave_out(t, ret, "spike", err);
 }

@@ -74,7 +74,7 @@ static int finish(struct trainer *t, int k, struct dt_err *err)
 	rc = dt_backing_wait(t->offload.file, FIRST_TRANSFER + k, err);
 	if (rc < 0) {
 		s->unit[k] = -1;
-		dt_err_hint(err, "--resume auto goes on from the newest checkpoint");
+		dt_err_hint(err, "--resume auto continues from the newest checkpoint");
 	}
 	return rc;
 }

@@ -14,7 +14,7 @@ int taught_open(struct trainer *t, struct dt_err *err)
 	if (!r->file)
 		return r->top_k ? dt_err_set(err, -EINVAL, "--teacher-top-k goes with --teacher") : 0;
 	if (dt_mixture_parts(t->source.data) > 1)
-		return dt_err_set(err, -ENOTSUP, "--teacher is of one data set, --data names several");
+		return dt_err_set(err, -ENOTSUP, "--teacher is for one data set, but --data names several");
 	rc = dt_teacher_open(r->file, &t->taught.file, err);
 	if (rc == 0)
 		rc = dt_teacher_check(t->taught.file, dt_mixture_at(t->source.data, 0, &own)->data,
@@ -23,11 +23,13 @@ int taught_open(struct trainer *t, struct dt_err *err)
 		return rc;
 	i = dt_teacher_info(t->taught.file);
 	if (r->top_k > i->k)
-		return dt_err_set(err, -EINVAL, "--teacher-top-k %lld: '%s' has %lld columns of a token",
+		return dt_err_set(err, -EINVAL,
+				  "--teacher-top-k %lld: '%s' has only the top %lld of each token",
 				  (long long)r->top_k, r->file, (long long)i->k);
 	r->top_k = r->top_k ? r->top_k : i->k;
-	dt_log_msg(&t->root_log, "'%s' teaches: %lld columns of each token, temperature %g", i->teacher,
-		   (long long)r->top_k, i->temperature);
+	dt_log_msg(&t->root_log,
+		   "teacher '%s': log-probabilities of the top %lld tokens at each position, temperature %g",
+		   i->teacher, (long long)r->top_k, i->temperature);
 	return 0;
 }
 
@@ -45,7 +47,9 @@ int taught_start(struct trainer *t, struct dt_err *err)
 		return 0;
 	g->columns = malloc(seq * k * sizeof(*g->columns));
 	g->probs = malloc(seq * (k + 1) * sizeof(*g->probs));
-	return g->columns && g->probs ? 0 : dt_err_sys(err, -ENOMEM, "cannot hold what a teacher says");
+	return g->columns && g->probs
+		       ? 0
+		       : dt_err_sys(err, -ENOMEM, "cannot hold the teacher's log-probabilities");
 }
 
 void taught_close(struct trainer *t)

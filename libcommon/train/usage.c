@@ -11,25 +11,25 @@ enum { PROCESSORS, LINKS, RECEIVED, SENT, MEMORY, POWER, CARD };
 /* Values of the whole node (RECEIVED to POWER) are reported by its first rank. */
 static const struct usage_row rows[USAGE_VALUES + 1] = {
 	{"processors_busy", "dt_train_rank_processors_busy",
-	 "Processors that a rank kept busy: processor time over time."},
+	 "CPU cores that a rank kept busy: CPU time over elapsed time."},
 	{"link_bytes_per_s", "dt_train_rank_link_bytes_per_second",
-	 "Bytes that a rank sent to others, counted as bus bandwidth is."},
+	 "Bytes per second that a rank sent to others, counted as bus bandwidth."},
 	{"network_received_bytes_per_s", "dt_train_network_received_bytes_per_second",
-	 "Bytes that the network interfaces of a rank's machine received."},
+	 "Bytes per second received by the network interfaces of a rank's machine."},
 	{"network_sent_bytes_per_s", "dt_train_network_sent_bytes_per_second",
-	 "Bytes that the network interfaces of a rank's machine sent."},
+	 "Bytes per second sent by the network interfaces of a rank's machine."},
 	{"memory_bytes_per_s", "dt_train_memory_bytes_per_second",
-	 "Bytes between the memory and the processors of a rank's machine."},
-	{"power_w", "dt_train_power_watts", "Power of a rank's machine, processors and memory (RAPL)."},
-	{"card_busy", "dt_train_card_busy_ratio", "Share of time in which a rank's card ran kernels."},
+	 "Bytes per second between memory and CPUs of a rank's machine."},
+	{"power_w", "dt_train_power_watts", "Power of a rank's machine, CPUs and memory (RAPL)."},
+	{"card_busy", "dt_train_card_busy_ratio", "Fraction of time in which a rank's GPU ran kernels."},
 	{"card_memory_busy", "dt_train_card_memory_busy_ratio",
-	 "Share of time in which a rank's card read or wrote its memory."},
-	{"card_memory_bytes", "dt_train_card_memory_bytes", "Memory in use on a rank's card."},
-	{"card_power_w", "dt_train_card_power_watts", "Power of a rank's card."},
+	 "Fraction of time in which a rank's GPU read or wrote its memory."},
+	{"card_memory_bytes", "dt_train_card_memory_bytes", "Memory in use on a rank's GPU."},
+	{"card_power_w", "dt_train_card_power_watts", "Power of a rank's GPU."},
 	{"card_received_bytes_per_s", "dt_train_card_received_bytes_per_second",
-	 "Bytes that a rank's card received over PCIe."},
+	 "Bytes per second that a rank's GPU received over PCIe."},
 	{"card_sent_bytes_per_s", "dt_train_card_sent_bytes_per_second",
-	 "Bytes that a rank's card sent over PCIe."},
+	 "Bytes per second that a rank's GPU sent over PCIe."},
 	{0},
 };
 
@@ -53,9 +53,9 @@ int usage_open(struct trainer *t, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	if (*memory)
-		dt_log_msg(&t->root_log, "--details: the bandwidth of memory is not measured: %s", memory);
+		dt_log_msg(&t->root_log, "--details: memory bandwidth is not measured: %s", memory);
 	if (!dt_dev_is_host(t->dev) && dt_nvml_open(t->dev->index, &u->card, &why) < 0)
-		dt_log_msg(&t->root_log, "--details: the use of cards is not measured: %s", why.msg);
+		dt_log_msg(&t->root_log, "--details: GPU utilization is not measured: %s", why.msg);
 	dt_usage_read(u->counters, &u->last);
 	u->at = dt_now();
 	u->sent = dt_world_sent(t->world);

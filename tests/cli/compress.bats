@@ -37,15 +37,15 @@ near() { # files bound: losses of all steps
         train 2 some.jsonl --steps 24 --grad-comm $how
         jq -es --slurpfile b fp32.jsonl '.[-1].loss < 1.25 * $b[-1].loss and .[0].loss == $b[0].loss' some.jsonl
     done
-    grep -q -e "--grad-comm int8: .* a step and rank instead of .*, and what is lost of a step is added to the next" int8.jsonl.err
+    grep -q -e "--grad-comm int8: .* per step and rank instead of .*; what a step does not send is added to the gradients of the next" int8.jsonl.err
     # one rank has nobody to send to
     train 1 one.jsonl --steps 2 --grad-comm int8
-    grep -q "one rank of dp sends no gradients" one.jsonl.err
+    grep -q "one data-parallel rank sends no gradients" one.jsonl.err
 }
 
 @test "auto measures and says what it took" {
     train 2 auto.jsonl --steps 2 --grad-comm auto
-    grep -q -E -e '--grad-comm auto: of .* of gradients: fp32 .* ms, bf16 .* ms \(pays below .* GB/s\), int8 .*, powersgd:4 .*; (fp32|bf16|int8|powersgd:4) is taken' auto.jsonl.err
+    grep -q -E -e '--grad-comm auto: all-reduce of .* of gradients: fp32 .* ms, bf16 .* ms \(faster on links below .* GB/s\), int8 .*, powersgd:4 .*; using (fp32|bf16|int8|powersgd:4)' auto.jsonl.err
     [ "$(jq -s length auto.jsonl)" -eq 2 ]
 }
 

@@ -131,7 +131,7 @@ plan() {
         run ! timeout 120 mpirun -np 2 dt-train-emulated --device cuda "${opts[@]}" --sync $more --inject "$how:rank=$rank,step=6"
         echo "$each: $output"
         case $how in
-        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step "* || $output == *"process rank $rank with"* ]] ;;
+        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank is at step "* || $output == *"process rank $rank with"* ]] ;;
         stop) [[ $output == *"rank $rank: process "*" is stopped"* ]] ;;
         esac
     done

@@ -147,7 +147,7 @@ SH
     until [ -s m.jsonl ]; do sleep 0.01; done
     rm -rf page
     wait $!
-    [ "$(grep -c "page is not renewed" err)" -eq 1 ]
+    [ "$(grep -c "page is not updated" err)" -eq 1 ]
 }
 
 @test "kill -9 while a checkpoint is written behind the back: resume finds a whole one" {

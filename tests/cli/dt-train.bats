@@ -56,7 +56,7 @@ agrees() { # reference-file other-file bound
     dt-shard-ckpt convert --to dt held-hf held-again
     for from in held-hf held.gguf held-again; do
         loss=$(dt-train --resume $from "${args[@]}" --steps 1 2>said.txt | jq .loss)
-        grep -q "'$from' has weights and no run to go on with: a new run starts from them" said.txt
+        grep -q "'$from' has weights, but no run to resume: a new run starts from them" said.txt
         jq -en "$want - $loss | fabs < 1e-6"
     done
     run -1 dt-train --resume held-again --model gpt2-tiny "${args[@]}" --steps 1
@@ -362,7 +362,7 @@ attempt() {
     printf 'damaged' | dd of=run/step-00000006/shard-00001.h5 bs=1 seek=300000 conv=notrunc status=none
     truncate -s -1 run/step-00000004/shard-00000.h5
     mpirun -np 2 dt-train "${more[@]}" --microbatch 1 --steps 8 --resume auto 2>err
-    grep -q "step 6 is damaged, going back to step 2: 'run/step-00000006/shard-00001.h5'.*checksum" err
+    grep -q "checkpoint of step 6 is damaged, using that of step 2: 'run/step-00000006/shard-00001.h5'.*checksum" err
     grep -q "resumed from 'run/step-00000002' at step 2" err
     rm -rf run
     mv undamaged run
@@ -566,7 +566,7 @@ on_terminal() {
     [ "$status" -eq 0 ]
     [ "$(jq -s 'map(select(.loss)) | length' <<<"$output")" -eq 3 ]
     grep -E '^dt-train: step 3/3 ' <<<"$stderr"
-    grep -F "step 3 is saved in 'told'; to ask it: dt-serve told" <<<"$stderr"
+    grep -F "step 3 is saved in 'told'; to serve it: dt-serve told" <<<"$stderr"
     grep -E 'step 3: loss .*, evaluation ' <<<"$stderr"
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --steps 1 --threads 1 --no-mfu 2>quiet >/dev/null
     run grep -E 'step 1/1|nothing saved' quiet
@@ -590,7 +590,7 @@ on_terminal() {
         --precision fp32 --spike-window 32 --steps 60 --save spiky --inject 'spike:rank=1,step=50,factor=1000')
     rm -rf spiky
     "${spiky[@]}" --on-spike skip --metrics m.jsonl 2>err
-    grep -q "step 50: loss .* a spike" err
+    grep -q "step 50: spike: loss .*" err
     [ "$(jq -c 'select(.step == 50) | [.skipped, .why]' m.jsonl)" = '[true,"spike"]' ]
     [ "$(jq -c .skipped spiky/skipped.json)" = '[[196,200,1]]' ]
     [ "$(jq -c .data.skipped spiky/latest/manifest.json)" = '[[196,200,1]]' ]
@@ -643,17 +643,17 @@ on_terminal() {
     three=(mpirun --quiet -np 3 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --no-mfu --threads 1
         --precision fp32 --steps 20 --check-replicas 5)
     "${three[@]}" --save sound --metrics m.jsonl 2>err
-    run ! grep -E "corrupt|another loss" err
+    run ! grep -E "corrupt|a different loss" err
     # the last step: nothing has spread yet
     "${three[@]}" --save mended --metrics m.jsonl --inject flip:rank=1,step=20,bit=3,element=777 --inject wrong:rank=2,step=10 2>err
-    grep -q "step 20: weights of 'embed' are corrupt on rank 1: taken from rank 0" err
+    grep -q "step 20: weights of 'embed' are corrupt on rank 1: copied from rank 0" err
     [ "$(grep -c corrupt err)" -eq 1 ]
-    grep -q "step 10: rank 2 computes another loss of the same samples than the others, and another one the second time" err
+    grep -q "step 10: rank 2 computes a different loss of the same samples than the other replicas; a second try gives another value" err
     "${three[@]}" --metrics m.jsonl --inject wrong:rank=0,step=15,steps=2 2>err
-    grep -q "step 15: rank 0 computes another loss of the same samples than the others, the same one twice" err
+    grep -q "step 15: rank 0 computes a different loss of the same samples than the other replicas; a second try gives the same value" err
     run -1 mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --steps 20 \
         --check-replicas 5 --inject flip:rank=1,step=8,bit=20,element=777
-    [[ $output == *"step 10: weights of 'embed' differ between rank 0 and rank 1, and none is in a majority"* ]]
+    [[ $output == *"step 10: weights of 'embed' differ between rank 0 and rank 1, and there is no majority"* ]]
     # bf16 beside masters, tensor parallelism, ZeRO: compared as well
     mpirun --quiet -np 4 dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --steps 6 --layout dp2.tp2.z1 \
         --check-replicas 2 --metrics m.jsonl

@@ -43,8 +43,8 @@ more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
 @test "ranks die and stand still, the first too: the others go on, to the same bits" {
     timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --inject kill:rank=0,step=10 \
         --inject stop:rank=2,step=16 --inject kill:rank=1,step=26 2>err
-    grep -q "rank 0 (process [0-9]*) has died: 3 ranks instead of 4 go on after step 9 " err
-    grep -q "rank 1 (process [0-9]*) stands still: 2 ranks instead of 3 go on after step 15 " err
+    grep -q "rank 0 (process [0-9]*) has died: the run continues on 3 ranks instead of 4 after step 9 " err
+    grep -q "rank 1 (process [0-9]*) stands still: the run continues on 2 ranks instead of 3 after step 15 " err
     [ "$(events)" == $'[9,4,3]\n[15,3,2]\n[25,2,1]' ]
     each_step_once
     dt-shard-ckpt diff plain/step-00000040 run/step-00000040
@@ -76,7 +76,7 @@ zero_loses() {
     timeout 120 mpirun -np "$ranks" "${zero[@]}" --layout "dp$ranks.$layout" --save whole --metrics m.jsonl
     timeout 120 mpirun --enable-recovery -np "$ranks" "${zero[@]}" --layout "dp$ranks.$layout" --elastic dp --peer-copy 1 \
         --save lost --metrics lost.jsonl "$@" 2>err
-    read -r left after < <(sed -n 's/.*: \([0-9]*\) ranks* instead of [0-9]* go on after step \([0-9]*\) .*/\1 \2/p' err)
+    read -r left after < <(sed -n 's/.*: the run continues on \([0-9]*\) ranks* instead of [0-9]* after step \([0-9]*\) .*/\1 \2/p' err)
     rm m.jsonl
     timeout 120 mpirun -np "$left" "${zero[@]}" --layout "dp$left.$layout" --resume "whole/step-0000000$after" --save run \
         --metrics m.jsonl
@@ -146,10 +146,10 @@ replaced() {
     timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --check-replicas 5 \
         --inject flip:rank=1,step=10,bit=20,element=777 --inject flip:rank=2,step=15,bit=20,element=777 \
         --inject flip:rank=1,step=25,bit=20,element=777 2>err
-    grep -q "step 10: weights of 'embed' are corrupt on rank 1: taken from rank 0" err
-    grep -q "step 15: weights of 'embed' are corrupt on rank 2: taken from rank 0" err
+    grep -q "step 10: weights of 'embed' are corrupt on rank 1: copied from rank 0" err
+    grep -q "step 15: weights of 'embed' are corrupt on rank 2: copied from rank 0" err
     grep -q "step 25: corrupt for the second time: this rank (process [0-9]*) leaves the run" err
-    grep -Eq "rank 1 \(process [0-9]+\) has (left|died): 3 ranks instead of 4 go on after step 25 " err
+    grep -Eq "rank 1 \(process [0-9]+\) has (left|died): the run continues on 3 ranks instead of 4 after step 25 " err
     [ "$(events)" == '[25,4,3]' ]
     [ "$(jq 'select(.loss) | .step' m.jsonl)" == "$(seq 40)" ]
 }

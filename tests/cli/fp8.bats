@@ -105,13 +105,13 @@ agrees() { # file file bound
 
 @test "which linears: where sizes divide by 16, said once; nowhere is an error" {
     dt-train --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 2>err >/dev/null
-    grep -q 'in 8 bits: qkv, o, up and down of every layer$' err
+    grep -q 'computes in 8 bits: qkv, o, up and down of every layer$' err
     # 88 columns go into down: it stays as it is
     dt-train --model part.json "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 2>err >/dev/null
-    grep -q 'in 8 bits: qkv, o and up of every layer; sizes that do not divide by 16: down$' err
+    grep -q 'computes in 8 bits: qkv, o and up of every layer; not, because sizes are not multiples of 16: down$' err
     # 44 of them on each of two ranks, 88 of gate and up together
     mpirun -np 2 dt-train --model part.json "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 --layout tp2 2>err >/dev/null
-    [ "$(grep -c 'in 8 bits: qkv and o of every layer; sizes that do not divide by 16: up and down$' err)" -eq 1 ]
+    [ "$(grep -c 'computes in 8 bits: qkv and o of every layer; not, because sizes are not multiples of 16: up and down$' err)" -eq 1 ]
     for args in "odd.json --seq 32" "gpt2-tiny --seq 24"; do
         # shellcheck disable=SC2086
         run dt-train --model $args "${common[@]}" --microbatch 1 --steps 1 --fp8
@@ -128,13 +128,13 @@ agrees() { # file file bound
         dt-train-emulated --device cuda --model $model "${opts[@]}" --precision fp32 >cuda.jsonl 2>err
         agrees cpu.jsonl cuda.jsonl 1e-4
     done
-    grep -q 'in 8 bits: qkv, o and up of every layer' err
+    grep -q 'computes in 8 bits: qkv, o and up of every layer' err
     dt-train --model gpt2-tiny "${opts[@]}" --steps 5 >cpu.jsonl
     dt-train-emulated --device cuda --model gpt2-tiny "${opts[@]}" --steps 5 --recompute full >cuda.jsonl
     agrees cpu.jsonl cuda.jsonl 1e-2
     DT_EMULATED_SM=80 run dt-train-emulated --device cuda --model gpt2-tiny "${opts[@]}"
     [ "$status" -eq 1 ]
-    [[ $output == *"--fp8: this card (sm_80, emulated) has no products of 8-bit floats"* ]]
+    [[ $output == *"--fp8: this GPU (sm_80, emulated) has no matrix products of 8-bit floats"* ]]
 }
 
 @test "MFU is measured by products of 8 bits" {

@@ -39,7 +39,7 @@ setup() {
 
 @test "a small net learns three classes; every image of the evaluation counts once" {
     dt-train "${common[@]}" --eval-data bars.h5 --microbatch 24 --steps 30 --metrics m.jsonl --save net 2>said
-    grep -q "24 images a step" said
+    grep -q "24 images per step" said
     [ "$(jq -s 'map(select(.loss)) | length' m.jsonl)" -eq 30 ]
     tail -1 m.jsonl | jq -e '.eval_images == 120 and .top1 > 0.9 and .top5 == 1'
     dt-shard-ckpt verify net

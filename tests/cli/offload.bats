@@ -70,7 +70,7 @@ same() {
     dt-train "${common[@]}" --clip 0 --steps 4 --save a >a.jsonl
     run faulty scratch-pwrite:40:5 dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --save-every 1
     [ "$status" -eq 1 ]
-    [[ $output == *"half updated; --resume auto"* ]]
+    [[ $output == *"update is incomplete; --resume auto"* ]]
     dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --resume auto >>b.jsonl
     dt-shard-ckpt diff a b >/dev/null
     # the plan has what is under way beside backward, and training takes that
@@ -162,7 +162,7 @@ same() {
         [ "$status" -eq 2 ] && [[ $output == *"$words"* ]] || { echo "$* -> $status $output"; return 1; }
     }
     refuse "sgd has no states" "${away[@]}" --precision fp32 --optimizer sgd
-    refuse "names no folder" --offload optimizer --offload-to disk
+    refuse "give a folder" --offload optimizer --offload-to disk
     refuse "neither host nor disk" --offload optimizer --offload-to tape:x
     refuse "'colour' is none of" --offload optimizer,colour
     refuse "--offload-to host is for GPUs" --offload optimizer
@@ -186,7 +186,7 @@ same() {
 @test "the disk is full before the start, or when space is reserved: said, nothing is trained" {
     run faulty scratch-statvfs:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
     [ "$status" -eq 3 ]
-    [[ $output == *"'sw': what this machine's ranks offload takes "*" are free"* ]]
+    [[ $output == *"'sw': this machine's ranks offload "*" are free"* ]]
     run faulty scratch-fallocate:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
     [ "$status" -eq 1 ]
     [[ $output == *"cannot reserve "*"'sw'"*"No space left"* ]]
@@ -200,13 +200,13 @@ same() {
         LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=scratch-statvfs:1:28 \
             run mpirun -np 2 dt-train "${common[@]}" --model gpt2-mini "${opts[@]}" --steps 1
         [ "$status" -eq 3 ]
-        mib=$(sed -n "s/.*'sw': what this machine's ranks offload takes \(.*\) MiB, .* are free.*/\1/p" <<<"$output")
+        mib=$(sed -n "s/.*'sw': this machine's ranks offload \(.*\) MiB, .* are free.*/\1/p" <<<"$output")
         dt-memest gpt2-mini --microbatch 1 "${opts[@]}" --json >plan.json
         jq -e "2 * .disk_bytes / 1048576 / $mib - 1 | fabs < 0.02" plan.json || { echo "$what $output"; return 1; }
     done
     run dt-train "${common[@]}" --model gpt2-1558m --seq 1024 --microbatch 4096 --global-batch 4096 --steps 1
     [ "$status" -eq 3 ]
-    [[ $output == *"this machine's ranks take "*" TiB of its memory, "*" are available"* ]]
+    [[ $output == *"this machine's ranks need "*" TiB of memory, but "*" are available"* ]]
 }
 
 @test "threads do as io_uring does, and transfers that move a part are finished" {
@@ -231,7 +231,7 @@ same() {
         *)
             [ "$status" -eq 1 ]
             grep -Eq "cannot (read|write) byte [0-9]+ of the file in 'sw': (Input/output error|No space left)" err
-            grep -q "half updated; --resume auto" err
+            grep -q "update is incomplete; --resume auto" err
             ;;
         esac
         [ -z "$(ls sw)" ]
@@ -405,7 +405,7 @@ SH
         *change) [[ $output == *"is not as it was written: the file in 'sw' was changed"* ]] ;;
         *) [[ $output == *"of the file in 'sw': Input/output error"* ]] ;;
         esac
-        [[ $output == *"--resume auto goes on"* ]]
+        [[ $output == *"--resume auto continues"* ]]
     done
 }
 
@@ -452,7 +452,7 @@ SH
         # a microbatch writes what leaves
         [ "$(jq -s '.[1].offload_written_bytes' b.jsonl)" -eq $((2 * $(jq .disk_bytes $disk.json))) ]
     done
-    grep -q "activations leave memory as it fits: those of 0 of 6 layers" err
+    grep -q -e "--recompute auto offloads the activations of 0 of 6 layers" err
     [ "$(jq .disk_bytes 0.001.json)" -eq 0 ]
     [ "$(jq .disk_bytes 1000.json)" -gt 0 ]
     # with room enough nothing is written
@@ -515,7 +515,7 @@ need_emulation() {
     emulated "${opts[@]}" "${flip[@]}" --save a >a.jsonl
     emulated "${opts[@]}" "${flip[@]}" --offload all --save b --save-every 2 >b.jsonl 2>err
     same
-    grep -q "of optimizer states and weights a rank to the host's memory" err
+    grep -q "of optimizer states and weights per rank to the host's memory" err
     diff <(jq -c '[.step, .eval_loss]' a.jsonl) <(jq -c '[.step, .eval_loss]' b.jsonl)
     rm -rf b/step-00000004
     emulated "${opts[@]}" --offload optimizer --save b --resume auto >b.jsonl
@@ -543,7 +543,7 @@ need_emulation() {
         *change) [[ $output == *"optimizer states is not as it was written: the file in 'sw' was changed"* ]] ;;
         *) [[ $output == *"of the file in 'sw': "* ]] ;;
         esac
-        [[ $output == *"--resume auto goes on"* ]]
+        [[ $output == *"--resume auto continues"* ]]
         emulated "${common[@]}" --precision bf16 "${away[@]}" --steps 4 --save b --resume auto >/dev/null
         dt-shard-ckpt diff a b >/dev/null
     done

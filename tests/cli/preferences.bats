@@ -113,7 +113,7 @@ close() { # a b tolerance
     dt-dataset chat -t "$DT_SRC/tests/data/tokenizer/chat.json" --chat-template chatml --preferences --seq 160 -o q.h5 - <<<'{"prompt": "x", "chosen": "a", "rejected": "b"}' >/dev/null
     train 1 --objective dpo --reference k.h5 --steps 1 --global-batch 1 --data q.h5
     run -1 dt-train "${common[@]}" --objective dpo --reference k.h5 --steps 7 --global-batch 2 --save run --resume auto
-    [[ "$output" == *"is not of"* ]]
+    [[ "$output" == *"was not made from data set"* ]]
 }
 
 @test "preferences are learnt; an evaluation is of them too" {
@@ -184,9 +184,9 @@ labelled() { # a good and a bad answer
     [[ "$output" == *"standard input:3"*"the same dataset"* ]]
     labelled | pack 160 one.h5
     run -1 dt-train "${common[@]}" --steps 1 --objective kto --lora 4
-    [[ "$output" == *"kto is of answers with a label, which 'p.h5' does not hold"* ]]
+    [[ "$output" == *"kto needs answers with a label, which 'p.h5' does not hold"* ]]
     run -1 dt-train "${common[@]}" --steps 1 --objective dpo --lora 4 --data one.h5
-    [[ "$output" == *"dpo is of pairs, which 'one.h5' does not hold"* ]]
+    [[ "$output" == *"dpo needs pairs, which 'one.h5' does not hold"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective kto --data one.h5
     [[ "$output" == *"needs a reference"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective dpo --lora 4 --desirable-weight 2
@@ -196,7 +196,7 @@ labelled() { # a good and a bad answer
 @test "what does not go together is refused" {
     dt-dataset build -t "$DT_SRC/tests/data/tokenizer/chat.json" -o text.h5 "$DT_SRC/tests/data/tokenizer/corpus.txt" >/dev/null
     run -1 dt-train "${common[@]}" --steps 1
-    [[ "$output" == *"holds preferences"* ]]
+    [[ "$output" == *"holds pairs of answers"* ]]
     run -1 dt-train "${common[@]}" --steps 1 --objective orpo --data text.h5
     [[ "$output" == *"dt-dataset chat --preferences"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective dpo

@@ -176,12 +176,12 @@ refused() { # status, what stderr says, arguments
     peak=$(jq .peak_bytes with)
     on=("${task[@]}" --objective grpo --precision fp32 --microbatch 1 --steps 1)
     dt-train "${common[@]}" "${on[@]}" --mem-limit "${peak}B" >m.jsonl
-    refused 3 "the plan needs $peak bytes a rank" "${on[@]}" --mem-limit $((peak - 1))B
+    refused 3 "the plan needs $peak bytes per rank" "${on[@]}" --mem-limit $((peak - 1))B
     # so are actors, with what weights are handed over in
     more=$(dt-memest "${plan[@]}" --objective grpo --task count:3 --actors 2 --json | jq .peak_bytes)
     [ "$more" -gt $((peak + 2 * 169000 * 4)) ]
     dt-train "${common[@]}" "${on[@]}" --actors 2 --mem-limit "${more}B" >m.jsonl
-    refused 3 "the plan needs $more bytes a rank" "${on[@]}" --actors 2 --mem-limit $((more - 1))B
+    refused 3 "the plan needs $more bytes per rank" "${on[@]}" --actors 2 --mem-limit $((more - 1))B
     # so is what comes together of parts
     for layout in tp2 dp2.z3; do
         peak=$(dt-memest "${plan[@]}" --objective grpo --task count:3 --layout $layout --json | jq .peak_bytes)
@@ -317,7 +317,7 @@ refused() { # status, what stderr says, arguments
         mpirun -np $n dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 5 --save more$n \
             --resume part/latest --reward "jq --unbuffered '.answer | length'" --schedule constant \
             --layout dp$n >on$n.jsonl 2>log
-        grep -q '8 prompts a step, in as many microbatches of 4 samples' log
+        grep -q '8 prompts per step, in as many microbatches of 4 samples' log
     done
     jq -es '(.[0].loss - .[1].loss | fabs) < 1e-5 and .[0].reward_mean == .[1].reward_mean and .[0].step == 5' on1.jsonl on2.jsonl
     jq -es '.[0].reward_mean > 1' whole.jsonl

@@ -68,7 +68,7 @@ attempt() { # exit status, text in the message, command
 
 @test "ranks without a layout are data parallel, and a line says so" {
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 1 >m.jsonl 2>err
-    grep "2 ranks and no --layout: dp2" err
+    grep "2 ranks without --layout: using dp2" err
     grep "layout dp2" err
 }
 
@@ -239,11 +239,11 @@ attempt() { # exit status, text in the message, command
         n=2
         [ $layout != dp1 ] || n=1
         mpirun -np $n dt-train --model bad "${opts[@]}" --layout $layout --steps 1 --find-nan --metrics out 2>err && return 1
-        grep -q "step 1: forward, layer 1, linear 'up': 'up' is the first that is not finite; the weight 'layers.1.mlp.up" err ||
+        grep -q "step 1: forward, layer 1, linear 'up': 'up' is the first value that is not finite; the weight 'layers.1.mlp.up" err ||
             { cat err; return 1; }
     done
     run dt-train --model nan.json "${opts[@]}" --steps 3 --find-nan --metrics out --inject nan:step=2
-    [[ $output == *"step 2: loss, final, loss 'head': "*"is the first that is not finite"* ]] || { echo "$output"; return 1; }
+    [[ $output == *"step 2: loss, final, loss 'head': "*"is the first value that is not finite"* ]] || { echo "$output"; return 1; }
 }
 
 @test "verify tells a child's own reason, also with --fp8, and takes a file called verify" {

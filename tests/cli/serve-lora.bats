@@ -304,7 +304,7 @@ refused() { # TEXT OPTION...
     "${train[@]}" --model latent --lora 4 --lora-targets '.*attn\.(q|kv_a|o)' --save without >/dev/null
     echo '{"prompt": "The ", "max_tokens": 4, "temperature": 0}' >ask.jsonl
     run -1 --separate-stderr timeout 60 dt-serve --batch latent "${common[@]}" --lora x=with <ask.jsonl
-    [[ $stderr == *"adapter 'with': that of 'layers.0.attn.kv_b.weight' is not served"* ]]
+    [[ $stderr == *"adapter 'with': an adapter of 'layers.0.attn.kv_b.weight' cannot be served"* ]]
     dt-serve --batch latent "${common[@]}" --lora x=without <ask.jsonl | jq -e '.text | length > 0'
 }
 

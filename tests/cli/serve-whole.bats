@@ -229,6 +229,6 @@ metric() {
     "${train[@]}" --model mixture.json --save mixture >/dev/null
     "${train[@]}" --model mixture --lora 2 --lora-targets attention --lora-modules-to-save '.*router' --save with >/dev/null
     run -1 --separate-stderr timeout 60 dt-serve --batch mixture --threads 1 --lora x=with </dev/null
-    [[ $stderr == *"'layers.0.mlp.router.weight' was trained whole, which is not served"* ]]
+    [[ $stderr == *"'layers.0.mlp.router.weight' is a fully trained module, which cannot be served"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -34,10 +34,10 @@ same() { # files: losses of all steps agree to 1e-6
         same all.jsonl ssp.jsonl
         jq -es 'length == 8 and all(.staleness_max == 0) and .[-1].tokens == 8 * 4 * 32' ssp.jsonl
         case $k in
-        0) grep -q "4 of 4 ranks of dp serve a share of the weights by .*: 0 1 2 3$" ssp.jsonl.err ;;
-        1) grep -q "1 of 4 ranks of dp serves a share of the weights by .*: 0$" ssp.jsonl.err ;;
-        2) grep -q "2 of 4 ranks of dp serve a share of the weights by .*: 0 2$" ssp.jsonl.err ;;
-        3) grep -q "3 of 4 ranks of dp serve a share of the weights by .*: 0 1 2$" ssp.jsonl.err ;;
+        0) grep -q "4 of 4 data-parallel ranks serve a share of the weights by .*: 0 1 2 3$" ssp.jsonl.err ;;
+        1) grep -q "1 of 4 data-parallel ranks serves a share of the weights by .*: 0$" ssp.jsonl.err ;;
+        2) grep -q "2 of 4 data-parallel ranks serve a share of the weights by .*: 0 2$" ssp.jsonl.err ;;
+        3) grep -q "3 of 4 data-parallel ranks serve a share of the weights by .*: 0 1 2$" ssp.jsonl.err ;;
         esac
         case $by in
         memory) grep -q "by shared memory: " ssp.jsonl.err ;;
@@ -134,7 +134,7 @@ same() { # files: losses of all steps agree to 1e-6
         run ! timeout 60 mpirun -np 3 dt-train "${opts[@]}" --sync "$sync" --inject "$how:rank=$rank,step=20"
         echo "$each: $output"
         case $how in
-        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank of dp is at step 1"[89]* || $output == *"process rank $rank with"* ]] ;;
+        kill) [[ $output == *"rank $rank died"* || $output == *"rank $rank is at step 1"[89]* || $output == *"process rank $rank with"* ]] ;;
         stop) [[ $output == *"rank $rank: process "*" is stopped"* ]] ;;
         esac
     done

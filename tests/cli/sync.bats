@@ -48,7 +48,7 @@ same() { # files: losses of all steps agree to 1e-6
     same all3.jsonl gossip3.jsonl
     train 4 all4.jsonl --layout dp4 "${plain[@]}"
     train 4 gossip4.jsonl --layout dp4 "${plain[@]}" --save gossip4 --sync gossip --save-every 1 --stop-at 1
-    grep -q "each of 4 ranks of dp averages its weights with its two neighbours" gossip4.jsonl.err
+    grep -q "each of 4 data-parallel ranks averages its weights with those of its two neighbours" gossip4.jsonl.err
     # a checkpoint holds the mean of all ranks, after one step by the mean of their gradients
     train 4 one4.jsonl --layout dp4 "${plain[@]}" --save one4 --save-every 1 --stop-at 1
     dt-shard-ckpt diff --tolerance 1e-6 one4/step-00000001 gossip4/step-00000001
@@ -163,8 +163,8 @@ same() { # files: losses of all steps agree to 1e-6
     train 2 backup1.jsonl "${plain[@]}" --sync backup:1 --inject slow:rank=1,seconds=600
     jq -es 'length == 8 and all(.dropped_ranks == 1 and .dropped_samples == 2)' backup1.jsonl
     [ "$(jq -s '.[-1].tokens' backup1.jsonl)" = $((8 * 2 * 32)) ]
-    grep -q "a step takes the gradients of 1 of 2 ranks" backup1.jsonl.err
-    grep -q "ranks were dropped from 8 steps; 16 samples not seen" backup1.jsonl.err
+    grep -q "a step uses the gradients of the first 1 of 2 data-parallel ranks" backup1.jsonl.err
+    grep -q "ranks were dropped from 8 steps, with 16 samples" backup1.jsonl.err
 }
 
 @test "a step that a rank is dropped from is that of the other's samples alone" {
@@ -194,19 +194,19 @@ same() { # files: losses of all steps agree to 1e-6
     dt-shard-ckpt diff --tolerance 1e-6 kept1/step-00000001 alone1/step-00000001
     # a spike: its update is left out, or the run goes back
     train 2 skip.jsonl "${plain[@]}" --steps 14 --spike-window 8 --on-spike skip --inject spike:rank=0,step=11,factor=1000
-    grep -q "step 11: .*: a spike" skip.jsonl.err
+    grep -q "step 11: spike: .*" skip.jsonl.err
     jq -es 'map(select(.step)) | length == 14 and all(.dropped_ranks == 1) and .[13].loss < 10 and
         (map(select(.skipped != null)) | map(.step)) == [11]' skip.jsonl
     train 2 back.jsonl "${plain[@]}" --steps 14 --spike-window 8 --on-spike rollback:2 --inject spike:rank=0,step=11,factor=1000 \
         --save back --save-every 2
-    grep -q "step 11: back to step 8, without the samples in between" back.jsonl.err
+    grep -q "step 11: rolled back to step 8; the samples in between are skipped" back.jsonl.err
     jq -es '.[-1].step == 14 and .[-1].loss < 10' back.jsonl
     dt-shard-ckpt verify back/latest
     # not finite: of a rank that is dropped it is nothing, of the other it is left out or ends the run
     train 2 lost.jsonl "${plain[@]}" --steps 8 --inject nan:rank=1,step=6
     jq -es 'length == 8 and all(.loss > 0)' lost.jsonl
     train 2 nan.jsonl "${plain[@]}" --steps 8 --inject nan:rank=0,step=6 --nan-skips 1
-    grep -q "step 6: not finite, its update is left out" nan.jsonl.err
+    grep -q "step 6: loss or gradient is not finite, update skipped" nan.jsonl.err
     run -1 train 2 nan.jsonl "${plain[@]}" --steps 8 --inject nan:rank=0,step=6
     [[ $output == *"rank 0: step 6: the loss is not finite on this rank"* ]]
     # weights are alike on all ranks, and one that is not is named
@@ -252,7 +252,7 @@ same() { # files: losses of all steps agree to 1e-6
     grep -q "a rank may be 2 steps ahead of the slowest" ahead.jsonl.err
     # one that stands still is named by who waits for it
     run ! mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 30 --sync ssp:2 --comm-timeout 1 --inject stop:rank=1,step=5
-    [[ $output == *"rank 1 of dp is at step 4, 3 behind, and for 1 s no further"* ]]
+    [[ $output == *"data-parallel rank 1 is at step 4, 3 behind, and made no progress for 1 s"* ]]
 }
 
 @test "async and hogwild: ranks take parts as they come free, every sample once, and learn" {
@@ -266,7 +266,7 @@ same() { # files: losses of all steps agree to 1e-6
             ([.[].step] | . == (. | unique))' as.jsonl
         jq -es 'map(select(.loss)) | (.[-5:] | map(.loss) | add / 5) < .[0].loss - 0.5' as.jsonl
     done
-    grep -q "every gradient of a part of the batch is an update at the whole rate, 2 of them are a step" as.jsonl.err
+    grep -q "the gradient of each part of the batch is an update at the full learning rate, 2 of them are a step" as.jsonl.err
     # alone there is nobody to be late for
     train 1 one.jsonl --layout dp1 --steps 8 --lr 1e-3
     train 1 onea.jsonl --layout dp1.z1 --steps 8 --lr 1e-3 --sync async
@@ -318,7 +318,7 @@ same() { # files: losses of all steps agree to 1e-6
         [[ $output == *"$text"* ]]
     done
     run -1 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync async --transport mpi --server-comm memory
-    [[ $output == *"--server-comm memory is for ranks of one machine that share it"* ]]
+    [[ $output == *"--server-comm memory needs all ranks on one machine"* ]]
 }
 
 @test "the noise scale is measured between ranks, and refused where there is one" {
@@ -345,7 +345,7 @@ same() { # files: losses of all steps agree to 1e-6
     jq -es --slurpfile b one.jsonl '[., $b[6:]] | map(map([.global_batch, .tokens, .lr])) | .[0] == .[1]' on.jsonl
     jq -es --slurpfile b one.jsonl '[., $b[6:]] | map(map(.loss)) | transpose |
         length == 4 and all((.[0] - .[1]) / .[0] | . < 1e-6 and . > -1e-6)' on.jsonl
-    grep -q "the batch grows from 2 samples by 2 at a time" one.jsonl.err
+    grep -q "the global batch grows from 2 samples in increments of 2" one.jsonl.err
     run -2 dt-train "${opts[@]}" --global-batch 2..5:64
     [[ $output == *"5 is not a multiple of 2"* ]]
 }
@@ -368,7 +368,7 @@ same() { # files: losses of all steps agree to 1e-6
 @test "the rate follows the batch" {
     dt-train "${opts[@]}" --steps 2 --lr 1e-3 --scale-lr linear:2 --metrics m.jsonl 2>err
     [ "$(jq -s '.[1].lr' m.jsonl)" = 0.002 ]
-    grep -q "peak rate 0.002 = 0.001 x 2 for a batch of 4 samples" err
+    grep -q "peak learning rate 0.002 = 0.001 x 2 for a batch of 4 samples" err
     dt-train "${opts[@]}" --steps 2 --lr 1e-3 --scale-lr sqrt:1 --metrics m.jsonl
     [ "$(jq -s '.[1].lr' m.jsonl)" = 0.002 ]
     run -2 dt-train "${opts[@]}" --steps 2 --scale-lr half:2

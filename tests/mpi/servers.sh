@@ -45,7 +45,7 @@ for k in 0 2; do
 	check "ssp:0 with --servers $k" train "ssp$k" "${plain[@]}" --sync ssp:0 --servers "$k"
 	check "ssp:0 with --servers $k is the synchronous run" same all "ssp$k"
 done
-check 'servers are on both machines' grep -q '2 of 4 ranks of dp serve a share of the weights by messages: 0 2' "$slownet_dir/ssp2.err"
+check 'servers are on both machines' grep -q '2 of 4 data-parallel ranks serve a share of the weights by messages: 0 2' "$slownet_dir/ssp2.err"
 check 'async' train async --steps 30 --lr 1e-3 --sync async --servers 2
 every() { jq -es 'map(select(.loss))[-1] | .step == 30 and .tokens == 30 * 4 * 32' "$slownet_dir/async.jsonl" >"$slownet_dir/said"; }
 check 'async gives every part once' every
@@ -58,6 +58,6 @@ killed()
 	done
 }
 check 'a server that is killed ends the run' killed
-check 'it is named' grep -qE "rank 2 (of dp is at step 4|has|died)|(from|to) rank 2 in group data|process rank 2" "$slownet_dir/killed.err"
+check 'it is named' grep -qE "rank 2 (is at step 4|has|died)|(from|to) rank 2 in group data|process rank 2" "$slownet_dir/killed.err"
 exit $failed
 # SPDX-License-Identifier: Apache-2.0
