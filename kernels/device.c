@@ -90,7 +90,7 @@ const char *dt_dev_why(int rc)
 	case -ENOTSUP:
 		return "this build has no CUDA";
 	case -ENODEV:
-		return "no NVIDIA driver or no such card";
+		return "no NVIDIA driver or no such GPU";
 	default:
 		return strerror(-rc);
 	}

@@ -100,7 +100,7 @@ void dt_dev_rest(struct dt_dev *dev);
 int dt_dev_parse(const char *name, enum dt_dev_kind *ret_kind, int *ret_index);
 /* Number of devices of this kind; may be 0. */
 int dt_dev_count(enum dt_dev_kind kind);
-/* Why dt_dev_open failed with rc, as a clause: "no NVIDIA driver or no such card". */
+/* Why dt_dev_open failed with rc, as a clause: "no NVIDIA driver or no such GPU". */
 const char *dt_dev_why(int rc);
 
 /*

@@ -109,7 +109,7 @@ const struct dt_opt memest_opts[] = {
 	 "memory of one device, or of one rank on a processor; the exit status says whether it fits",
 	 .min = 1 << 20},
 	{"device", 0, DT_OPT_STR, &memest_args.device, "cuda[:N]",
-	 "use the free memory of a card of this machine as --gpu-mem", .without = "gpu-mem"},
+	 "use the free memory of a GPU of this machine as --gpu-mem", .without = "gpu-mem"},
 	{"margin", 0, DT_OPT_PERCENT, &memest_args.room.margin, "PCT",
 	 "percentage of it to keep free, for libraries and the driver", .min = 0, .max = 99, .def = "5"},
 	{"framework-mem", 0, DT_OPT_SIZE, &memest_args.q.extras.framework_bytes, "SIZE",

@@ -47,7 +47,7 @@ static int issue(struct dt_comm_req *r, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_comm_nccl_card(k)->event_record(dt_comm_nccl_arg(k), o->after, o->link->queue);
 	if (rc < 0)
-		return dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
+		return dt_err_sys(err, rc, "%s '%s' on the GPU", dt_comm_op_name(r->op.kind), r->op.what);
 	o->issued = true;
 	o->at.since = dt_now();
 	dt_comm_nccl_prune(k);
@@ -81,7 +81,7 @@ static int finish(struct dt_comm_req *r, struct dt_err *err)
 		if (word != DT_NCCL_SUCCESS)
 			rc = dt_comm_nccl_failed(k, &o->at, word, err);
 	} else if (rc < 0) {
-		dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
+		dt_err_sys(err, rc, "%s '%s' on the GPU", dt_comm_op_name(r->op.kind), r->op.what);
 	}
 	if (rc != 0)
 		k->pending--;
@@ -100,7 +100,7 @@ static int prepare(struct dt_comm_req *r, struct dt_comm_nccl_link *l, struct dt
 		if (o)
 			dt_comm_nccl_give_event(k, o->before);
 		free(o);
-		return dt_err_sys(err, rc, "%s '%s' on the card", dt_comm_op_name(r->op.kind), r->op.what);
+		return dt_err_sys(err, rc, "%s '%s' on the GPU", dt_comm_op_name(r->op.kind), r->op.what);
 	}
 	o->link = l;
 	o->attached = true;

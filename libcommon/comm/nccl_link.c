@@ -94,7 +94,7 @@ int dt_comm_nccl_begin_link(struct dt_comm_nccl_link *l, struct dt_err *err)
 	int rc = dt_comm_nccl_card(k)->queue_open(dt_comm_nccl_arg(k), &l->queue);
 
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot open a queue of the card");
+		return dt_err_sys(err, rc, "cannot open a queue of the GPU");
 	rc = -pthread_create(&l->thread, NULL, start_link, l);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot start a thread for NCCL");

@@ -46,7 +46,7 @@ static int agree(struct dt_world *w, const char *mine, const char **ret, struct 
 	int rc;
 
 	if (!all)
-		return dt_err_sys(err, -ENOMEM, "table of %d cards", w->info.size);
+		return dt_err_sys(err, -ENOMEM, "table of %d GPUs", w->info.size);
 	memcpy(own.id, w->device.card->id, sizeof(own.id));
 	strncpy(own.why, mine ? mine : "", sizeof(own.why) - 1);
 	rc = w->elastic ? dt_comm_exchange(w, &own, sizeof(own), all, err)
@@ -59,10 +59,10 @@ static int agree(struct dt_world *w, const char *mine, const char **ret, struct 
 		}
 		for (int j = 0; j < i && !*ret; j++)
 			if (!memcmp(all[i].id, all[j].id, sizeof(own.id)))
-				*ret = "several ranks share a card";
+				*ret = "several ranks share a GPU";
 	}
 	free(all);
-	return rc && !w->elastic ? dt_comm_mpi_error(err, rc, "comparing cards") : rc;
+	return rc && !w->elastic ? dt_comm_mpi_error(err, rc, "comparing GPUs") : rc;
 }
 
 static const char *tags_suffice(struct dt_world *w)

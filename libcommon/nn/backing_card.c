@@ -42,7 +42,7 @@ int dt_backing_card_open(struct dt_backing *b, uint64_t bytes, struct dt_err *er
 	for (int k = 0; k < DT_SCRATCH_SLOTS && rc == 0; k++)
 		rc = dt_event_open(&b->slot[k].moved, b->dev);
 	if (rc < 0)
-		return dt_err_sys(err, rc, "cannot set up transfers beside the card");
+		return dt_err_sys(err, rc, "cannot set up transfers beside the GPU");
 	rc = b->file ? 0 : pin_all(b, bytes);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot pin %s of the host's memory for %s",
 				   dt_format_size(bytes, size, sizeof(size)), b->what)
@@ -229,7 +229,7 @@ int dt_backing_card_wait(struct dt_backing *b, int k, enum backing_does does, st
 		rc = wait_file(b, k, does, err);
 	else if (s->rc == 0)
 		s->rc = order(b, s, does == WRITES);
-	return s->rc < 0 ? dt_err_sys(err, s->rc, "cannot move %s between the card and its host", b->what)
+	return s->rc < 0 ? dt_err_sys(err, s->rc, "cannot move %s between the GPU and its host", b->what)
 			 : rc;
 }
 

@@ -63,17 +63,17 @@ int dt_card_free(const char *name, uint64_t *ret, struct dt_err *err)
 	int rc;
 
 	if (strncmp(name, "cuda", 4) || (name[4] && (name[4] != ':' || name[5] < '0' || name[5] > '9')))
-		return dt_err_set(err, -EINVAL, "no such card: '%s' (cuda or cuda:N)", name);
+		return dt_err_set(err, -EINVAL, "no such GPU: '%s' (cuda or cuda:N)", name);
 	if (name[4])
 		index = strtol(name + 5, &end, 10);
 	if (end && (*end || index > 9999))
-		return dt_err_set(err, -EINVAL, "no such card: '%s' (cuda or cuda:N)", name);
+		return dt_err_set(err, -EINVAL, "no such GPU: '%s' (cuda or cuda:N)", name);
 	lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
 		return dt_err_set(err, -ENODEV, "'%s': no NVIDIA driver (libcuda.so.1) here", name);
 	rc = dt_symbols_find(lib, symbols, sizeof(symbols) / sizeof(*symbols), &d) ? ask(&d, (int)index, ret)
 										   : -ENODEV;
 	dlclose(lib);
-	return rc < 0 ? dt_err_set(err, rc, "'%s': no such card, or the driver does not answer", name) : 0;
+	return rc < 0 ? dt_err_set(err, rc, "'%s': no such GPU, or the driver does not answer", name) : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

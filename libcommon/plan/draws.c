@@ -54,7 +54,7 @@ static int put_all_handed(const struct dt_run *r, struct dt_estimate *e, struct 
 	}
 	bytes = dt_draws_handed(&table, r->compute);
 	if (r->on_card)
-		put_handed(r, e, bytes, "weights from the card", "all parameters");
+		put_handed(r, e, bytes, "weights from the GPU", "all parameters");
 	if (r->rl.actors)
 		put_handed(r, e, 2 * bytes, "weights handed over", "2 x all parameters");
 	dt_params_release(&table);

@@ -149,10 +149,10 @@ void dt_here_print(const struct dt_here *h, FILE *f)
 	fprintf(f, "memory     %s, %s available\n", dt_format_size(h->memory, a, sizeof(a)),
 		dt_format_size(h->available, b, sizeof(b)));
 	for (int i = 0; i < h->ncard; i++)
-		fprintf(f, "card %d     %s, %s free\n", i, h->card[i].name,
+		fprintf(f, "GPU %d      %s, %s free\n", i, h->card[i].name,
 			dt_format_size(h->card[i].room, a, sizeof(a)));
 	if (!h->ncard)
-		fputs("cards      none\n", f);
+		fputs("GPUs       none\n", f);
 	for (int i = 0; i < h->nlink; i++) {
 		fprintf(f, "network    %s%s", h->link[i].name, h->link[i].infiniband ? " (InfiniBand)" : "");
 		if (h->link[i].gbs > 0)

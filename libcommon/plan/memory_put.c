@@ -120,6 +120,6 @@ void dt_plan_pinned(struct dt_plan_builder *b, int64_t bytes)
 {
 	if (b->r->on_card && b->r->offload.to == DT_PLACE_DISK)
 		dt_plan_elsewhere(b, DT_PLACE_HOST, DT_B_PINNED, DT_MEM_WORKSPACE, bytes,
-				  "between card and file", "bytes in transit");
+				  "between GPU and file", "bytes in transit");
 }
 /* SPDX-License-Identifier: Apache-2.0 */

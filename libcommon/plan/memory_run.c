@@ -188,9 +188,9 @@ static void put_served(struct dt_plan_builder *b, const struct dt_run *s, const 
 	}
 	if (s->on_card) {
 		dt_plan_on_host(b, DT_B_ON_HOST, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD,
-				"gradients of the card", all);
+				"gradients of the GPU", all);
 		dt_plan_on_host(b, DT_B_TO_CARD, DT_MEM_COMM, s->compute, l->trained, DT_PH_FORWARD,
-				"weights to the card", all);
+				"weights to the GPU", all);
 	}
 }
 
@@ -299,7 +299,7 @@ static void put_compress(struct dt_plan_builder *b, const struct dt_run *s, cons
 			"compressed gradients", "depends on the method");
 	if (s->on_card)
 		dt_plan_on_host(b, DT_B_ON_HOST, DT_MEM_COMM, DT_F32, l->trained, DT_PH_FORWARD,
-				"gradients of the card", "trained parameters");
+				"gradients of the GPU", "trained parameters");
 }
 
 /* Adds buffers for offloaded weights: a whole unit's, or this rank's share, which is then all-gathered. */

@@ -93,7 +93,7 @@ int dt_nvml_open(int index, struct dt_nvml **ret, struct dt_err *err)
 	if (n && n->lib)
 		dlclose(n->lib);
 	free(n);
-	return dt_err_set(err, rc, "card %d: its driver or libnvidia-ml.so.1 does not answer", index);
+	return dt_err_set(err, rc, "GPU %d: its driver or libnvidia-ml.so.1 does not answer", index);
 }
 
 void dt_nvml_read(const struct dt_nvml *n, struct dt_nvml_now *ret)

@@ -43,7 +43,7 @@ static int narrow_sum(struct trainer *t, const struct place *p, double *codec, s
 	int rc = dt_kernel_check(t->dev->ops->convert(t->dev, narrow, wide), "->convert(", err);
 
 	if (rc == 0 && dt_dev_sync(t->dev) < 0)
-		rc = dt_err_set(err, -EIO, "cannot measure on the card");
+		rc = dt_err_set(err, -EIO, "cannot measure on the GPU");
 	*codec = 2 * (dt_now() - t0); /* and the conversion back */
 	if (rc == 0)
 		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), p->narrow, NULL, p->n, DT_BF16, DT_SUM,
@@ -78,7 +78,7 @@ static int once(struct trainer *t, const struct place *p, const struct way *w, s
 			  : narrow_sum(t, p, codec, err);
 
 	if (rc == 0 && p->on_card && dt_dev_sync(t->dev) < 0)
-		rc = dt_err_set(err, -EIO, "cannot measure on the card");
+		rc = dt_err_set(err, -EIO, "cannot measure on the GPU");
 	return rc;
 }
 

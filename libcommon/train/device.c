@@ -28,11 +28,11 @@ int device_choose(struct trainer *t, struct dt_err *err)
 		return 0;
 	of = calloc((size_t)size + (size_t)n, sizeof(*of));
 	users = of ? of + size : NULL;
-	rc = trainer_agree(t, of ? 0 : dt_err_sys(err, -ENOMEM, "cards of ranks"), err);
+	rc = trainer_agree(t, of ? 0 : dt_err_sys(err, -ENOMEM, "GPUs of ranks"), err);
 	if (rc == 0) {
 		of[t->info.rank] = card_of_process;
 		rc = dt_all_gather(dt_mesh_comm(&t->everyone, DT_ON_ALL), of, NULL, 1, DT_I32,
-				   "cards of ranks", err);
+				   "GPUs of ranks", err);
 	}
 	for (int r = 0; r < size && rc == 0; r++)
 		if (of[r] >= 0 && of[r] < n)

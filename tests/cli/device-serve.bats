@@ -207,7 +207,7 @@ many() {
     # ranks that share a card say so
     common[1]=llama
     DT_EMULATED_CARDS=1 over 2 tp2
-    [ "$(grep -c 'copied through host memory, which is slow: several ranks share a card' log)" -eq 1 ]
+    [ "$(grep -c 'copied through host memory, which is slow: several ranks share a GPU' log)" -eq 1 ]
 }
 
 @test "a rank that stops, with a card each: the server says which, and ends" {

@@ -195,7 +195,7 @@ plan() {
     mpirun --enable-recovery -np 3 dt-train "${opts[@]}" --elastic dp --global-batch 6 --steps 5 --metrics cpu.jsonl --inject kill:rank=1,step=3 2>err
     on_cards 3 card.jsonl --elastic dp --global-batch 6 --steps 5 --inject kill:rank=1,step=3
     agrees cpu.jsonl card.jsonl
-    grep -q "through host memory, which is slow: several ranks share a card" card.jsonl.err
+    grep -q "through host memory, which is slow: several ranks share a GPU" card.jsonl.err
 }
 
 # Two ranks have died, and there are three again.

@@ -41,7 +41,7 @@ agrees() { # file file bound
     run dt-train --device cuda:1000 --model gpt2-tiny "${common[@]}" --steps 1
     [ "$status" -eq 1 ]
     [[ $output == "dt-train: cannot open device 'cuda:1000': "* ]]
-    [[ $output == *"this build has no CUDA"* || $output == *"no NVIDIA driver or no such card"* ]]
+    [[ $output == *"this build has no CUDA"* || $output == *"no NVIDIA driver or no such GPU"* ]]
     [ "$(wc -l <<<"$output")" -eq 1 ]
     [ ! -e /dev/nvidiactl ] || skip "there is a card here"
     dt-train --device auto --model gpt2-tiny "${common[@]}" --steps 1 | jq -e '.loss > 0'
@@ -259,7 +259,7 @@ mpi_here() {
     for layout in dp2 tp2.s1; do
         mpirun -np 2 dt-train-emulated --device cuda --model llama-tiny "${common[@]}" "${more[@]}" --layout $layout >two.jsonl 2>log
         agrees one.jsonl two.jsonl 1e-5
-        [ "$(grep -c 'copied through host memory, which is slow: several ranks share a card' log)" -eq 1 ]
+        [ "$(grep -c 'copied through host memory, which is slow: several ranks share a GPU' log)" -eq 1 ]
     done
 }
 

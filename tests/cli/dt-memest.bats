@@ -857,7 +857,7 @@ safetensors() {
 	[ "$status" -eq 3 ]
 	FAKE_CUDA_FREE=$peak run "$memest" gpt2-124m --device cuda:1
 	[ "$status" -eq 1 ]
-	[[ $output == *"'cuda:1': no such card, or the driver does not answer"* ]]
+	[[ $output == *"'cuda:1': no such GPU, or the driver does not answer"* ]]
 	for name in gpu cuda: cuda:x cuda:1x; do
 		run "$memest" gpt2-124m --device $name
 		[ "$status" -eq 2 ]

@@ -332,7 +332,7 @@ refused() {
 @test "--here says what the machine has and what it is enough for; a tp over machines is told" {
 	run "$plan" --here
 	[ "$status" -eq 0 ]
-	[[ $output == *"memory     "*"cards      "*"largest model known by name"*"served in q4_0"* ]]
+	[[ $output == *"memory     "*"GPUs       "*"largest model known by name"*"served in q4_0"* ]]
 	[ "$("$plan" --here --json | jq '.machine.threads')" -eq "$(getconf _NPROCESSORS_ONLN)" ]
 	"$plan" --here --json | jq -e '.fits | length == 5 and (.[0].peak_bytes >= .[1].peak_bytes or .[0].model != .[1].model)'
 	run "$plan" --here gpt2-tiny --seq 64
