@@ -115,7 +115,7 @@ static int check_usage(int nargs)
 		a->q.run.lora.modules_to_save = NULL;
 	}
 	if (a->q.serve && a->solve == DT_SOLVE_ZERO)
-		return dt_opt_usage_error(&program, stderr, "--solve zero goes with --train");
+		return dt_opt_usage_error(&program, stderr, "--solve zero requires --train");
 	if (!a->bars_given)
 		a->bars = isatty(STDOUT_FILENO) && dumb && strcmp(dumb, "dumb");
 	return -1;

@@ -190,7 +190,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(&program, stderr, "--spot needs --tokens and --price");
 	if (a->serve && (a->compare || emits_plan() || roof))
 		return dt_opt_usage_error(&program, stderr,
-					  "--serve does not go with --compare, --emit or roofline");
+					  "--serve cannot be combined with --compare, --emit or roofline");
 	return -1;
 }
 

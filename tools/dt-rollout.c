@@ -264,9 +264,9 @@ static int run_sample(int n, char **v)
 	if (url && a.draw.lora)
 		return dt_opt_usage_error(
 			&program, stderr,
-			"--lora does not go with a server: choose one of its adapters by --model");
+			"--lora cannot be combined with a server: choose one of its adapters by --model");
 	if (url && (a.draw.weights_disk || a.draw.weights_memory))
-		return dt_opt_usage_error(&program, stderr, "--weights-%s does not go with a server",
+		return dt_opt_usage_error(&program, stderr, "--weights-%s cannot be combined with a server",
 					  a.draw.weights_disk ? "disk" : "memory");
 	a.draw.fp32 = a.precision == 1;
 	a.draw.parallel = (int)a.parallel;

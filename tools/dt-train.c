@@ -252,7 +252,8 @@ static int run(int argc, char **argv, char **words)
 	if (a->verify.layouts)
 		return dt_opt_usage_error(&program, stderr, "--layouts is for dt-train verify");
 	if (a->o.run.watch.elastic && a->transport)
-		return dt_opt_usage_error(&program, stderr, "--elastic does not go with --transport mpi");
+		return dt_opt_usage_error(&program, stderr,
+					  "--elastic cannot be combined with --transport mpi");
 	if (a->o.run.watch.elastic && !a->print_program && dt_launch_ends_all())
 		return dt_opt_usage_error(
 			&program, stderr,

@@ -98,7 +98,7 @@ static const char *no_number(const char *text, const char *complaint)
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		for (const char *p = text; (p = strstr(p, words[i])); p++)
 			if (p > text && strchr(":,[ -", p[-1]))
-				return "NaN and Infinity are no JSON numbers, though Python's json.dumps "
+				return "NaN and Infinity are not JSON numbers, though Python's json.dumps "
 				       "writes them; null is.";
 	return NULL;
 }

@@ -207,8 +207,7 @@ static int read_line(struct reader *r, char *line)
 	if (!word || *word == '#')
 		return 0;
 	if (find(f, true, key, strlen(key)) >= 0) /* do not print the key itself */
-		return dt_err_set(r->err, -EINVAL, "'%s' line %d: this key stands there twice", r->path,
-				  r->line);
+		return dt_err_set(r->err, -EINVAL, "'%s' line %d: this key is repeated", r->path, r->line);
 	snprintf(own.name, sizeof(own.name), "key-%d", f->nkeys + 1);
 	while ((word = strtok_r(NULL, " \t\r", &save))) {
 		if (option(r, word, &own, &admin) < 0)

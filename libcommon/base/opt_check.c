@@ -39,7 +39,7 @@ int dt_opt_check_command(const struct dt_program *p, int nargs, char **argv, con
 		return unknown_command(p, argv[1], errout);
 	for (int i = 0; p->opts[i].name || p->opts[i].help; i++)
 		if (given[i] && p->opts[i].commands && !dt_opt_word_in(p->opts[i].commands, argv[1]))
-			return dt_opt_usage_error(p, errout, "option '--%s' does not go with '%s'",
+			return dt_opt_usage_error(p, errout, "option '--%s' cannot be combined with '%s'",
 						  p->opts[i].name, argv[1]);
 	return -1;
 }
@@ -101,7 +101,7 @@ static int check_with(const struct dt_program *p, const struct dt_opt *o, const 
 	if (found != ABSENT)
 		return -1;
 	name_all(p->opts, given, o->with, text, sizeof(text));
-	return dt_opt_usage_error(p, errout, "--%s%s goes with %s", negation(o), o->name, text);
+	return dt_opt_usage_error(p, errout, "--%s%s requires %s", negation(o), o->name, text);
 }
 
 static int check_without(const struct dt_program *p, const struct dt_opt *o, const bool *given, FILE *errout)
@@ -110,8 +110,8 @@ static int check_without(const struct dt_program *p, const struct dt_opt *o, con
 		size_t n = strcspn(w, ",");
 
 		if (presence(p->opts, given, w, n) == GIVEN)
-			return dt_opt_usage_error(p, errout, "--%s%s does not go with --%.*s", negation(o),
-						  o->name, (int)n, w);
+			return dt_opt_usage_error(p, errout, "--%s%s cannot be combined with --%.*s",
+						  negation(o), o->name, (int)n, w);
 	}
 	return -1;
 }

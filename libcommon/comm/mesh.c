@@ -30,7 +30,7 @@ int dt_mesh_need(struct dt_mesh *m, unsigned axes, struct dt_err *err)
 	char name[32];
 
 	if (color < 0)
-		return dt_err_set(err, color, "ranks along %s are no group",
+		return dt_err_set(err, color, "ranks along %s are not a group",
 				  dt_axes_name(axes, name, sizeof(name)));
 	if (m->made[axes])
 		return 0;

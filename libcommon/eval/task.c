@@ -61,7 +61,7 @@ static int find_answer(const json_t *o, char *const *choice, int n, int *ret, st
 			return 0;
 		}
 	return dt_err_set(err, -EINVAL,
-			  v ? "'answer' is none of the %d choices, which are numbered from 0"
+			  v ? "'answer' is not one of the %d choices, which are numbered from 0"
 			    : "'answer' is missing",
 			  n);
 }

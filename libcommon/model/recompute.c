@@ -34,7 +34,7 @@ int dt_keep_parse(const char *s, struct dt_keep *ret, struct dt_err *err)
 		if (ret->fit)
 			return 0;
 	}
-	return dt_err_set(err, -EINVAL, "recomputation '%s' is none of " DT_RECOMPUTE_CHOICES, s);
+	return dt_err_set(err, -EINVAL, "recomputation '%s' is not one of " DT_RECOMPUTE_CHOICES, s);
 }
 
 const char *dt_keep_format(struct dt_keep k, char *buf, size_t n)

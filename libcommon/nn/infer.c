@@ -108,10 +108,10 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 		return dt_err_set(err, -EINVAL, "%d tokens are more than the model's %lld positions",
 				  p->max_len, (long long)dt_config_positions(c));
 	if (p->cache != p->dtype && p->cache != DT_F32 && p->cache != DT_I8)
-		return dt_err_set(err, -ENOTSUP, "a KV cache of %s does not go with activations of %s",
+		return dt_err_set(err, -ENOTSUP, "a KV cache of %s cannot be combined with activations of %s",
 				  dt_dtype_name(p->cache), dt_dtype_name(p->dtype));
 	if (p->weights == DT_FMT_F32 && p->dtype != DT_F32)
-		return dt_err_set(err, -ENOTSUP, "weights of f32 do not go with activations of %s",
+		return dt_err_set(err, -ENOTSUP, "weights of f32 cannot be combined with activations of %s",
 				  dt_dtype_name(p->dtype));
 	return 0;
 }

@@ -79,23 +79,23 @@ int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err)
 }
 
 static const struct part {
-	const char *name, *cure;
+	const char *name;
 	size_t off;
 	bool share; /* already a share of the makespan */
 } parts[] = {
-#define P(n, f, c, s)                                                                                        \
+#define P(n, f, s)                                                                                           \
 	{                                                                                                    \
-		n, c, offsetof(struct dt_step_time, f), s                                                    \
+		n, offsetof(struct dt_step_time, f), s                                                       \
 	}
-	P("tensor-parallel communication", tp, "fewer tp", false),
-	P("expert-parallel communication", ep, "fewer ep", false),
-	P("context-parallel communication", cp, "fewer cp", false),
-	P("pipeline bubble", bubble, "more microbatches, or v", true),
-	P("exposed gradient communication", dp_exposed, "a larger global batch", false),
-	P("recomputation", recompute, "a smaller microbatch that needs none", false),
-	P("optimizer", optimizer, "z1", false),
-	P("exposed offloading", offload_exposed, "a larger global batch", false),
-	P("memory-bound operations", memory, "a larger microbatch", false),
+	P("tensor-parallel communication", tp, false),
+	P("expert-parallel communication", ep, false),
+	P("context-parallel communication", cp, false),
+	P("pipeline bubble", bubble, true),
+	P("exposed gradient communication", dp_exposed, false),
+	P("recomputation", recompute, false),
+	P("optimizer", optimizer, false),
+	P("exposed offloading", offload_exposed, false),
+	P("memory-bound operations", memory, false),
 #undef P
 };
 #define NPARTS (sizeof(parts) / sizeof(parts[0]))

@@ -43,7 +43,7 @@ int dt_lr_parse(struct dt_lr *l, struct dt_err *err)
 		i = DT_LR_STEP;
 	if (i < 0) {
 		dt_err_set(err, -EINVAL,
-			   "--schedule '%.60s' is none of constant, linear, cosine, wsd, polynomial, "
+			   "--schedule '%.60s' is not one of constant, linear, cosine, wsd, polynomial, "
 			   "step:STEP[,STEP...][:FACTOR]",
 			   l->text);
 		dt_err_hint(err,

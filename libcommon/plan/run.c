@@ -25,8 +25,9 @@ static int check_names(const struct dt_config *c, struct dt_err *err)
 static int freeze(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
 	if (r->lora.rank || c->lora.rank)
-		return dt_err_set(err, -EINVAL,
-				  "--freeze does not go with --lora, which freezes all other parameters");
+		return dt_err_set(
+			err, -EINVAL,
+			"--freeze cannot be combined with --lora, which freezes all other parameters");
 	if (strlen(r->freeze) >= sizeof(c->freeze))
 		return dt_err_set(err, -EINVAL, "--freeze is longer than %zu characters",
 				  sizeof(c->freeze) - 1);
@@ -58,7 +59,7 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 				     : strcmp(targets, "all") ? "lora-targets"
 							      : NULL;
 
-		rc = lonely ? dt_err_set(err, -EINVAL, "--%s goes with --lora", lonely) : 0;
+		rc = lonely ? dt_err_set(err, -EINVAL, "--%s requires --lora", lonely) : 0;
 	}
 	if (rc == 0 && r->freeze)
 		return freeze(r, c, err);

@@ -59,7 +59,7 @@ static int check_qat(const struct dt_run *r, struct dt_err *err)
 	if (!r->qat)
 		return 0;
 	if (what)
-		return dt_err_set(err, -ENOTSUP, "--qat does not go with %s", what);
+		return dt_err_set(err, -ENOTSUP, "--qat cannot be combined with %s", what);
 	if ((rc = dt_model_params(r->config, &t, err)) < 0)
 		return rc;
 	for (int i = 0; i < t.n && rc == 0; i++) {
@@ -87,10 +87,11 @@ static int check_numbers(const struct dt_run *r, struct dt_err *err)
 	if (r->no_master && r->compute == DT_F16)
 		return dt_err_set(err, -EINVAL, "fp16 needs master weights: leave --no-master out");
 	if (r->reproducible && (r->layout.zero || r->grad_comm != DT_F32))
-		return dt_err_set(err, -EINVAL, "--reproducible does not go with %s",
+		return dt_err_set(err, -EINVAL, "--reproducible cannot be combined with %s",
 				  r->layout.zero ? "ZeRO" : "--grad-comm bf16");
 	if (r->watch.replicas && r->layout.ep > 1)
-		return dt_err_set(err, -ENOTSUP, "--check-replicas does not go with expert parallelism (ep)");
+		return dt_err_set(err, -ENOTSUP,
+				  "--check-replicas cannot be combined with expert parallelism (ep)");
 	if (!r->fp8)
 		return 0;
 	if ((rc = dt_stage_count_8_bits(r, &linears, err)) < 0)
@@ -121,7 +122,7 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 		return 0;
 	if (r->layout.zero == 3)
 		return dt_err_set(err, -EINVAL,
-				  "--lora-base does not go with z3: every rank keeps the whole base");
+				  "--lora-base cannot be combined with z3: every rank keeps the whole base");
 	if ((rc = dt_model_params(r->config, &t, err)) < 0)
 		return rc;
 	for (int i = 0; i < t.n && rc == 0; i++) {
@@ -183,7 +184,7 @@ static int check_streams(const struct dt_run *r, struct dt_err *err)
 			   : dt_run_splits(r)			? "a split backward (zb-h1)"
 								: NULL;
 
-	return what ? dt_err_set(err, -ENOTSUP, "--offload weights does not go with %s", what) : 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--offload weights cannot be combined with %s", what) : 0;
 }
 
 int dt_run_check_host(const struct dt_run *r, struct dt_err *err)
@@ -210,7 +211,7 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 		return rc;
 	if (o->what & DT_OFFLOAD_ACTIVATIONS) {
 		if (r->layout.pp > 1 || dt_config_is_image(r->config))
-			return dt_err_set(err, -ENOTSUP, "--offload activations does not go with %s",
+			return dt_err_set(err, -ENOTSUP, "--offload activations cannot be combined with %s",
 					  r->layout.pp > 1 ? "a pipeline (pp)" : "classifiers of images");
 		if (r->config->layers < 4)
 			return dt_err_set(err, -EINVAL,
@@ -234,10 +235,11 @@ static int check_offload(const struct dt_run *r, struct dt_err *err)
 				  "--offload: the router biases of '%s' need master weights in memory",
 				  r->config->name);
 	if (r->save.async)
-		return dt_err_set(err, -EINVAL,
-				  "--save-async does not go with --offload: it keeps a copy in memory");
+		return dt_err_set(
+			err, -EINVAL,
+			"--save-async cannot be combined with --offload: it keeps a copy in memory");
 	if (r->watch.replicas)
-		return dt_err_set(err, -ENOTSUP, "--check-replicas does not go with --offload");
+		return dt_err_set(err, -ENOTSUP, "--check-replicas cannot be combined with --offload");
 	return 0;
 }
 
@@ -294,7 +296,8 @@ int run_check_pipeline(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ERANGE, "%lld microbatches per step are too many for a pipeline",
 				  (long long)mbs);
 	if (dt_run_splits(r) && against)
-		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) does not go with %s", against);
+		return dt_err_set(err, -EINVAL, "a split backward (zb-h1) cannot be combined with %s",
+				  against);
 	if (r->schedule)
 		return 0;
 	if (chunks > 1 && (r->pipeline == DT_PIPE_GPIPE || r->pipeline == DT_PIPE_ZB_H1))
@@ -315,11 +318,13 @@ static int check_ramp(const struct dt_run *r, struct dt_err *err)
 	if (!r->ramp.tokens)
 		return 0;
 	if (dt_objective_rule(r->objective.kind)->rewards)
-		return dt_err_set(err, -EINVAL, "--global-batch FROM..TO does not go with RL objectives");
+		return dt_err_set(err, -EINVAL,
+				  "--global-batch FROM..TO cannot be combined with RL objectives");
 	if (r->schedule)
-		return dt_err_set(err, -ENOTSUP,
-				  "--schedule-file has a fixed number of microbatches and does not go with a "
-				  "growing --global-batch");
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--schedule-file has a fixed number of microbatches and cannot be combined with a "
+			"growing --global-batch");
 	if (each > 0 && r->ramp.from % each && !r->watch.elastic)
 		return dt_err_set(
 			err, -EINVAL,
@@ -349,8 +354,9 @@ static int check_elastic(const struct dt_run *r, struct dt_err *err)
 			   : dt_objective_rule(r->objective.kind)->rewards ? "RL objectives"
 									   : NULL;
 
-	return r->watch.elastic && what ? dt_err_set(err, -ENOTSUP, "--elastic dp does not go with %s", what)
-					: 0;
+	return r->watch.elastic && what
+		       ? dt_err_set(err, -ENOTSUP, "--elastic dp cannot be combined with %s", what)
+		       : 0;
 }
 
 /* Checks --peer-copy: the next rank repeats a share's update from the share's gradients alone. */
@@ -373,7 +379,7 @@ static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
 			"--peer-copy needs an optimizer that updates each element independently, not %s",
 			rule->name);
 	return r->compute != DT_F32 && r->no_master
-		       ? dt_err_set(err, -ENOTSUP, "--peer-copy does not go with --no-master")
+		       ? dt_err_set(err, -ENOTSUP, "--peer-copy cannot be combined with --no-master")
 		       : 0;
 }
 

@@ -46,7 +46,7 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 		return rc;
 	if (r->offload.what && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,
-				  "--offload does not go with %s, which updates whole tensors at once",
+				  "--offload cannot be combined with %s, which updates whole tensors at once",
 				  o->name);
 	if (r->config->experts && (r->optim.kind == DT_OPTIM_MUON || r->optim.kind == DT_OPTIM_ADAFACTOR))
 		return dt_err_set(
@@ -89,7 +89,8 @@ static int check_compress(const struct dt_run *r, struct dt_err *err)
 
 	if (!r->compress.on)
 		return 0;
-	return what ? dt_err_set(err, -ENOTSUP, "--grad-comm %s does not go with %s", r->compress.text, what)
+	return what ? dt_err_set(err, -ENOTSUP, "--grad-comm %s cannot be combined with %s", r->compress.text,
+				 what)
 		    : 0;
 }
 
@@ -104,7 +105,7 @@ static int check_ema(const struct dt_run *r, struct dt_err *err)
 
 	if (!(r->ema > 0))
 		return 0;
-	return what ? dt_err_set(err, -ENOTSUP, "--ema does not go with %s", what) : 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--ema cannot be combined with %s", what) : 0;
 }
 
 bool dt_run_asks_reference(const struct dt_run *r)
@@ -139,7 +140,7 @@ static int check_task(const struct dt_run *r, struct dt_err *err)
 						   : NULL;
 
 	if (r->rl.task && what)
-		return dt_err_set(err, -ENOTSUP, "--task does not go with %s", what);
+		return dt_err_set(err, -ENOTSUP, "--task cannot be combined with %s", what);
 	if (r->rl.task && r->rl.group > 0 && r->rl.group < o->group)
 		return dt_err_set(err, -EINVAL,
 				  "--group %lld: --objective %s compares the answers of a group, which needs "
@@ -147,15 +148,15 @@ static int check_task(const struct dt_run *r, struct dt_err *err)
 				  (long long)r->rl.group, o->name, o->group);
 	if (r->rl.actors && !r->rl.task)
 		return dt_err_set(err, -EINVAL,
-				  "--actors goes with --task: the answers in --rollouts are sampled already");
+				  "--actors requires --task: the answers in --rollouts are sampled already");
 	if (r->rl.stale && !r->rl.actors)
-		return dt_err_set(err, -EINVAL, "--max-staleness goes with --actors");
+		return dt_err_set(err, -EINVAL, "--max-staleness requires --actors");
 	if (r->rl.piece && !r->rl.stale)
 		return dt_err_set(err, -EINVAL,
-				  "--partial-rollouts goes with --max-staleness: otherwise weights do not "
+				  "--partial-rollouts requires --max-staleness: otherwise weights do not "
 				  "change while answers are sampled");
 	if (r->rl.stale && (r->rl.overlap || r->rl.refill || r->reproducible))
-		return dt_err_set(err, -EINVAL, "--max-staleness does not go with --%s",
+		return dt_err_set(err, -EINVAL, "--max-staleness cannot be combined with --%s",
 				  r->rl.overlap ? "overlap, which is always one step ahead"
 				  : r->rl.refill
 					  ? "refill: the groups to replace are known too late"
@@ -173,7 +174,7 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 	if (!dt_objective_rule(r->objective.kind)->rewards)
 		return r->rl.rollouts || r->rl.task || r->rl.reward
 			       ? dt_err_set(err, -EINVAL,
-					    "--%s goes with an RL objective, such as --objective grpo",
+					    "--%s requires an RL objective, such as --objective grpo",
 					    r->rl.rollouts ? "rollouts"
 					    : r->rl.task   ? "task"
 							   : "reward")
@@ -183,33 +184,35 @@ static int check_rewards(const struct dt_run *r, struct dt_err *err)
 				  dt_objective_rule(r->objective.kind)->name,
 				  r->rl.task ? ", not from both" : ": give one of them");
 	if (r->rl.reward && !r->rl.task)
-		return dt_err_set(err, -EINVAL, "--reward goes with --task: rollouts are scored already");
+		return dt_err_set(err, -EINVAL, "--reward requires --task: rollouts are scored already");
 	if (dt_config_is_image(r->config))
 		return dt_err_set(err, -EINVAL, "'%s' is an image classifier, which cannot answer prompts",
 				  r->config->name);
 	if (r->lora.dropout > 0)
-		return dt_err_set(err, -ENOTSUP, "--lora-dropout does not go with RL objectives");
+		return dt_err_set(err, -ENOTSUP, "--lora-dropout cannot be combined with RL objectives");
 	if (r->sync.kind)
-		return dt_err_set(err, -ENOTSUP, "--sync does not go with RL objectives");
+		return dt_err_set(err, -ENOTSUP, "--sync cannot be combined with RL objectives");
 	if (r->data.eval)
-		return dt_err_set(err, -ENOTSUP, "--eval-data does not go with RL objectives");
+		return dt_err_set(err, -ENOTSUP, "--eval-data cannot be combined with RL objectives");
 	if (dt_objective_rule(r->objective.kind)->values && (r->lora.rank || l->tp > 1))
 		return dt_err_set(err, -ENOTSUP,
-				  "--objective %s trains a value head, which does not go with %s",
+				  "--objective %s trains a value head, which cannot be combined with %s",
 				  dt_objective_rule(r->objective.kind)->name, r->lora.rank ? "--lora" : "tp");
 	if (dt_run_asks_reference(r) && (rc = check_saved(r, err)) < 0)
 		return rc;
 	if (r->rl.refill && !r->rl.task)
-		return dt_err_set(err, -EINVAL, "--refill goes with --task: a file has no further prompts");
+		return dt_err_set(err, -EINVAL, "--refill requires --task: a file has no further prompts");
 	if (r->rl.overlap && (!r->rl.task || r->rl.refill))
 		return dt_err_set(
 			err, -EINVAL, "--overlap %s",
-			r->rl.refill ? "does not go with --refill: the groups to replace are known too late"
-				     : "goes with --task: the answers in --rollouts are sampled already");
+			r->rl.refill
+				? "cannot be combined with --refill: the groups to replace are known too late"
+				: "requires --task: the answers in --rollouts are sampled already");
 	if (dt_run_reference_weights(r) && (r->fp8 || r->offload.what))
-		return dt_err_set(err, -ENOTSUP,
-				  "--beta: a reference model alongside the trained one does not go with %s",
-				  r->fp8 ? "--fp8" : "--offload");
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--beta: a reference model alongside the trained one cannot be combined with %s",
+			r->fp8 ? "--fp8" : "--offload");
 	if (l->pp > 1 || l->cp > 1 || l->ep > 1)
 		return dt_err_set(err, -ENOTSUP, "--objective %s needs a layout of dp and tp alone, not '%s'",
 				  dt_objective_rule(r->objective.kind)->name,
@@ -227,7 +230,7 @@ static int check_teacher(const struct dt_run *r, struct dt_err *err)
 	if (!r->teacher.file && !r->teacher.top_k)
 		return 0;
 	if (what)
-		return dt_err_set(err, -ENOTSUP, "--teacher does not go with %s", what);
+		return dt_err_set(err, -ENOTSUP, "--teacher cannot be combined with %s", what);
 	return r->teacher.top_k > r->config->vocab
 		       ? dt_err_set(err, -EINVAL,
 				    "--teacher-top-k %lld exceeds the vocabulary size of '%s', %lld",
@@ -246,14 +249,15 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP, "--neftune is for language models trained on a data set");
 	if (!dt_objective_compares(o))
 		return kept ? dt_err_set(err, -EINVAL,
-					 "--reference goes with --objective dpo, ipo, hinge or kto")
+					 "--reference requires --objective dpo, ipo, hinge or kto")
 			    : 0;
 	if (dt_config_is_image(r->config))
 		return dt_err_set(err, -EINVAL, "--objective %s is for models of text", o->name);
 	if (r->layout.pp > 1 || r->layout.cp > 1)
-		return dt_err_set(err, -ENOTSUP,
-				  "--objective %s does not go with pp and cp: a rank needs whole answers",
-				  o->name);
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--objective %s cannot be combined with pp and cp: a rank needs whole answers",
+			o->name);
 	if (r->documents == DT_RUN_DOCUMENTS_JOINED)
 		return dt_err_set(err, -EINVAL,
 				  "--objective %s needs documents kept apart, in a data set of 'dt-dataset "
@@ -264,7 +268,7 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	if (o->reference && (rc = check_saved(r, err)) < 0)
 		return rc;
 	if (r->config->lora.rank || !o->reference)
-		return kept ? dt_err_set(err, -EINVAL, "--reference does not go with %s%s",
+		return kept ? dt_err_set(err, -EINVAL, "--reference cannot be combined with %s%s",
 					 o->reference
 						 ? "--lora: the reference is the model without its adapters"
 						 : "--objective ",
@@ -277,9 +281,9 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 		return -EINVAL;
 	}
 	if (r->data.eval)
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--eval-data does not go with --reference, which covers the training set alone");
+		return dt_err_set(err, -ENOTSUP,
+				  "--eval-data cannot be combined with --reference, which covers the "
+				  "training set alone");
 	return 0;
 }
 

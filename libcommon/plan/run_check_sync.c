@@ -34,7 +34,7 @@ static int check_backup(const struct dt_run *r, struct dt_err *err)
 	const char *what = l->zero ? "ZeRO" : needs_others(r);
 
 	if (what)
-		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
+		return dt_err_set(err, -ENOTSUP, "--sync %s cannot be combined with %s", r->sync.text, what);
 	return l->dp && r->sync.backup >= l->dp && r->sync.backup
 		       ? dt_err_set(err, -EINVAL, "--sync %s leaves no rank: dp is %d", r->sync.text, l->dp)
 		       : 0;
@@ -77,7 +77,7 @@ static int check_served(const struct dt_run *r, struct dt_err *err)
 	if (dt_optim_rule(r->optim.kind)->flags & DT_OPTIM_WHOLE)
 		what = "an optimizer that updates whole tensors at once";
 	if (what)
-		return dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what);
+		return dt_err_set(err, -ENOTSUP, "--sync %s cannot be combined with %s", r->sync.text, what);
 	if (l->dp && l->zero != 1)
 		return dt_err_set(err, -EINVAL,
 				  "--sync %s needs ZeRO-1: every rank is the server of its share (--layout "
@@ -113,7 +113,7 @@ static int check_outer(const struct dt_run *r, struct dt_err *err)
 					      : NULL;
 
 	if (s->kind != DT_SYNC_DILOCO)
-		return option ? dt_err_set(err, -EINVAL, "--outer-%s goes with --sync diloco:STEPS", option)
+		return option ? dt_err_set(err, -EINVAL, "--outer-%s requires --sync diloco:STEPS", option)
 			      : 0;
 	if (s->fragments > s->every)
 		return dt_err_set(err, -EINVAL, "--outer-fragments %lld exceeds the %lld steps of --sync %s",
@@ -145,7 +145,8 @@ static int check_alone(const struct dt_run *r, struct dt_err *err)
 	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
 		if (o->state[i].shape != DT_STATE_EACH)
 			what = "an optimizer whose states are not one value per parameter";
-	return what ? dt_err_set(err, -ENOTSUP, "--sync %s does not go with %s", r->sync.text, what) : 0;
+	return what ? dt_err_set(err, -ENOTSUP, "--sync %s cannot be combined with %s", r->sync.text, what)
+		    : 0;
 }
 
 /*
@@ -174,7 +175,7 @@ int dt_run_check_shares(const struct dt_run *r, struct dt_err *err)
 	if (images && r->bn_span != DT_BN_DP)
 		what = "--bn-span other than dp";
 	if (what)
-		return dt_err_set(err, -ENOTSUP, "--shares %s does not go with %s", r->shares, what);
+		return dt_err_set(err, -ENOTSUP, "--shares %s cannot be combined with %s", r->shares, what);
 	return !strcmp(r->shares, "auto") || !l->dp ? 0 : dt_shares_parse(r->shares, l->dp, NULL, err);
 }
 

@@ -48,7 +48,7 @@ static int parse_on_spike(struct dt_run_watch *w, struct dt_err *err)
 	}
 	return i < 4 ? 0
 		     : dt_err_set(err, -EINVAL,
-				  "--on-spike '%s' is none of ignore, skip, rollback:STEPS, stop", s);
+				  "--on-spike '%s' is not one of ignore, skip, rollback:STEPS, stop", s);
 }
 
 /* Parses DT_SYNC. */
@@ -81,10 +81,11 @@ static int parse_sync(struct dt_run_sync *s, struct dt_err *err)
 				   : !strcmp(text, mode[i].name))
 			return 0;
 	}
-	return dt_err_set(err, -EINVAL,
-			  "--sync '%.40s' is none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, "
-			  "ssp:STEPS (at most %d), async, hogwild",
-			  text, DT_SYNC_AHEAD);
+	return dt_err_set(
+		err, -EINVAL,
+		"--sync '%.40s' is not one of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, "
+		"ssp:STEPS (at most %d), async, hogwild",
+		text, DT_SYNC_AHEAD);
 }
 
 /* Parses DT_GRAD_COMM. */
@@ -126,7 +127,7 @@ static int parse_grad_comm(struct dt_run *r, struct dt_err *err)
 		return 0;
 	r->compress.on = false;
 	dt_err_set(err, -EINVAL,
-		   "--grad-comm '%.40s' is none of fp32, bf16, int8, powersgd:R, topk:P, onebit, auto", s);
+		   "--grad-comm '%.40s' is not one of fp32, bf16, int8, powersgd:R, topk:P, onebit, auto", s);
 	dt_err_hint(err,
 		    "R is the rank of the factors, P the share of entries to send: powersgd:4, topk:1%%");
 	return -EINVAL;
@@ -166,7 +167,7 @@ static int parse_offload(struct dt_run_offload *o, struct dt_err *err)
 		if (i == 5)
 			return dt_err_set(
 				err, -EINVAL,
-				"--offload '%.*s' is none of optimizer, weights, activations, all, none",
+				"--offload '%.*s' is not one of optimizer, weights, activations, all, none",
 				(int)(end - s), s);
 		o->what |= words[i].what;
 		if (!*end)

@@ -146,7 +146,7 @@ bool dt_run_reads(const struct dt_run *r, const char *name)
 	return true;
 }
 
-/* Writes "--lambda goes with --objective ppo or vtrace, not with grpo". */
+/* Writes "--lambda requires --objective ppo or vtrace, not grpo". */
 static const char *say_unread(const struct reader *e, const char *option, struct dt_run_options *o)
 {
 	const struct chooser *by = e->by;
@@ -156,7 +156,7 @@ static const char *say_unread(const struct reader *e, const char *option, struct
 
 	for (int k = 0; word(by, o, k, value, sizeof(value)); k++)
 		last = e->reads(k) ? k : last;
-	snprintf(buf, n, "--%s goes with --%s ", option, by->option);
+	snprintf(buf, n, "--%s requires --%s ", option, by->option);
 	for (int k = 0; word(by, o, k, value, sizeof(value)); k++)
 		if (e->reads(k))
 			snprintf(buf + strlen(buf), n - strlen(buf), "%s%s",
@@ -164,7 +164,7 @@ static const char *say_unread(const struct reader *e, const char *option, struct
 				 : k == last ? " or "
 					     : ", ",
 				 value);
-	snprintf(buf + strlen(buf), n - strlen(buf), ", not with %s",
+	snprintf(buf + strlen(buf), n - strlen(buf), ", not %s",
 		 word(by, o, by->of(&o->run), value, sizeof(value)));
 	return buf;
 }

@@ -15,7 +15,8 @@ int dt_shares_parse(const char *text, int ranks, double *ret_speed, struct dt_er
 
 		if (end == p || !isfinite(v) || v <= 0 || v > 1e9 || (*end && *end != ','))
 			return dt_err_set(err, -EINVAL,
-					  "--shares '%.60s' is none of equal, auto, SPEED,SPEED,...", text);
+					  "--shares '%.60s' is not one of equal, auto, SPEED,SPEED,...",
+					  text);
 		if (ret_speed && n < ranks)
 			ret_speed[n] = v;
 		n++;

@@ -73,7 +73,7 @@ int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
 		kind++;
 	if (kind == count)
 		return dt_err_set(err, -EINVAL,
-				  "'%.*s' is none of kill, stop, nan, spike, slow, flip, enospc, wrong, "
+				  "'%.*s' is not one of kill, stop, nan, spike, slow, flip, enospc, wrong, "
 				  "kill-update, late, drop",
 				  (int)n, text);
 	ret->kind = (enum inject_kind)kind;

@@ -12,7 +12,7 @@ int taught_open(struct trainer *t, struct dt_err *err)
 	int rc;
 
 	if (!r->file)
-		return r->top_k ? dt_err_set(err, -EINVAL, "--teacher-top-k goes with --teacher") : 0;
+		return r->top_k ? dt_err_set(err, -EINVAL, "--teacher-top-k requires --teacher") : 0;
 	if (dt_mixture_parts(t->source.data) > 1)
 		return dt_err_set(err, -ENOTSUP, "--teacher is for one data set, but --data names several");
 	rc = dt_teacher_open(r->file, &t->taught.file, err);

@@ -59,7 +59,7 @@ losses() { # of a run
     mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 1 --lora 4 --lora-dropout 0.1 --layout tp2 --metrics m.jsonl
     dt-memest qwen3.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --lora-dropout 0.1 --layout tp2 --check m.jsonl
     train_refused 2 "lora-dropout" --model qwen3.json --steps 1 --lora 4 --lora-dropout 1
-    train_refused 2 "goes with --lora" --model qwen3.json --steps 1 --lora-dropout 0.1
+    train_refused 2 "requires --lora" --model qwen3.json --steps 1 --lora-dropout 0.1
 }
 
 @test "--dora: magnitudes of rows begin as the base's, and every layout trains the same" {
@@ -84,7 +84,7 @@ losses() { # of a run
         mpirun -np "${layout: -1}" dt-train --model llama.json "${common[@]}" --steps 1 --lora 4 --dora --layout $layout --metrics m.jsonl
         dt-memest llama.json --precision fp32 --seq 32 --microbatch 1 --global-batch 8 --lora 4 --dora --layout $layout --check m.jsonl
     done
-    train_refused 2 "goes with --lora" --model llama.json --steps 1 --dora
+    train_refused 2 "requires --lora" --model llama.json --steps 1 --dora
 }
 
 @test "the plan is exact, and less than half of full training's" {
@@ -130,9 +130,9 @@ losses() { # of a run
     train_refused 2 "not a regular expression" --model qwen3.json --steps 1 --lora 4 --lora-targets '('
     train_refused 2 "alpha" --model qwen3.json --steps 1 --lora 4 --lora-alpha 0
     train_refused 2 "lora" --model qwen3.json --steps 1 --lora 0
-    train_refused 2 "--lora-alpha goes with --lora" --model qwen3.json --steps 1 --lora-alpha 8
-    train_refused 2 "--lora-targets goes with --lora" --model qwen3.json --steps 1 --lora-targets qv
-    train_refused 2 "--lora-kind goes with --lora" --model qwen3.json --steps 1 --lora-kind rslora
+    train_refused 2 "--lora-alpha requires --lora" --model qwen3.json --steps 1 --lora-alpha 8
+    train_refused 2 "--lora-targets requires --lora" --model qwen3.json --steps 1 --lora-targets qv
+    train_refused 2 "--lora-kind requires --lora" --model qwen3.json --steps 1 --lora-kind rslora
     train_refused 2 "lora-kind" --model qwen3.json --steps 1 --lora 4 --lora-kind pissa
 }
 
@@ -201,7 +201,7 @@ merge() { # base adapter dst options...
     dt-memest llama-2-70b --lora 16 --lora-base nf4 --seq 512 --recompute full --gpu-mem 48GB --margin 0
     train_refused 2 z3 --model q.json --steps 1 --lora 4 --lora-base nf4 --layout dp1.z3
     train_refused 2 "whole blocks" --model qwen3.json --steps 1 --lora 4 --lora-base nf4
-    train_refused 2 "goes with --lora" --model q.json --steps 1 --lora-base nf4
+    train_refused 2 "requires --lora" --model q.json --steps 1 --lora-base nf4
 }
 
 @test "blocks of a file are the base's in the same format, to the bit, also where rounding its numbers again gives others" {
@@ -313,7 +313,7 @@ merge() { # base adapter dst options...
     merge "$golden/base" saved-a saved-again
     cmp saved/model.safetensors saved-again/model.safetensors
     # what means nothing
-    train_refused 2 "goes with --lora" --model llama.json --steps 1 --lora-modules-to-save embed
+    train_refused 2 "requires --lora" --model llama.json --steps 1 --lora-modules-to-save embed
     train_refused 2 "matches no module" --model llama.json --steps 1 --lora 4 --lora-modules-to-save lm_head
     train_refused 2 "parts of one matrix product" --model llama.json --steps 1 --lora 4 --lora-modules-to-save '.*attn\.q'
     mkdir half-tied

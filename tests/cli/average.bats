@@ -106,9 +106,9 @@ EOF
         --slurpfile b <(dt-memest gpt2-124m --train --seq 32 --layout dp4.z1 --account dt --json --ema 0.99) '
         ($b[0].peak_bytes - $a[0].peak_bytes) as $more | $more > '"$n"' - 4096 and $more < '"$n"' + 4096'
     run -2 dt-train "${opts[@]}" --ema 0.9 --no-master --steps 1
-    [[ "$output" == *"--ema does not go with --no-master"* ]]
+    [[ "$output" == *"--ema cannot be combined with --no-master"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --ema 0.9 --sync local:2 --steps 1
-    [[ "$output" == *"--ema does not go with --sync"* ]]
+    [[ "$output" == *"--ema cannot be combined with --sync"* ]]
     run -2 dt-train "${opts[@]}" --ema 1 --steps 1
     [[ "$output" == *"--ema"* ]]
 }

@@ -472,7 +472,7 @@ refused() { # status, what stderr says, arguments
     printf '%s\n' '{"task": "x", "template": "{q"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >bad.jsonl
     refused 1 "bad.jsonl:1: the template has a '{' without '}'" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 2}' >bad.jsonl
-    refused 1 "bad.jsonl:2: 'answer' is none of the 2 choices" task bad.jsonl run
+    refused 1 "bad.jsonl:2: 'answer' is not one of the 2 choices" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", ""], "answer": 0}' >bad.jsonl
     refused 1 "bad.jsonl:2: choice 1 is empty" task bad.jsonl run
     printf '%s\n' '{"task": "x", "kind": "classify"}' >bad.jsonl

@@ -259,7 +259,7 @@ json() {
 	refused 2 "is not one of" gpt2-124m --precision int3
 	refused 2 "a block format of --precision needs --serve" gpt2-124m --precision q4_0
 	refused 2 "is not one of" gpt2-124m --optimizer none-such
-	refused 2 "is none of" gpt2-124m --recompute some
+	refused 2 "is not one of" gpt2-124m --recompute some
 	refused 2 "--pipeline" gpt2-124m --pipeline fast
 	refused 2 "out of range" gpt2-124m --microbatch 0
 	refused 2 "out of range" gpt2-124m --microbatch -1
@@ -269,16 +269,16 @@ json() {
 	refused 2 "is not a size" gpt2-124m --gpu-mem lots
 	refused 2 "unknown unit" gpt2-124m --gpu-mem 80QB
 	refused 2 "out of range" gpt2-124m --margin 100
-	refused 2 "--train does not go with --serve" gpt2-124m --train --serve
-	refused 2 "--microbatch does not go with --serve" gpt2-124m --serve --microbatch 4
-	refused 2 "--max-seqs goes with --serve" gpt2-124m --max-seqs 4
-	refused 2 "--activations goes with --serve" gpt2-124m --activations fp32
-	refused 2 "--solve goes with --gpu-mem or --device" gpt2-124m --solve batch
+	refused 2 "--train cannot be combined with --serve" gpt2-124m --train --serve
+	refused 2 "--microbatch cannot be combined with --serve" gpt2-124m --serve --microbatch 4
+	refused 2 "--max-seqs requires --serve" gpt2-124m --max-seqs 4
+	refused 2 "--activations requires --serve" gpt2-124m --activations fp32
+	refused 2 "--solve requires --gpu-mem or --device" gpt2-124m --solve batch
 	refused 2 "'24' is less than 1.00 MiB; a size without a unit is in bytes; write 24GiB or 24GB" gpt2-124m --gpu-mem 24
 	refused 1 "; did you mean 'llama-2-7b'?" lama-2-7b
 	refused 2 "is not one of" gpt2-124m --solve all --gpu-mem 1GiB
 	refused 2 "no category is called 'foo'" gpt2-124m --explain foo
-	refused 2 "--explain does not go with --json" gpt2-124m --explain weights --json
+	refused 2 "--explain cannot be combined with --json" gpt2-124m --explain weights --json
 	refused 2 "unknown option" gpt2-124m --frobnicate
 	refused 1 "over tp, pp, cp, ep and dp only" gpt2-124m --serve --layout dp2.z1
 	refused 1 "context parallelism (cp) needs --account dt" gpt2-124m --serve --account generic --layout cp2
@@ -594,23 +594,23 @@ safetensors() {
 		'--sync gossip' '--elastic dp' '--save-async' '--documents apart' '--loss-chunk 8'
 		'--objective dpo' '--attention scores' '--timeline' '--cp-comm ring')
 	for word in "${words[@]}"; do
-		refused 2 "does not go with --serve" gpt2-124m --serve $word
+		refused 2 "cannot be combined with --serve" gpt2-124m --serve $word
 	done
 	for word in '--max-len 64' '--max-tokens 64' '--block-size 8'; do
-		refused 2 "${word% *} goes with --serve" gpt2-124m $word
+		refused 2 "${word% *} requires --serve" gpt2-124m $word
 	done
 	for word in '--lora-base nf4' '--lora-targets qv' '--lora-dropout 0.1'; do
-		refused 2 "${word% *} goes with --lora" gpt2-124m $word
+		refused 2 "${word% *} requires --lora" gpt2-124m $word
 	done
-	refused 2 "--dora goes with --lora or --max-loras" gpt2-124m --dora
-	refused 2 "--servers goes with --sync" gpt2-124m --servers 2
+	refused 2 "--dora requires --lora or --max-loras" gpt2-124m --dora
+	refused 2 "--servers requires --sync" gpt2-124m --servers 2
 	for word in '--beta 0.2' '--task sort:4' '--actors 2'; do
-		refused 2 "${word% *} goes with --objective" gpt2-124m $word
+		refused 2 "${word% *} requires --objective" gpt2-124m $word
 	done
-	refused 2 "--actors goes with --objective grpo," gpt2-124m --objective dpo --actors 2
-	refused 2 "--ops goes with --recompute or --offload" gpt2-124m --ops /nonexist
+	refused 2 "--actors requires --objective grpo," gpt2-124m --objective dpo --actors 2
+	refused 2 "--ops requires --recompute or --offload" gpt2-124m --ops /nonexist
 	refused 1 "/nonexist" gpt2-124m --recompute auto:1MiB --ops /nonexist
-	refused 2 "--disk-bandwidth goes with --offload or --weights-memory" gpt2-124m --disk-bandwidth 2
+	refused 2 "--disk-bandwidth requires --offload or --weights-memory" gpt2-124m --disk-bandwidth 2
 	"$memest" gpt2-124m --serve --layout pp2
 	"$memest" gpt2-124m --serve --layout cp2
 }
@@ -732,9 +732,9 @@ safetensors() {
 	# 8 bytes a row of every linear: 32 layers of (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) rows
 	filter='(.categories[] | select(.name == "adapters") | .bytes) == 8 * (2 * 41943040 + 8 * 1376256)'
 	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16 --dora
-	refused 2 "--dora goes with --lora or --max-loras" llama-3-8b --serve --dora
-	refused 2 "--max-loras goes with --serve" llama-3-8b --max-loras 8
-	refused 2 "--max-lora-rank goes with --max-loras" llama-3-8b --serve --max-lora-rank 8
+	refused 2 "--dora requires --lora or --max-loras" llama-3-8b --serve --dora
+	refused 2 "--max-loras requires --serve" llama-3-8b --max-loras 8
+	refused 2 "--max-lora-rank requires --max-loras" llama-3-8b --serve --max-lora-rank 8
 }
 
 @test "DeepSpeed's documentation: 2851 M parameters on 8 GPUs, ZeRO 2, with and without offloading" {
@@ -760,7 +760,7 @@ safetensors() {
 	jq -e "$filter" w.json
 	layout=$(jq -r '.why.steps[] | select(.taken) | .layout' w.json)
 	"$memest" llama-2-70b --layout "$layout" --gpu-mem 80GiB --margin 20
-	refused 2 "--why goes with --gpu-mem or --device" llama-2-7b --why
+	refused 2 "--why requires --gpu-mem or --device" llama-2-7b --why
 	refused 2 "option '--margin'" llama-2-7b --margin 20%% --gpu-mem 1GiB
 }
 

@@ -242,9 +242,9 @@ refused() {
 		jq -e '.plans[0] | .pp == 2 and .meets'
 	"$plan" --serve --gpu H100 --rate 0.5 --prompt-len 32000 --ttft 1 --requests 40 --max-num-batched-tokens 4096 --json \
 		llama-3-8b | jq -e '[.plans[] | select(.cp > 1)] | length > 3 and any(.meets)'
-	refused 2 "--prompt-len does not go with --trace" --serve --trace trace.jsonl --prompt-len 5 gpt2-124m
+	refused 2 "--prompt-len cannot be combined with --trace" --serve --trace trace.jsonl --prompt-len 5 gpt2-124m
 	refused 1 "No such file" --serve --trace none.jsonl gpt2-124m
-	refused 2 "--trace goes with --serve" --trace trace.jsonl gpt2-124m
+	refused 2 "--trace requires --serve" --trace trace.jsonl gpt2-124m
 }
 
 @test "servers of images: memory is what dt-memest says, more ranks for a higher rate, what images cost" {
@@ -283,14 +283,14 @@ refused() {
 	refused 2 "--pipeline" --pipeline fast gpt2-124m
 	refused 1 "has 4 ranks, not 8" --compare dp4 gpt2-124m
 	refused 1 "unknown axis" --compare xx4 gpt2-124m
-	refused 2 "--json does not go with --emit" --json --emit args gpt2-124m
-	refused 2 "--serve does not go with --compare" --serve --compare dp8 gpt2-124m
+	refused 2 "--json cannot be combined with --emit" --json --emit args gpt2-124m
+	refused 2 "--serve cannot be combined with --compare" --serve --compare dp8 gpt2-124m
 	for word in "--rate 2" "--prompt-len 9" "--output-len 9" "--ttft 1" "--tpot 1" "--weights bf16" "--kv-precision int8"; do
 		# shellcheck disable=SC2086
-		refused 2 "${word% *} goes with --serve" $word gpt2-124m # nothing is passed over in silence
+		refused 2 "${word% *} requires --serve" $word gpt2-124m # nothing is passed over in silence
 	done
-	refused 2 "--tokens does not go with --serve" --serve --tokens 1B gpt2-124m
-	refused 2 "--mtbf does not go with --serve" --serve --mtbf 10 gpt2-124m
+	refused 2 "--tokens cannot be combined with --serve" --serve --tokens 1B gpt2-124m
+	refused 2 "--mtbf cannot be combined with --serve" --serve --mtbf 10 gpt2-124m
 	refused 1 "context length of 'gpt2-124m' is 1024" --serve --prompt-len 2000 gpt2-124m
 	: >empty
 	refused 1 "empty" --links empty gpt2-124m
@@ -374,7 +374,7 @@ refused() {
 	[[ $output == *"exceeds full price by"* ]]
 	for word in "--save-time 100" "--restart-time 100" "--checkpoint-every 100"; do
 		# shellcheck disable=SC2086
-		refused 2 "${word% *} goes with --mtbf" $word gpt2-124m
+		refused 2 "${word% *} requires --mtbf" $word gpt2-124m
 	done
 	run "${asked[@]}" --spot 60%
 	[ "$status" -eq 2 ]

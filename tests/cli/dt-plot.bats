@@ -200,7 +200,7 @@ assert len(areas) == 2, areas'
     for x in NaN -Infinity; do
         printf '{"loss":1}\n{"loss":%s}\n' "$x" >bad.jsonl
         run -1 dt-plot loss bad.jsonl
-        [[ $output == *"bad.jsonl:2: not a JSON object"*"NaN and Infinity are no JSON numbers"* ]]
+        [[ $output == *"bad.jsonl:2: not a JSON object"*"NaN and Infinity are not JSON numbers"* ]]
     done
     printf '{"loss":1e400}\n' >bad.jsonl
     run -1 dt-plot loss bad.jsonl

@@ -213,7 +213,7 @@ agrees() { # reference-file other-file bound
     [ "$(jq -c .lr m.jsonl | tr '\n' ' ')" = "0.25 0.5 0.5 0.25 0.25 0.25 0.125 0.125 " ]
     for s in step: step:6,3 step:3:0 step:3:2 "step:3," steps:3; do
         run -2 dt-train --model gpt2-tiny "${common[@]}" --steps 1 --schedule $s
-        [[ "$output" == *"--schedule '$s' is none of"* ]]
+        [[ "$output" == *"--schedule '$s' is not one of"* ]]
     done
 }
 

@@ -206,9 +206,9 @@ replaced() {
     run -2 --separate-stderr timeout 60 mpirun -np 2 "${train[@]}" --steps 2
     [[ $stderr == *"--elastic needs dt-run or mpirun --enable-recovery"* ]]
     run -2 --separate-stderr "${train[@]}" --steps 2 --transport mpi
-    [[ $stderr == *"--elastic does not go with --transport mpi"* ]]
+    [[ $stderr == *"--elastic cannot be combined with --transport mpi"* ]]
     run -2 --separate-stderr "${train[@]}" --steps 2 --trace t.json
-    [[ $stderr == *"--elastic dp does not go with --trace"* ]]
+    [[ $stderr == *"--elastic dp cannot be combined with --trace"* ]]
     run -2 --separate-stderr dt-train --elastic tp --model gpt2-tiny --data d.h5
     [[ $stderr == *"elastic"* ]]
 }

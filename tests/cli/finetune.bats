@@ -79,7 +79,7 @@ END
     train_refused 2 "matches every parameter" --model llama.json --freeze '.*'
     train_refused 2 "is not a regular expression" --model llama.json --freeze '('
     train_refused 2 "parts of one matrix product" --model llama.json --freeze '.*attn\.q\.weight'
-    train_refused 2 "does not go with --lora" --model llama.json --freeze 'embed.*' --lora 4
+    train_refused 2 "cannot be combined with --lora" --model llama.json --freeze 'embed.*' --lora 4
     run -1 dt-memest llama-3-8b --account generic --freeze 'embed.*'
     [[ $output == *"--freeze needs --account dt"* ]]
 }

@@ -190,7 +190,7 @@ labelled() { # a good and a bad answer
     run -2 dt-train "${common[@]}" --steps 1 --objective kto --data one.h5
     [[ "$output" == *"needs a reference"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective dpo --lora 4 --desirable-weight 2
-    [[ "$output" == *"--desirable-weight goes with --objective kto, not with dpo"* ]]
+    [[ "$output" == *"--desirable-weight requires --objective kto, not dpo"* ]]
 }
 
 @test "what does not go together is refused" {
@@ -202,9 +202,9 @@ labelled() { # a good and a bad answer
     run -2 dt-train "${common[@]}" --steps 1 --objective dpo
     [[ "$output" == *"needs a reference"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective simpo --reference r.h5
-    [[ "$output" == *"--reference does not go with --objective"* ]]
+    [[ "$output" == *"--reference cannot be combined with --objective"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --reference r.h5
     run -2 mpirun -np 2 dt-train "${common[@]}" --steps 1 --objective orpo --layout pp2
-    [[ "$output" == *"does not go with pp and cp"* ]]
+    [[ "$output" == *"cannot be combined with pp and cp"* ]]
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -99,7 +99,7 @@ EOF
         # shellcheck disable=SC2086 # words
         run dt-train "${opts[@]}" --model gpt2-tiny --steps 1 --qat q4_0 $with
         [ "$status" -ne 0 ]
-        [[ $output == *"--qat does not go with "* ]]
+        [[ $output == *"--qat cannot be combined with "* ]]
     done
     run mpirun -np 4 dt-train "${opts[@]}" --model gpt2-tiny --steps 1 --qat q4_0 --layout tp4
     echo "$output"

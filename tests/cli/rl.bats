@@ -327,36 +327,37 @@ refused() { # status, what stderr says, arguments
 @test "bad input: one line, and the right status" {
     refused 2 "--rollouts or from --task" --objective grpo
     refused 2 "not from both" --objective grpo --rollouts r.jsonl --task count:3
-    refused 2 "goes with --objective grpo" --rollouts r.jsonl --data d.h5
-    refused 2 "does not go with --lora" --objective ppo --rollouts r.jsonl --lora 4
+    refused 2 "--rollouts requires an RL objective" --rollouts r.jsonl --data d.h5
+    refused 2 "--task requires an RL objective" --data d.h5 --task count:3
+    refused 2 "cannot be combined with --lora" --objective ppo --rollouts r.jsonl --lora 4
     refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
-    refused 2 "goes with --objective grpo, drgrpo, dapo, rloo, reinforce, cispo, gspo, ppo or vtrace, not with nll" --data d.h5 --refill 2
+    refused 2 "requires --objective grpo, drgrpo, dapo, rloo, reinforce, cispo, gspo, ppo or vtrace, not nll" --data d.h5 --refill 2
     for o in grpo drgrpo dapo rloo reinforce cispo gspo; do
         refused 2 "--group 1: --objective $o compares" --objective $o --task count:3 --group 1
     done
     dt-train "${common[@]}" --objective vtrace --task count:3 --group 1 --answer-tokens 6 --steps 1 >/dev/null
     for o in "discount 0.1" "lambda 0.3" "value-coef 7"; do
-        refused 2 "--${o% *} goes with --objective ppo or vtrace, not with grpo" --objective grpo --task count:3 --$o
+        refused 2 "--${o% *} requires --objective ppo or vtrace, not grpo" --objective grpo --task count:3 --$o
     done
-    refused 2 "--clip-low goes with" --objective rloo --task count:3 --clip-low 0.3 --clip-high 0.9
-    refused 2 "--clip-high goes with" --objective vtrace --task count:3 --clip-high 0.9
-    refused 2 "--ratio-cap goes with --objective rloo, reinforce, cispo or vtrace, not with gspo" \
+    refused 2 "--clip-low requires" --objective rloo --task count:3 --clip-low 0.3 --clip-high 0.9
+    refused 2 "--clip-high requires" --objective vtrace --task count:3 --clip-high 0.9
+    refused 2 "--ratio-cap requires --objective rloo, reinforce, cispo or vtrace, not gspo" \
         --objective gspo --task count:3 --ratio-cap 3
-    refused 2 "--gamma goes with --objective simpo" --objective grpo --task count:3 --gamma 1
+    refused 2 "--gamma requires --objective simpo" --objective grpo --task count:3 --gamma 1
     run -2 dt-train --model run --data d.h5 --beta 0.1 --steps 1
-    [[ $output == *"--beta goes with --objective dpo, ipo,"* ]]
-    refused 2 "--overlap goes with --task" --objective grpo --rollouts r.jsonl --overlap
-    refused 2 "does not go with --refill" --objective grpo --task count:3 --overlap --refill 2
-    refused 2 "--actors goes with --task" --objective grpo --rollouts r.jsonl --actors 1
-    refused 2 "goes with --actors" --objective grpo --task count:3 --max-staleness 2
-    refused 2 "goes with --max-staleness" --objective grpo --task count:3 --actors 1 --partial-rollouts 4
+    [[ $output == *"--beta requires --objective dpo, ipo,"* ]]
+    refused 2 "--overlap requires --task" --objective grpo --rollouts r.jsonl --overlap
+    refused 2 "cannot be combined with --refill" --objective grpo --task count:3 --overlap --refill 2
+    refused 2 "--actors requires --task" --objective grpo --rollouts r.jsonl --actors 1
+    refused 2 "requires --actors" --objective grpo --task count:3 --max-staleness 2
+    refused 2 "requires --max-staleness" --objective grpo --task count:3 --actors 1 --partial-rollouts 4
     refused 2 "always one step ahead" --objective grpo --task count:3 --actors 1 --max-staleness 2 --overlap
     refused 2 "depends on timing" --objective grpo --task count:3 --actors 1 --max-staleness 2 --reproducible
     DT_ACTOR=9:8:7 run -1 --separate-stderr dt-train
     DT_ACTOR=nonsense run -2 --separate-stderr dt-train
     [[ $stderr == *"is set only by dt-train --actors"* ]]
-    refused 2 "--refill goes with --task" --objective grpo --rollouts r.jsonl --refill 2
-    refused 2 "does not go with --offload" --objective grpo --rollouts r.jsonl --beta 0.1 --offload optimizer
+    refused 2 "--refill requires --task" --objective grpo --rollouts r.jsonl --refill 2
+    refused 2 "cannot be combined with --offload" --objective grpo --rollouts r.jsonl --beta 0.1 --offload optimizer
     refused 2 "scored already" --objective grpo --rollouts r.jsonl --reward cat
     refused 1 "missing.jsonl" --objective grpo --rollouts missing.jsonl
     refused 1 "takes" --objective grpo --rollouts r.jsonl --seq 4

@@ -139,16 +139,16 @@ attempt() { # exit status, text in the message, command
         attempt 2 "dt-train: $text" dt-train --model gpt2-tiny "${common[@]}" --steps 1 $options
         [ ! -s out ]
     done <<-'END'
-	--trust 1|--trust goes with --optimizer lars or lamb, not with adamw
-	--optimizer sgd --beta1 0|--beta1 goes with --optimizer momentum, nesterov,
-	--optimizer momentum --beta2 0.95|--beta2 goes with --optimizer rmsprop, adam,
-	--optimizer lion --eps 1e-8|--eps goes with --optimizer rmsprop, adagrad,
-	--schedule constant --min-lr 0|--min-lr goes with --schedule linear, cosine, wsd or polynomial, not with constant
-	--schedule step:1 --min-lr 0|--min-lr goes with --schedule linear, cosine, wsd or polynomial, not with step
-	--decay-steps 1|--decay-steps goes with --schedule wsd, not with cosine
-	--outer-lr 1|--outer-lr goes with --sync diloco, not with all
-	--sync gossip --outer-momentum 0|--outer-momentum goes with --sync diloco, not with gossip
-	--sync-from 1|--sync-from goes with --sync local, diloco or gossip, not with all
+	--trust 1|--trust requires --optimizer lars or lamb, not adamw
+	--optimizer sgd --beta1 0|--beta1 requires --optimizer momentum, nesterov,
+	--optimizer momentum --beta2 0.95|--beta2 requires --optimizer rmsprop, adam,
+	--optimizer lion --eps 1e-8|--eps requires --optimizer rmsprop, adagrad,
+	--schedule constant --min-lr 0|--min-lr requires --schedule linear, cosine, wsd or polynomial, not constant
+	--schedule step:1 --min-lr 0|--min-lr requires --schedule linear, cosine, wsd or polynomial, not step
+	--decay-steps 1|--decay-steps requires --schedule wsd, not cosine
+	--outer-lr 1|--outer-lr requires --sync diloco, not all
+	--sync gossip --outer-momentum 0|--outer-momentum requires --sync diloco, not gossip
+	--sync-from 1|--sync-from requires --sync local, diloco or gossip, not all
 	--balance-loss 0.1|--balance-loss is for mixtures of experts, which 'gpt2-tiny' is not
 	--balance-over batch|--balance-over is for mixtures of experts
 	--router-z-loss 0.1|--router-z-loss is for mixtures of experts
@@ -157,20 +157,20 @@ attempt() { # exit status, text in the message, command
 	--router-bias-rate 0.01|--router-bias-rate is for mixtures whose routers have biases
 	--bn-span rank|--bn-span is for classifiers of images
 	--bn-momentum 0.2|--bn-momentum is for classifiers of images
-	--offload-to disk:.|--offload-to goes with --offload
-	--offload-fraction 50%|--offload-fraction goes with --offload
-	--disk-bandwidth 2|--disk-bandwidth goes with --offload
-	--ops ops.json|--ops goes with --recompute
-	--eval-tokens 64|--eval-tokens goes with --eval-data
-	--compress|--compress goes with --save
-	--spike-window 64|--spike-window goes with --on-spike
-	--spike-factor 5|--spike-factor goes with --on-spike
-	--teacher-weight 0.5|--teacher-weight goes with --teacher
-	--objective grpo --rollouts r.jsonl --group 4|--group goes with --task
-	--objective grpo --rollouts r.jsonl --answer-tokens 4|--answer-tokens goes with --task
-	--objective grpo --rollouts r.jsonl --refresh 4|--refresh goes with --task
-	--loss-bound 0.1|--loss-bound goes with --layouts
-	--json|--json goes with --layouts or --print-program
+	--offload-to disk:.|--offload-to requires --offload
+	--offload-fraction 50%|--offload-fraction requires --offload
+	--disk-bandwidth 2|--disk-bandwidth requires --offload
+	--ops ops.json|--ops requires --recompute
+	--eval-tokens 64|--eval-tokens requires --eval-data
+	--compress|--compress requires --save
+	--spike-window 64|--spike-window requires --on-spike
+	--spike-factor 5|--spike-factor requires --on-spike
+	--teacher-weight 0.5|--teacher-weight requires --teacher
+	--objective grpo --rollouts r.jsonl --group 4|--group requires --task
+	--objective grpo --rollouts r.jsonl --answer-tokens 4|--answer-tokens requires --task
+	--objective grpo --rollouts r.jsonl --refresh 4|--refresh requires --task
+	--loss-bound 0.1|--loss-bound requires --layouts
+	--json|--json requires --layouts or --print-program
 	--model mixtral.json --router-bias-rate 0.01|--router-bias-rate is for mixtures whose routers have biases
 	END
     while read -r options; do
@@ -191,8 +191,8 @@ attempt() { # exit status, text in the message, command
     rm -rf unread
     dt-train --model gpt2-tiny "${common[@]}" --optimizer sgd --schedule constant --on-spike skip --steps 1 --save unread >/dev/null
     attempt 0 "" dt-train "${common[@]}" --save unread --resume auto --steps 2 --spike-window 64
-    attempt 2 "--beta2 goes with --optimizer" dt-train "${common[@]}" --save unread --resume auto --steps 3 --beta2 0.9
-    attempt 2 "--min-lr goes with --schedule" dt-train "${common[@]}" --save unread --resume auto --steps 3 --min-lr 0
+    attempt 2 "--beta2 requires --optimizer" dt-train "${common[@]}" --save unread --resume auto --steps 3 --beta2 0.9
+    attempt 2 "--min-lr requires --schedule" dt-train "${common[@]}" --save unread --resume auto --steps 3 --min-lr 0
 }
 
 @test "a second run over the first is refused, and starts over when asked to" {

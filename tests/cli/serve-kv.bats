@@ -108,9 +108,9 @@ all() {
     }
     wanted="a folder, a colon and a size" refused --kv-disk somewhere
     wanted="--kv-disk" refused --kv-disk somewhere:much
-    wanted="does not go with --no-prefix-caching" refused --kv-host 1GiB --no-prefix-caching
-    wanted="does not go with --trace" refused --kv-disk d:1GiB --trace t.jsonl
-    wanted="goes with --kv-host or --kv-disk" refused --kv-read always
+    wanted="cannot be combined with --no-prefix-caching" refused --kv-host 1GiB --no-prefix-caching
+    wanted="cannot be combined with --trace" refused --kv-disk d:1GiB --trace t.jsonl
+    wanted="requires --kv-host or --kv-disk" refused --kv-read always
     run -1 --separate-stderr dt-serve m "${common[@]}" --port 0 --kv-host 20
     [[ $stderr == *"are too small for two cache blocks"* ]]
     run -1 --separate-stderr dt-serve m "${common[@]}" --port 0 --kv-disk m/latest/manifest.json:1GiB

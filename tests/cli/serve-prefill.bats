@@ -140,11 +140,11 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
         # shellcheck disable=SC2154 # set by run
         [[ $stderr == *"$wanted"* ]]
     }
-    wanted="goes with --role" refused --prefill http://127.0.0.1:1
+    wanted="requires --role" refused --prefill http://127.0.0.1:1
     wanted="needs --role" refused --role prefill --prefill http://127.0.0.1:1
-    wanted="does not go with --batch" refused --role both --batch
-    wanted="does not go with --no-prefix-caching" refused --role decode --no-prefix-caching
-    wanted="does not go with --trace" refused --role decode --prefill http://127.0.0.1:1 --trace t
+    wanted="cannot be combined with --batch" refused --role both --batch
+    wanted="cannot be combined with --no-prefix-caching" refused --role decode --no-prefix-caching
+    wanted="cannot be combined with --trace" refused --role decode --prefill http://127.0.0.1:1 --trace t
     run -1 --separate-stderr dt-serve m "${common[@]}" --port 0 --role decode --prefill 127.0.0.1:1
     [[ $stderr == *"is not the URL of a server"* ]]
 }

@@ -35,7 +35,7 @@ put() {
 	[ "$status" -eq 2 ]
 	run "$S" quantize --calibrate-tokens 100 a b
 	[ "$status" -eq 2 ]
-	[[ $output == *"--calibrate-tokens goes with --calibrate"* ]]
+	[[ $output == *"--calibrate-tokens requires --calibrate"* ]]
 }
 
 @test "what is made of a checkpoint has its step; unlike models and a missing text are told first" {

@@ -76,8 +76,8 @@ setup() {
     }
     refused "needs a dt-train command" --grid lr=1
     refused "nothing to vary" -- "${command[@]}"
-    refused "--samples goes with --random" --grid lr=1 --samples 3 -- "${command[@]}"
-    refused "--sweep-seed goes with --random" --grid lr=1 --sweep-seed 3 -- "${command[@]}"
+    refused "--samples requires --random" --grid lr=1 --samples 3 -- "${command[@]}"
+    refused "--sweep-seed requires --random" --grid lr=1 --sweep-seed 3 -- "${command[@]}"
     refused "no option '--nosuch'" --grid nosuch=1 -- "${command[@]}"
     refused "'x' is not a number" --grid lr=1e-3,x -- "${command[@]}"
     refused "the sweep sets '--save' itself" --grid save=x -- "${command[@]}"

@@ -292,25 +292,25 @@ same() { # files: losses of all steps agree to 1e-6
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2 --steps 1 --shares 1,2,3
     [[ $output == *"--shares '1,2,3' has 3 speeds for 2 data-parallel ranks"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z2 --steps 1 --shares auto
-    [[ $output == *"--shares auto does not go with z2 and z3"* ]]
+    [[ $output == *"--shares auto cannot be combined with z2 and z3"* ]]
 }
 
 @test "what cannot train alone is refused by name" {
     # ranks, words of the command, words of the answer; a run of servers is one from its first step
-    one_of 3 "2|--layout dp2.z1 --sync local:2|--sync local:2 does not go with ZeRO" \
+    one_of 3 "2|--layout dp2.z1 --sync local:2|--sync local:2 cannot be combined with ZeRO" \
         "1|--sync local:2 --optimizer muon|states are not one value per parameter" \
-        "1|--sync local:0|none of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, ssp:STEPS (at most 64), async, hogwild" \
+        "1|--sync local:0|not one of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, ssp:STEPS (at most 64), async, hogwild" \
         "2|--layout dp2 --sync async|--sync async needs ZeRO-1: every rank is the server of its share (--layout dp2.z1)" \
-        "2|--layout tp2.z1 --sync ssp:1|--sync ssp:1 does not go with tensor parallelism (tp)" \
-        "2|--layout dp2.z1 --sync ssp:1 --sync-from 2|--sync-from goes with --sync local, diloco or gossip, not with ssp" \
-        "2|--layout dp2.z1 --sync async --sync-from 2|--sync-from goes with --sync local, diloco or gossip, not with async" \
-        "2|--layout dp2.z1 --sync hogwild --sync-from 2|--sync-from goes with --sync local, diloco or gossip, not with hogwild" \
-        "2|--layout dp2 --sync backup:1 --sync-from 2|--sync-from goes with --sync local, diloco or gossip, not with backup" \
-        "1|--layout dp1.z1 --sync hogwild --optimizer lamb|does not go with an optimizer that updates whole tensors at once" \
+        "2|--layout tp2.z1 --sync ssp:1|--sync ssp:1 cannot be combined with tensor parallelism (tp)" \
+        "2|--layout dp2.z1 --sync ssp:1 --sync-from 2|--sync-from requires --sync local, diloco or gossip, not ssp" \
+        "2|--layout dp2.z1 --sync async --sync-from 2|--sync-from requires --sync local, diloco or gossip, not async" \
+        "2|--layout dp2.z1 --sync hogwild --sync-from 2|--sync-from requires --sync local, diloco or gossip, not hogwild" \
+        "2|--layout dp2 --sync backup:1 --sync-from 2|--sync-from requires --sync local, diloco or gossip, not backup" \
+        "1|--layout dp1.z1 --sync hogwild --optimizer lamb|cannot be combined with an optimizer that updates whole tensors at once" \
         "1|--layout dp1.z1 --sync ssp:1 --staleness-rate|--staleness-rate and --delay-compensation are for --sync async and hogwild" \
         "1|--layout dp1.z1 --sync async --delay-compensation 1 --precision bf16|needs --precision fp32" \
         "2|--layout dp2 --sync backup:2|--sync backup:2 leaves no rank: dp is 2" \
-        "2|--layout dp2.z1 --sync backup:1|--sync backup:1 does not go with ZeRO"
+        "2|--layout dp2.z1 --sync backup:1|--sync backup:1 cannot be combined with ZeRO"
     for each in "${some[@]}"; do
         IFS='|' read -r n args text <<<"$each"
         # shellcheck disable=SC2086 # words

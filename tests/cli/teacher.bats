@@ -159,7 +159,7 @@ PY
     train_refused 1 'documents apart' --data apart.h5 --documents joined --teacher apart.teacher
     train_refused 1 'not a file of teacher log-probabilities' --teacher d.h5
     train_refused 1 'has only the top 24' --teacher d.teacher --teacher-top-k 25
-    train_refused 2 '--teacher-top-k goes with --teacher' --teacher-top-k 4
+    train_refused 2 '--teacher-top-k requires --teacher' --teacher-top-k 4
     train_refused 1 'for one data set' --data d.h5:1,apart.h5:1 --teacher d.teacher
     train_refused 2 'another --objective' --teacher d.teacher --objective dpo --lora 2
     run --separate-stderr dt-eval teacher d.h5 d.run/latest --out x.teacher

@@ -139,7 +139,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     run -1 faulty scratch-fallocate:1:28 "${draw[@]}" --weights-disk sw --weights-memory 8MiB x
     [[ "$output" == *"cannot reserve "*" in 'sw': No space left on device"* ]]
     run -2 "${draw[@]}" --weights-disk sw --weights-memory 8MiB http://localhost:1
-    [[ "$output" == *"--weights-disk does not go with a server"* ]]
+    [[ "$output" == *"--weights-disk cannot be combined with a server"* ]]
     run -2 "${draw[@]}" --weights-disk sw d
 }
 

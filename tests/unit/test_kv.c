@@ -182,7 +182,7 @@ static void test_damage(void **state)
 	assert_true(n > 60);
 	second = serve(1, 1);
 	assert_true(second.io.failed > 0 && second.computed > 0 && second.computed <= first.computed);
-	assert_true(was_said("it is no block of a cache") && was_said("computed again"));
+	assert_true(was_said("it is not a cache block") && was_said("computed again"));
 	(void)serve(2, PROMPTS);
 	dt_kvdisk_close(kv_disk);
 }

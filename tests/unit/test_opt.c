@@ -162,11 +162,11 @@ static void pairs(void **state)
 	assert_int_equal(run(&plain, "--no-flag --mode full"), 0);
 	assert_int_equal(run(&plain, "--card 1GiB"), -1);
 	assert_int_equal(status, 2);
-	assert_non_null(strstr(errs, "dt-x: --card goes with --mem\n"));
+	assert_non_null(strstr(errs, "dt-x: --card requires --mem\n"));
 	assert_int_equal(run(&plain, "--mem 1GiB --mode full --card 1GiB"), -1);
-	assert_non_null(strstr(errs, "dt-x: --card does not go with --mode\n"));
+	assert_non_null(strstr(errs, "dt-x: --card cannot be combined with --mode\n"));
 	assert_int_equal(run(&plain, "--mem 1GiB --no-flag --card 1GiB"), -1);
-	assert_non_null(strstr(errs, "dt-x: --card does not go with --no-flag\n"));
+	assert_non_null(strstr(errs, "dt-x: --card cannot be combined with --no-flag\n"));
 	assert_int_equal(run(&plain, "--mem 1GiB --no-flag --flag --card 1GiB"), 0);
 }
 
@@ -292,7 +292,7 @@ static void command_words(void **state)
 	assert_string_equal(args[1], "ls");
 	assert_string_equal(args[2], "dir");
 	assert_int_equal(run(&with_commands, "cp --many x a b"), -1);
-	assert_memory_equal(errs, "dt-y: option '--many' does not go with 'cp'\n", 44);
+	assert_memory_equal(errs, "dt-y: option '--many' cannot be combined with 'cp'\n", 44);
 	assert_int_equal(run(&with_commands, ""), -1);
 	assert_memory_equal(errs, "dt-y: a command is missing\n", 27);
 	assert_int_equal(run(&with_commands, "mv a"), -1);

@@ -230,7 +230,7 @@ static const char *go_on(const char *from, const char *with, const struct dt_str
 	if (rc == 0) {
 		char layout[] = "dp1";
 
-		o.layout = layout; /* what o.recompute and others point to goes with saved */
+		o.layout = layout; /* what o.recompute and others point to requires saved */
 		assert_int_equal(dt_run_options_finish(&o, &err), 0);
 	}
 	json_decref(saved);
@@ -384,12 +384,12 @@ static void combinations(void **state)
 		{"--precision fp16", 0, ""},
 		{"--precision fp16 --no-master", -EINVAL, "fp16 needs master weights"},
 		{"--precision bf16 --no-master --optimizer sgd --layout dp2.z1", 0, ""},
-		{"--reproducible --layout dp2.z1", -EINVAL, "does not go with ZeRO"},
-		{"--reproducible --grad-comm bf16", -EINVAL, "does not go with --grad-comm bf16"},
+		{"--reproducible --layout dp2.z1", -EINVAL, "cannot be combined with ZeRO"},
+		{"--reproducible --grad-comm bf16", -EINVAL, "cannot be combined with --grad-comm bf16"},
 		{"--fp8", 0, ""},
 		{"--fp8 --seq 17 --microbatch 1", -EINVAL, "sizes that are multiples of 16"},
-		{"--layout pp2 --pipeline zb-h1 --recompute full", -EINVAL, "does not go with full"},
-		{"--layout dp2.pp2.z2 --pipeline zb-h1", -EINVAL, "does not go with z2"},
+		{"--layout pp2 --pipeline zb-h1 --recompute full", -EINVAL, "cannot be combined with full"},
+		{"--layout dp2.pp2.z2 --pipeline zb-h1", -EINVAL, "cannot be combined with z2"},
 		{"--layout dp2.z2 --pipeline zb-h1", 0, ""},
 		{"--layout pp2.v2 --pipeline gpipe", -EINVAL, "only interleaved"},
 		{"--layout pp2.v2 --microbatch 1 --global-batch 3", -EINVAL, "a multiple of pp"},

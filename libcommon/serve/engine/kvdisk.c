@@ -122,7 +122,7 @@ static const char *read_block(struct dt_kvdisk *d, int fd, struct dt_kvkey key, 
 	if (pread(fd, &h, sizeof(h), 0) == sizeof(h))
 		*is_block = !memcmp(h.magic, magic, sizeof(magic));
 	if (!S_ISREG(st.st_mode) || (!*is_block && st.st_size >= (off_t)sizeof(h)))
-		bad = "it is no block of a cache";
+		bad = "it is not a cache block";
 	else if ((size_t)st.st_size != file_bytes(d))
 		bad = "it has another size";
 	else if ((rc = read_parts(fd, part, 3)) < 0)
