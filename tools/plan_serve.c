@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 /* Keeps the trace's times, or scales them to --rate requests per second. */
 static void pace(const struct plan_serve_args *a, struct dt_load *l, double *ret_rate)
@@ -99,8 +100,12 @@ int plan_serve(struct plan_serve_args *a, bool json, struct dt_err *err)
 
 	if (rc < 0)
 		return -1;
-	/* Thousands of servers have caches of which little is used: only mapped memory is not set to zero. */
+	/*
+	 * Thousands of simulated servers have caches of which little is used. Only mapped memory is not set to
+	 * zero, and a huge page would be set to zero for its first byte.
+	 */
 	mallopt(M_MMAP_THRESHOLD, 64 << 10);
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	rc = to_asks(&l, &a->q, err);
 	if (rc == 0)
 		rc = dt_config_is_image(&a->q.config) ? plan_images(a, json, &good, err)

@@ -5,12 +5,14 @@
 #include "serve/capacity/plan.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include <cmocka.h>
@@ -265,6 +267,10 @@ static void large_caches(void **state)
 	struct rusage use;
 	int64_t steps;
 
+	/* As dt-plan does; and a test runner's MALLOC_PERTURB_ would write to all memory. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 10);
+	mallopt(M_PERTURB, 0);
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	for (int i = 0; i < 100; i++)
 		ask[i] = (struct dt_sim_ask){0.1 * i, 20, 5};
 	p.servers = 63;
