@@ -29,7 +29,7 @@ static void break_world(struct dt_world *w, int rank)
 		return;
 	snprintf(w->why, sizeof(w->why), "rank %d (process %d) %s", rank, atomic_load(&s->pid),
 		 how == DT_SEAT_DIED	 ? "has died"
-		 : how == DT_SEAT_STANDS ? "stands still"
+		 : how == DT_SEAT_STANDS ? "makes no progress"
 					 : "has left");
 	atomic_store(&w->broken, true);
 	dt_comm_nccl_give_up(w);
@@ -96,7 +96,7 @@ int dt_comm_elastic_open(struct dt_world *w, struct dt_err *err)
 
 static int out_of_date(struct dt_err *err)
 {
-	return dt_err_set(err, -ESTALE, "the other ranks went on without this one");
+	return dt_err_set(err, -ESTALE, "the other ranks continued without this one");
 }
 
 /* Whether to give up the exchange. */
@@ -150,7 +150,7 @@ void dt_comm_elastic_watch(struct dt_world *w)
 	struct dt_elastic *e = w->elastic;
 
 	if (dt_seats_out(e)) {
-		dt_log_msg(w->log, "the other ranks went on without this one, which leaves");
+		dt_log_msg(w->log, "the other ranks continued without this one, which leaves");
 		_exit(DT_EXIT_FAILED);
 	}
 	if (dt_now() - w->watch->resumed < DT_SEAT_STOPPED_S) { /* this process was stopped itself */

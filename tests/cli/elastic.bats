@@ -44,7 +44,7 @@ more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
     timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --inject kill:rank=0,step=10 \
         --inject stop:rank=2,step=16 --inject kill:rank=1,step=26 2>err
     grep -q "rank 0 (process [0-9]*) has died: the run continues on 3 ranks instead of 4 after step 9 " err
-    grep -q "rank 1 (process [0-9]*) stands still: the run continues on 2 ranks instead of 3 after step 15 " err
+    grep -q "rank 1 (process [0-9]*) makes no progress: the run continues on 2 ranks instead of 3 after step 15 " err
     [ "$(events)" == $'[9,4,3]\n[15,3,2]\n[25,2,1]' ]
     each_step_once
     dt-shard-ckpt diff plain/step-00000040 run/step-00000040
@@ -98,11 +98,11 @@ zero_loses() {
 @test "a stopped rank that is continued finds itself voted out, and leaves" {
     timeout 120 mpirun --enable-recovery -np 3 "${train[@]}" --steps 100000 --layout dp3 --inject stop:rank=0,step=10 2>err &
     pid=$!
-    until_true grep -q "stands still: 2 ranks" err
-    stopped=$(sed -n 's/.*rank 0 (process \([0-9]*\)) stands still.*/\1/p' err)
+    until_true grep -q "makes no progress: the run continues on 2 ranks" err
+    stopped=$(sed -n 's/.*rank 0 (process \([0-9]*\)) makes no progress.*/\1/p' err)
     [ "$(ps -o state= -p "$stopped")" == T ]
     kill -CONT "$stopped"
-    until_true grep -q "the other ranks went on without this one" err
+    until_true grep -q "the other ranks continued without this one" err
     so_far=$(wc -l <m.jsonl)
     until_true more_lines_than "$so_far"
     kill -USR1 "$(pgrep -P $pid mpirun)"
