@@ -101,8 +101,8 @@ int plan_serve(struct plan_serve_args *a, bool json, struct dt_err *err)
 	if (rc < 0)
 		return -1;
 	/*
-	 * Thousands of simulated servers have caches of which little is used. Only mapped memory is not set to
-	 * zero, and a huge page would be set to zero for its first byte.
+	 * Thousands of simulated servers have caches of which little is used. Only mapped memory is not
+	 * written when it is allocated, and a huge page would be zeroed for its first byte.
 	 */
 	mallopt(M_MMAP_THRESHOLD, 64 << 10);
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
