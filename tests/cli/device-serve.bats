@@ -204,7 +204,7 @@ many() {
         over "${run[@]:1}"
         ! grep -q 'host memory' log || return 1
     done
-    # ranks that share a card say so
+    # ranks that share a GPU say so
     common[1]=llama
     DT_EMULATED_CARDS=1 over 2 tp2
     [ "$(grep -c 'copied through host memory, which is slow: several ranks share a GPU' log)" -eq 1 ]

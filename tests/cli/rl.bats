@@ -327,8 +327,11 @@ refused() { # status, what stderr says, arguments
 @test "bad input: one line, and the right status" {
     refused 2 "--rollouts or from --task" --objective grpo
     refused 2 "not from both" --objective grpo --rollouts r.jsonl --task count:3
-    refused 2 "--rollouts requires an RL objective" --rollouts r.jsonl --data d.h5
-    refused 2 "--task requires an RL objective" --data d.h5 --task count:3
+    for o in "--rollouts r.jsonl" "--task count:3"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr -2 dt-train --model run --data d.h5 --no-mfu $o
+        [[ $stderr == *"${o%% *} requires an RL objective"* ]] || { echo "$stderr"; return 1; }
+    done
     refused 2 "cannot be combined with --lora" --objective ppo --rollouts r.jsonl --lora 4
     refused 2 "need --beta" --objective grpo --rollouts r.jsonl --kl k2
     refused 2 "requires --objective grpo, drgrpo, dapo, rloo, reinforce, cispo, gspo, ppo or vtrace, not nll" --data d.h5 --refill 2

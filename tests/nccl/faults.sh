@@ -36,7 +36,7 @@ DT_FAKE_NCCL_VERSION=20900 timeout 300 "$mpirun" -np 2 "$test" staged 'older tha
 	cat "$out"
 	failed=1
 }
-DT_EMULATED_CARDS=1 timeout 300 "$mpirun" -np 2 "$test" staged 'several ranks share a card' >"$out" 2>&1 || {
+DT_EMULATED_CARDS=1 timeout 300 "$mpirun" -np 2 "$test" staged 'several ranks share a GPU' >"$out" 2>&1 || {
 	echo "not ok - one card"
 	cat "$out"
 	failed=1
