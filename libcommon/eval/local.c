@@ -109,7 +109,7 @@ static int encode_context(struct local *l, const struct dt_question *q, json_t *
 		a->cut = cut > 0;
 	}
 	if (rc == -ENOMEM)
-		dt_err_sys(err, -ENOMEM, "cannot ask '%.40s'", q->context);
+		dt_err_sys(err, -ENOMEM, "cannot query the model for '%.40s'", q->context);
 	*ret = list;
 	free(ids);
 	return rc;

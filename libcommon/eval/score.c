@@ -186,7 +186,8 @@ int dt_score_run(const struct dt_task *t, struct dt_asker *a, const struct dt_sc
 		double *list[] = {s.right, s.norm, s.bytes, s.given, s.cut};
 
 		rc = dt_comm_agree(q->ranks, rc, NULL, err);
-		for (int i = 0; i < 5 && rc == 0; i++) /* each item is one rank's; the others add 0 */
+		/* each item is one rank's; the others add 0 */
+		for (size_t i = 0; i < sizeof(list) / sizeof(*list) && rc == 0; i++)
 			rc = dt_all_reduce(q->ranks, list[i], NULL, t->n, DT_F64, DT_SUM, "answers", err);
 	}
 	if (rc == 0 && t->kind == DT_TASK_CLASSIFY)

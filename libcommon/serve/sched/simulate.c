@@ -173,36 +173,12 @@ static int go(struct dt_sim *m, int n, struct dt_err *err)
 	}
 }
 
-/*
- * Blocks of a server's pool. Where no request finds another's blocks, those beyond what max_seqs requests
- * hold are never used, and opening thousands of servers with all of them takes most of the time.
- */
-static int pool_blocks(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n)
+static int open_server(const struct dt_sim_params *p, struct dt_sim_server *s, int stages, struct dt_err *err)
 {
-	const struct dt_kvpool of = {.block_size = p->block_size};
-	int64_t most = 1;
-
-	if (p->prefill)
-		return p->nblocks;
-	for (int i = 0; i < n; i++) {
-		const int64_t blocks = dt_kvpool_blocks(&of, ask[i].prompt + ask[i].output);
-
-		if (ask[i].block)
-			return p->nblocks;
-		most = blocks > most ? blocks : most;
-	}
-	most = (most + 1) *
-	       p->max_seqs; /* a request is admitted if each running one may take another block */
-	return most < p->nblocks ? (int)most : p->nblocks;
-}
-
-static int open_server(const struct dt_sim_params *p, struct dt_sim_server *s, int nblocks, int stages,
-		       struct dt_err *err)
-{
-	int rc = dt_kvpool_init(&s->pool, nblocks, p->block_size, true);
+	int rc = dt_kvpool_init(&s->pool, p->nblocks, p->block_size, true);
 
 	if (rc < 0)
-		return dt_err_set(err, rc, "cannot simulate a cache of %d blocks", nblocks);
+		return dt_err_set(err, rc, "cannot simulate a cache of %d blocks", p->nblocks);
 	rc = dt_sched_init(&s->sched, &s->pool, p->max_seqs, p->max_tokens, NULL, 1, err);
 	s->sched.window = p->window;
 	s->sched.depth = stages;
@@ -243,7 +219,7 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 			   .nserver = p->servers + p->prefill,
 			   .stages = p->stages > 1 ? p->stages : 1,
 			   .r = ret};
-	int nblocks, rc = 0;
+	int rc = 0;
 
 	*ret = (struct dt_sim_report){0};
 	if (p->servers < 1 || p->prefill < 0)
@@ -258,9 +234,8 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 	m.woken = calloc((size_t)m.nserver, sizeof(*m.woken));
 	if (dt_agenda_open(&m.agenda, m.nserver) < 0 || !m.server || !m.woken)
 		rc = dt_err_sys(err, -ENOMEM, "cannot simulate");
-	nblocks = pool_blocks(p, ask, n);
 	for (int i = 0; i < m.nserver && rc == 0; i++)
-		rc = open_server(p, &m.server[i], nblocks, m.stages, err);
+		rc = open_server(p, &m.server[i], m.stages, err);
 	rc = rc < 0 ? rc : go(&m, n, err);
 	rc = rc < 0 ? rc : dt_sim_percentiles(ask, answer, n, ret, err);
 	for (struct dt_sim_request *q; (q = m.moving);) {
