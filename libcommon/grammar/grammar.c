@@ -1,4 +1,4 @@
-#include "grammar/priv.h"
+#include "grammar/matcher_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,10 @@ struct dt_grammar *dt_grammar_new(void)
 {
 	struct dt_grammar *g = calloc(1, sizeof(*g));
 
-	if (g)
-		atomic_init(&g->refs, 1);
+	if (!g)
+		return NULL;
+	atomic_init(&g->refs, 1);
+	pthread_mutex_init(&g->mu, NULL);
 	return g;
 }
 
@@ -25,10 +27,26 @@ void dt_grammar_drop(struct dt_grammar *g)
 		return;
 	for (int i = 0; i < g->nrule; i++)
 		free(g->rule[i].alt);
+	dt_parser_free(g->parser);
+	pthread_mutex_destroy(&g->mu);
 	free(g->rule);
 	free(g->class);
 	free(g->elem);
 	free(g);
+}
+
+size_t dt_grammar_bytes(struct dt_grammar *g)
+{
+	size_t sum = sizeof(*g) + (size_t)g->elem_cap * sizeof(*g->elem) +
+		     (size_t)g->class_cap * sizeof(*g->class) + (size_t)g->rule_cap * sizeof(*g->rule);
+
+	for (int i = 0; i < g->nrule; i++)
+		sum += (size_t)g->rule[i].cap * sizeof(*g->rule[i].alt);
+	pthread_mutex_lock(&g->mu);
+	if (g->parser)
+		sum += dt_parser_bytes(g->parser);
+	pthread_mutex_unlock(&g->mu);
+	return sum;
 }
 
 /* Ensures room for one more entry of size bytes. */

@@ -11,7 +11,11 @@
 
 #include "base/json.h"
 
-struct dt_grammar; /* immutable, reference-counted */
+/*
+ * Reference-counted and immutable, except for what its matchers remember of parser states: they share it, and
+ * may be in different threads.
+ */
+struct dt_grammar;
 
 /* Any JSON object. NULL: out of memory. */
 struct dt_grammar *dt_grammar_json(void);
@@ -32,24 +36,45 @@ struct dt_grammar_framed {
 int dt_grammar_framed(const struct dt_grammar_framed *f, int n, struct dt_grammar **ret, struct dt_err *err);
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);
 void dt_grammar_drop(struct dt_grammar *g); /* NULL is allowed */
+/* Memory of the grammar and of what its matchers remember. */
+size_t dt_grammar_bytes(struct dt_grammar *g);
+
+/*
+ * The grammars used last, by keys of the caller. Later texts of a kept grammar find their masks done. Any
+ * thread may call; find and add return without effect when c is NULL.
+ */
+struct dt_grammars;
+/* Before one is added, the oldest go until the others have at most `bytes`. NULL: out of memory. */
+struct dt_grammars *dt_grammars_new(size_t bytes);
+void dt_grammars_free(struct dt_grammars *c); /* NULL is allowed */
+/* Returns a new reference, or NULL. */
+struct dt_grammar *dt_grammars_find(struct dt_grammars *c, const char *key);
+/* Takes a reference, unless there is no memory. */
+void dt_grammars_add(struct dt_grammars *c, const char *key, struct dt_grammar *g);
 
 /* Returns the bytes of a token, borrowed; NULL or *ret_n 0: the token has no text. */
 typedef const char *dt_token_bytes(const void *arg, int32_t id, size_t *ret_n);
 
-/* The tokens of a vocabulary, sorted by their bytes. */
+enum { DT_VOCAB_LEVELS = 8 };
+/* The tokens of a vocabulary, sorted by their bytes: all, and only those of `least` bytes or more. */
 struct dt_vocab_order {
-	int n;	     /* tokens that have bytes */
-	int vocab;   /* number of ids */
-	int longest; /* bytes of the longest token */
+	uint64_t serial; /* unlike that of any other */
+	int n;		 /* tokens that have bytes */
+	int vocab;	 /* number of ids */
+	int longest;	 /* bytes of the longest token */
 	struct dt_vocab_token {
 		const char *s;
 		int32_t len, id;
 	} * token; /* [n] */
-	struct dt_vocab_own {
-		int32_t id, shared,
-			rest; /* bytes shared with the token before it, and the number of others */
-	} * own;	      /* [n] */
-	uint8_t *rest;	      /* the others, of all tokens */
+	struct dt_vocab_level {
+		int least, n;
+		struct dt_vocab_own {
+			int32_t id, shared,
+				rest; /* bytes shared with the token before it; number of others */
+		} * own;	      /* [n] */
+		uint8_t *rest;	      /* the others, of all its tokens */
+		uint32_t *shorter;    /* mask of the tokens with fewer bytes: bit id % 32 of word id / 32 */
+	} level[DT_VOCAB_LEVELS];     /* level[0].least is 1 */
 };
 /* Sorts the tokens with ids 0 to vocab - 1; their bytes must outlive o. -ENOMEM. */
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg);
@@ -67,8 +92,9 @@ bool dt_matcher_complete(const struct dt_matcher *m);
 /* Whether nothing may follow. */
 bool dt_matcher_done(const struct dt_matcher *m);
 /*
- * The mask of tokens that may come next: bit id % 32 of word id / 32. Borrowed until the next call. NULL: out
- * of memory, or the grammar is so ambiguous that it would take too many steps.
+ * The mask of tokens that may come next: bit id % 32 of word id / 32. Borrowed until the next mask of a
+ * matcher of this grammar. NULL: out of memory, or the grammar is so ambiguous that it would take too many
+ * steps.
  */
 const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o);
 

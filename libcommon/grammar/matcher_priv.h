@@ -1,12 +1,18 @@
 /*
- * Inside a matcher. Its parser states are sets of stacks (stacks.c). Each state that was reached once has a
- * number and remembers where each byte leads (states.c), as the tokens of a vocabulary share most of their
- * bytes and neighbouring states their futures.
+ * The parser of a grammar, which all its matchers share. A parser state is a set of stacks (stacks.c). Each
+ * state that was reached once has a number and remembers where each byte leads (states.c) and which tokens
+ * may come next (masks.c): texts of one grammar pass through the same states, and so do the tokens of a
+ * vocabulary. A matcher is little more than the number of its state.
+ *
+ * All of it is behind the grammar's mutex. What has grown too large is forgotten, except what the states of
+ * the matchers need.
  */
 #ifndef DT_GRAMMAR_MATCHER_PRIV_H
 #define DT_GRAMMAR_MATCHER_PRIV_H
 
 #include "grammar/priv.h"
+
+#include <sys/queue.h>
 
 #define DT_MAX_STACKS 256 /* of a state; each optional property that may come next is one */
 
@@ -22,73 +28,95 @@ struct dt_stack_node {	     /* a stack: the element to read, and what follows it
 
 struct dt_known_state {
 	int first, n; /* its stacks: tops[first .. first + n) */
+	int mask;     /* index of its mask; -1: none */
 };
 
 struct dt_mask {
-	int32_t state; /* -1: unused */
-	uint32_t *bits;
-	uint64_t used;
+	int32_t state;	/* -1: unused */
+	uint32_t *bits; /* NULL: not allocated yet */
+	uint64_t used;	/* parser.clock at its last use */
 };
 
-enum { DT_MASKS = 8 };
+enum { DT_MASKS = 512, DT_LATE = 4 };
 
-struct dt_matcher {
-	struct dt_grammar *g;
+struct dt_parser {
+	const struct dt_grammar *g;
+	LIST_HEAD(, dt_matcher) matchers;
+	int nmatchers;
+	int64_t work; /* steps left for the current mask or text */
+	bool failed;  /* the current call is out of memory or takes too many steps */
 	/* stacks.c */
 	struct dt_stack_node *node;
-	int nnode, node_cap;
+	int nnode, node_cap, node_limit;
 	int32_t *table;	   /* hash table of nodes (open addressing), -1: free; twice node_cap */
 	uint32_t building; /* number of the state being built */
-	int64_t work;	   /* steps left for the current mask or text */
-	bool failed;	   /* out of memory, or too many steps */
 	/* states.c */
 	uint8_t class_of[256]; /* bytes that no class of the grammar tells apart have the same number */
 	uint8_t byte_of[256];  /* [nclass] a byte of each number */
 	int nclass;
 	struct dt_known_state *known; /* [nknown] */
-	int nknown, known_cap;
+	int nknown, known_cap, known_limit;
 	int32_t *next; /* [known_cap, nclass]: 0: not known, 1: not allowed, else the state + 2 */
 	int32_t *tops;
-	int ntops, tops_cap;
+	int ntops, tops_cap, tops_limit;
 	int32_t *number; /* hash table of states (open addressing), -1: free; twice known_cap */
-	/* matcher.c */
-	int32_t now;	/* state */
-	int32_t *depth; /* [longest + 1] states, used while a mask is computed */
+	int32_t start;	 /* state before the first byte */
+	/* masks.c */
+	const struct dt_vocab_order *order; /* of the masks; NULL: there are none */
+	uint64_t serial;		    /* of order */
+	int32_t *depth;			    /* [order->longest + 1] states, used while a mask is computed */
 	struct dt_mask mask[DT_MASKS];
+	int late[DT_LATE]; /* indices of the last masks that took long */
+	unsigned nlate;
 	uint64_t clock;
 };
 
+struct dt_matcher {
+	struct dt_grammar *g;
+	LIST_ENTRY(dt_matcher) link;
+	int32_t now; /* state */
+	bool failed; /* a call failed: the state may be behind the text */
+};
+
+void dt_parser_free(struct dt_parser *p); /* NULL is allowed */
+size_t dt_parser_bytes(const struct dt_parser *p);
+
 /* The stacks before the first byte. */
-void dt_stacks_begin(struct dt_matcher *m, struct dt_stacks *ret);
+void dt_stacks_begin(struct dt_parser *p, struct dt_stacks *ret);
 /* Sets `to` to the stacks after one more byte; false: the byte is not allowed, or failed. */
-bool dt_stacks_advance(struct dt_matcher *m, const struct dt_stacks *from, unsigned char byte,
+bool dt_stacks_advance(struct dt_parser *p, const struct dt_stacks *from, unsigned char byte,
 		       struct dt_stacks *to);
-/* Whether it is time for that; drops the nodes that those of `keep` do not need, and renumbers the others. */
-bool dt_stacks_many(const struct dt_matcher *m);
-void dt_stacks_tidy(struct dt_matcher *m, struct dt_stacks *keep);
+/* Whether it is time for that; drops the nodes that keep [n] do not need, and renumbers the others. */
+bool dt_stacks_many(const struct dt_parser *p);
+void dt_stacks_tidy(struct dt_parser *p, struct dt_stacks *keep, int n);
 
 /* Groups bytes, and adds the first state. -ENOMEM. */
-int dt_states_open(struct dt_matcher *m);
-void dt_states_close(struct dt_matcher *m);
+int dt_states_open(struct dt_parser *p);
+void dt_states_close(struct dt_parser *p);
 /* The number of a state; -1: failed. */
-int32_t dt_state_number(struct dt_matcher *m, const struct dt_stacks *s);
-void dt_state_stacks(const struct dt_matcher *m, int32_t state, struct dt_stacks *ret);
+int32_t dt_state_number(struct dt_parser *p, const struct dt_stacks *s);
+void dt_state_stacks(const struct dt_parser *p, int32_t state, struct dt_stacks *ret);
 /* As dt_state_next, for a byte that the state has not met yet. */
-int32_t dt_state_find(struct dt_matcher *m, int32_t state, unsigned char byte);
+int32_t dt_state_find(struct dt_parser *p, int32_t state, unsigned char byte);
 /*
- * Whether it is time to forget; forgets all states but those of ids [n], which get new numbers, and all
- * masks. tidy: dt_stacks_tidy too, for n = 1.
+ * Whether it is time to forget; forgets all states and masks but the states of ids [n], of the matchers and
+ * the first one, which get new numbers.
  */
-bool dt_states_many(const struct dt_matcher *m);
-void dt_states_forget(struct dt_matcher *m, int32_t *ids, int n, bool tidy);
+bool dt_states_many(const struct dt_parser *p);
+void dt_states_forget(struct dt_parser *p, int32_t *ids, int n);
 
 /* The state after one more byte; -1: the byte is not allowed, or failed. */
-static inline int32_t dt_state_next(struct dt_matcher *m, int32_t state, unsigned char byte)
+static inline int32_t dt_state_next(struct dt_parser *p, int32_t state, unsigned char byte)
 {
-	const int32_t known = m->next[(size_t)state * (size_t)m->nclass + m->class_of[byte]];
+	const int32_t known = p->next[(size_t)state * (size_t)p->nclass + p->class_of[byte]];
 
-	return known ? known - 2 : dt_state_find(m, state, byte);
+	return known ? known - 2 : dt_state_find(p, state, byte);
 }
+
+/* The mask of a state, for dt_matcher_mask. dt_masks_forget: when the states get new numbers. */
+const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o);
+void dt_masks_forget(struct dt_parser *p);
+void dt_masks_close(struct dt_parser *p);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

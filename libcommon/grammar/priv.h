@@ -4,6 +4,7 @@
 
 #include "grammar/grammar.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE };
@@ -30,6 +31,8 @@ struct dt_grammar {
 	int nelem, elem_cap, nclass, class_cap, nrule, rule_cap;
 	int root;
 	bool no_memory; /* an allocation failed: the grammar is incomplete */
+	pthread_mutex_t mu;
+	struct dt_parser *parser; /* behind mu; NULL: no text was read yet (matcher_priv.h) */
 };
 
 /* grammar.c: construction. These functions do not report errors; the caller checks no_memory at the end. */

@@ -2,6 +2,7 @@
 #include "grammar/grammar.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,35 +14,57 @@ static int by_bytes(const void *a, const void *b)
 	return c ? c : x->len - y->len;
 }
 
-/* Sets own and rest from token, which is sorted. */
-static int lay_out(struct dt_vocab_order *o)
+static const int least_of[DT_VOCAB_LEVELS] = {1, 4, 6, 8, 10, 12, 16, 24};
+
+static int level_alloc(const struct dt_vocab_order *o, struct dt_vocab_level *l)
 {
-	size_t bytes = 1, at = 0;
+	size_t bytes = 1;
 
 	for (int i = 0; i < o->n; i++)
-		bytes += (size_t)o->token[i].len;
-	o->own = malloc((size_t)o->n * sizeof(*o->own) + 1);
-	o->rest = malloc(bytes);
-	if (!o->own || !o->rest)
+		if (o->token[i].len >= l->least) {
+			bytes += (size_t)o->token[i].len;
+			l->n++;
+		}
+	l->own = malloc((size_t)l->n * sizeof(*l->own) + 1);
+	l->rest = malloc(bytes);
+	l->shorter = calloc(((size_t)o->vocab + 31) / 32, sizeof(*l->shorter));
+	return l->own && l->rest && l->shorter ? 0 : -ENOMEM;
+}
+
+/* Sets a level from token, which is sorted. */
+static int level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l)
+{
+	const struct dt_vocab_token *before = NULL;
+	struct dt_vocab_own *own;
+	uint8_t *rest;
+
+	if (level_alloc(o, l) < 0)
 		return -ENOMEM;
-	for (int i = 0; i < o->n; i++) {
-		const struct dt_vocab_token *t = &o->token[i], *before = i ? t - 1 : t;
+	own = l->own;
+	rest = l->rest;
+	for (const struct dt_vocab_token *t = o->token; t < o->token + o->n; t++) {
 		int32_t shared = 0;
 
-		while (i && shared < t->len && shared < before->len && t->s[shared] == before->s[shared])
+		if (t->len < l->least) {
+			l->shorter[t->id / 32] |= 1u << t->id % 32;
+			continue;
+		}
+		while (before && shared < t->len && shared < before->len && t->s[shared] == before->s[shared])
 			shared++;
-		o->own[i] = (struct dt_vocab_own){t->id, shared, t->len - shared};
-		memcpy(o->rest + at, t->s + shared, (size_t)(t->len - shared));
-		at += (size_t)(t->len - shared);
+		*own++ = (struct dt_vocab_own){t->id, shared, t->len - shared};
+		memcpy(rest, t->s + shared, (size_t)(t->len - shared));
+		rest += t->len - shared;
+		before = t;
 	}
 	return 0;
 }
 
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg)
 {
-	int rc;
+	static atomic_uint_fast64_t made;
+	int rc = 0;
 
-	*o = (struct dt_vocab_order){.vocab = vocab};
+	*o = (struct dt_vocab_order){.vocab = vocab, .serial = atomic_fetch_add(&made, 1)};
 	o->token = malloc((size_t)vocab * sizeof(*o->token));
 	if (!o->token)
 		return -ENOMEM;
@@ -55,7 +78,10 @@ int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *byt
 		o->longest = (int)n > o->longest ? (int)n : o->longest;
 	}
 	qsort(o->token, (size_t)o->n, sizeof(*o->token), by_bytes);
-	rc = lay_out(o);
+	for (int i = 0; i < DT_VOCAB_LEVELS && rc == 0; i++) {
+		o->level[i].least = least_of[i];
+		rc = level_init(o, &o->level[i]);
+	}
 	if (rc < 0)
 		dt_vocab_order_release(o);
 	return rc;
@@ -64,8 +90,11 @@ int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *byt
 void dt_vocab_order_release(struct dt_vocab_order *o)
 {
 	free(o->token);
-	free(o->own);
-	free(o->rest);
+	for (int i = 0; i < DT_VOCAB_LEVELS; i++) {
+		free(o->level[i].own);
+		free(o->level[i].rest);
+		free(o->level[i].shorter);
+	}
 	*o = (struct dt_vocab_order){0};
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -200,27 +200,64 @@ static int read_breakers(struct dt_body *b)
 	return 0;
 }
 
+/* What a grammar is made from: all of it is in the key of dt_grammars. */
+struct wanted {
+	const json_t *key; /* response_format, or an array that describes the tools */
+	const json_t *schema;
+	enum dt_tool_form form;
+	const json_t *tools; /* NULL: a response_format */
+	const char *only;
+	bool parallel;
+};
+
+static int make_grammar(const struct wanted *w, struct dt_grammar **ret, struct dt_err *err)
+{
+	if (w->tools)
+		return dt_tools_grammar(w->form, w->tools, w->only, w->parallel, ret, err);
+	if (w->schema)
+		return dt_grammar_schema(w->schema, ret, err);
+	*ret = dt_grammar_json();
+	return *ret ? 0 : dt_err_sys(err, -ENOMEM, "cannot make a grammar");
+}
+
+/* Sets the grammar of ask: the one that an earlier request left under this key, or a new one. */
+static int set_grammar(struct dt_body *b, const char *param, const struct wanted *w)
+{
+	char *key = w->key ? json_dumps(w->key, JSON_COMPACT) : NULL;
+	struct dt_grammars *kept = b->m->engine->grammars;
+	struct dt_err err;
+	int rc = 0;
+
+	if (!key)
+		return dt_body_no_memory(b->e);
+	b->ask.grammar = dt_grammars_find(kept, key);
+	if (!b->ask.grammar) {
+		rc = make_grammar(w, &b->ask.grammar, &err);
+		if (rc == 0)
+			dt_grammars_add(kept, key, b->ask.grammar);
+		else
+			rc = dt_body_bad(b->e, param, "%s", err.msg);
+	}
+	free(key);
+	return rc;
+}
+
 static int read_format(struct dt_body *b)
 {
 	const json_t *f = json_object_get(b->o, "response_format"), *s;
 	const char *type = json_string_value(json_object_get(f, "type"));
-	struct dt_err err;
 
 	if (!f || json_is_null(f) || (type && !strcmp(type, "text")))
 		return 0;
-	if (type && !strcmp(type, "json_object")) {
-		b->ask.grammar = dt_grammar_json();
-		return b->ask.grammar ? 0 : dt_body_no_memory(b->e);
-	}
+	if (type && !strcmp(type, "json_object"))
+		return set_grammar(b, "response_format", &(struct wanted){.key = f});
 	if (!type || strcmp(type, "json_schema"))
 		return dt_body_bad(b->e, "response_format",
 				   "the type of 'response_format' is not text, json_object or json_schema");
 	s = json_object_get(json_object_get(f, "json_schema"), "schema");
 	if (!s)
 		return dt_body_bad(b->e, "response_format", "'response_format' has no json_schema.schema");
-	return dt_grammar_schema(s, &b->ask.grammar, &err) < 0
-		       ? dt_body_bad(b->e, "response_format", "%s", err.msg)
-		       : 0;
+	return set_grammar(b, "response_format", &(struct wanted){.key = f, .schema = s});
 }
 
 /* tool_choice: auto (no effect), none, required, or a tool by its name in *only. */
@@ -242,13 +279,24 @@ static int read_choice(struct dt_body *b, bool *none, bool *forced, const char *
 				 "\"function\": {\"name\"}}");
 }
 
+static int set_tools_grammar(struct dt_body *b, enum dt_tool_form form, const json_t *list, const char *only)
+{
+	json_t *key = json_pack("[i, O, s?, b]", form, list, only, b->parallel);
+	int rc = set_grammar(
+		b, "tools",
+		&(struct wanted){
+			.key = key, .form = form, .tools = list, .only = only, .parallel = b->parallel});
+
+	json_decref(key);
+	return rc;
+}
+
 int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_completion *c)
 {
 	const json_t *list = json_object_get(b->o, "tools");
 	enum dt_tool_form form = dt_chat_tool_form(chat);
 	bool none = false, forced = false;
 	const char *only = NULL, *opening;
-	struct dt_err err;
 
 	if (read_choice(b, &none, &forced, &only) < 0)
 		return -EINVAL;
@@ -263,8 +311,8 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 	if (b->ask.grammar)
 		return dt_body_bad(b->e, "response_format",
 				   "'response_format' cannot be combined with 'tools'");
-	if (dt_tools_grammar(form, list, only, b->parallel, &b->ask.grammar, &err) < 0)
-		return dt_body_bad(b->e, "tools", "%s", err.msg);
+	if (set_tools_grammar(b, form, list, only) < 0)
+		return -EINVAL;
 	opening = dt_tools_opening(form);
 	b->ask.trigger = forced ? NULL : strdup(opening ? opening : "");
 	if (!forced && !b->ask.trigger)

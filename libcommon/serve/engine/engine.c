@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARK_EVENTS (1 << 16) /* events that are kept for a reader that lags behind */
-#define PREPARE_S   4e-3      /* seconds of preparing an adapter between two steps */
-#define HELD_LOOK   0.02      /* seconds after which held requests are checked in any case */
+#define MARK_EVENTS (1 << 16)  /* events that are kept for a reader that lags behind */
+#define PREPARE_S   4e-3       /* seconds of preparing an adapter between two steps */
+#define GRAMMARS    (64 << 20) /* bytes of grammars of earlier requests */
+#define HELD_LOOK   0.02       /* seconds after which held requests are checked in any case */
 
 /* Requests that wait for r's prompt compute it themselves. */
 static void leave_followers(struct dt_serve_req *r)
@@ -244,8 +245,8 @@ static void *engine_main(void *arg)
 static void engine_free(struct dt_engine *e)
 {
 	dt_engine_buffers_release(e);
-	free(e->mask.allow);
-	dt_vocab_order_release(&e->mask.order);
+	dt_engine_mask_release(&e->mask);
+	dt_grammars_free(e->p.grammars);
 	dt_teller_close(&e->teller);
 	dt_engine_beyond_close(e);
 	dt_sched_release(&e->sched);
@@ -306,6 +307,7 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 		return dt_err_sys(err, -ENOMEM, "cannot start the engine");
 	e->p = *p;
 	e->p.replicas = p->replicas ? p->replicas : 1;
+	e->p.grammars = dt_grammars_new(GRAMMARS); /* NULL: out of memory, nothing is kept */
 	e->depth = p->model.depth ? p->model.depth : 1;
 	TAILQ_INIT(&e->live);
 	dt_metrics_init(&e->metrics);

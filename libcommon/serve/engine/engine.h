@@ -109,6 +109,7 @@ struct dt_engine_params {
 	const struct dt_kvpeers_params *peers;
 	uint64_t cache_name; /* identifies the contents of blocks (dt_infer_cache_name); 0: unknown */
 	double stuck_after;  /* seconds of one step after which the engine counts as stuck */
+	struct dt_grammars *grammars; /* of requests before; set by dt_engine_open */
 };
 
 struct dt_engine;

@@ -57,7 +57,7 @@ struct dt_engine_results {
 /* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */
 struct dt_engine_mask {
 	struct dt_vocab_order order; /* built when the first request has a grammar */
-	uint32_t *allow;	     /* [vocab / 32] */
+	uint32_t *allow, *space;     /* [vocab / 32]; space: tokens of white space alone */
 };
 
 /* tell.c: a thread that wakes the threads waiting for tokens. */
@@ -165,6 +165,12 @@ int dt_engine_draft(struct dt_engine *e, int n);
 
 /* draws.c: lets the model draw the tokens of the batch where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
+
+/* constrain.c: mask of the tokens that r's grammar allows, and end of text if it may end. NULL: out of memory. */
+const uint32_t *dt_constrain_mask(struct dt_engine *e, const struct dt_serve_req *r);
+/* Advances r's grammar by a token; true: nothing may follow. */
+bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_t id);
+void dt_engine_mask_release(struct dt_engine_mask *k);
 
 /* take.c: hands each request its tokens of the step; returns the number of tokens. */
 int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LEAD 4 /* max white-space tokens between a trigger and the constrained text */
-
 /* Index of id among the stop ids, -1: not a stop id. */
 static int find_stop_id(const struct dt_serve_req *r, int32_t id)
 {
@@ -15,112 +13,6 @@ static int find_stop_id(const struct dt_serve_req *r, int32_t id)
 		if (r->ask->stop_ids[i] == id)
 			return i;
 	return -1;
-}
-
-static const char *token_bytes(const void *tok, int32_t id, size_t *ret_n)
-{
-	return dt_tokenizer_piece(tok, id, false, ret_n);
-}
-
-static bool is_space(const char *s, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (!memchr(" \t\r\n", s[i], 4))
-			return false;
-	return true;
-}
-
-/* Mask of the tokens that r's grammar allows, and end of text if it may end. NULL: out of memory. */
-static const uint32_t *allowed(struct dt_engine *e, const struct dt_serve_req *r)
-{
-	size_t words = ((size_t)e->p.model.vocab + 31) / 32;
-	const uint32_t *mask;
-
-	if (!e->mask.order.token &&
-	    dt_vocab_order_init(&e->mask.order, e->p.model.vocab, token_bytes, e->p.tok) < 0)
-		return NULL;
-	if (!e->mask.allow)
-		e->mask.allow = malloc(words * sizeof(*e->mask.allow));
-	mask = e->mask.allow ? dt_matcher_mask(r->matcher, &e->mask.order) : NULL;
-	if (!mask)
-		return NULL;
-	memcpy(e->mask.allow, mask, words * sizeof(*e->mask.allow));
-	for (int i = 0; i < e->mask.order.n && r->lead > 0; i++) {
-		const struct dt_vocab_token *t = &e->mask.order.token[i];
-
-		if (is_space(t->s, (size_t)t->len))
-			e->mask.allow[t->id / 32] |= 1u << t->id % 32;
-	}
-	for (int i = 0; i < r->ask->nstop_ids && dt_matcher_complete(r->matcher); i++)
-		e->mask.allow[r->ask->stop_ids[i] / 32] |= 1u << r->ask->stop_ids[i] % 32;
-	return e->mask.allow;
-}
-
-/* Number of bytes after the next trigger; -1: there is no trigger yet. */
-static ssize_t behind_trigger(struct dt_serve_req *r)
-{
-	const char *trigger = r->ask->trigger, *at;
-	size_t n = strlen(trigger), from = r->looked > n ? r->looked - n + 1 : 0;
-
-	if (n > 0) {
-		from = from < r->woken ? r->woken : from;
-		at = from < r->detok.n ? memmem(r->detok.text + from, r->detok.n - from, trigger, n) : NULL;
-		r->looked = r->detok.n;
-		return at ? (ssize_t)(r->detok.n - (size_t)(at - r->detok.text) - n) : -1;
-	}
-	while (r->looked < r->detok.n && is_space(r->detok.text + r->looked, 1))
-		r->looked++;
-	if (r->looked == r->detok.n)
-		return -1;
-	if (r->detok.text[r->looked] == '{')
-		return (ssize_t)(r->detok.n - r->looked);
-	dt_matcher_free(r->matcher); /* the answer is not of that form */
-	r->matcher = NULL;
-	return -1;
-}
-
-/* Searches for the trigger; from there on the grammar applies. */
-static void wake_matcher(struct dt_serve_req *r)
-{
-	ssize_t n = behind_trigger(r);
-	const char *s = dt_detok_from(&r->detok, r->detok.n - (n > 0 ? (size_t)n : 0));
-
-	if (n < 0)
-		return;
-	while (n > 0 && is_space(s, 1))
-		s++, n--;
-	r->dormant = !dt_matcher_push(r->matcher, s, (size_t)n);
-	r->lead = n == 0 ? MAX_LEAD : 0;
-}
-
-/* Advances r's grammar by a token; true: nothing may follow. */
-static bool tell_matcher(const struct dt_engine *e, struct dt_serve_req *r, int32_t id)
-{
-	size_t n = 0;
-	const char *s = dt_tokenizer_piece(e->p.tok, id, false, &n);
-
-	if (!r->matcher)
-		return false;
-	if (r->dormant) {
-		wake_matcher(r);
-		return false;
-	}
-	if (r->lead > 0 && is_space(s ? s : "", s ? n : 0)) {
-		r->lead--;
-		return false;
-	}
-	r->lead = 0;
-	dt_matcher_push(r->matcher, s ? s : "", s ? n : 0);
-	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* until the next one */
-		struct dt_matcher *m = dt_matcher_new(r->ask->grammar);
-
-		dt_matcher_free(r->matcher);
-		r->matcher = m;
-		r->dormant = true;
-		r->woken = r->looked = r->detok.n;
-		return false;
-	}
-	return dt_matcher_done(r->matcher);
 }
 
 /* Appends a token to r. Call with the call locked. Returns an enum dt_finish or a negative errno. */
@@ -173,7 +65,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 		s.ban = r->ask->stop_ids;
 		s.nban = r->ask->nstop_ids;
 	}
-	if (r->matcher && !r->dormant && !(s.allow = allowed(e, r)))
+	if (r->matcher && !r->dormant && !(s.allow = dt_constrain_mask(e, r)))
 		return -ENOMEM;
 	if (r->ask->logprobs >= 0) /* the sampler overwrites the logits */
 		memcpy(raw, logits, (size_t)e->p.model.vocab * sizeof(*raw));
@@ -234,7 +126,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 		dt_teller_add(&e->teller, r->call);
 	pthread_mutex_unlock(&r->call->mu);
 	dt_metrics_token(&e->metrics, r, gap);
-	if (rc == DT_FINISH_NONE && tell_matcher(e, r, id))
+	if (rc == DT_FINISH_NONE && dt_constrain_tell(e, r, id))
 		rc = DT_FINISH_STOP;
 	if (rc == DT_FINISH_NONE)
 		return id;

@@ -1,0 +1,200 @@
+/*
+ * Masks of the tokens that may come next, which states remember. Many states differ little: in a string of
+ * at most 200 characters there is one for each number of characters left, and they allow the same tokens but
+ * for the longest. So a mask begins with that of a state that agrees for some bytes, and only tokens of more
+ * bytes are read.
+ */
+#include "grammar/matcher_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PAIRS 1024 /* of states that are compared */
+#define ENOUGH	  15   /* bytes of agreement with which no other is looked for */
+#define MANY	  4096 /* visited tokens of a mask with which others may begin */
+
+/*
+ * Sets the bits of the level's tokens that may come next; returns the number of tokens visited. It visits
+ * them in the order of their bytes. Of each only those bytes are read that it does not share with the one
+ * before, and where a byte is not allowed, all tokens that share it are skipped.
+ */
+static int fill(struct dt_parser *p, const struct dt_matcher *m, const struct dt_vocab_level *l,
+		uint32_t *bits)
+{
+	const uint8_t *rest = l->rest; /* of token i */
+	int visited = 0;
+	int good = 0; /* bytes of the last visited token that fit: depth[0 .. good] is valid */
+
+	p->depth[0] = m->now;
+	for (int i = 0; i < l->n && !p->failed; rest += l->own[i++].rest) {
+		const struct dt_vocab_own *t = &l->own[i];
+		int k = 0;
+
+		if (t->shared > good)
+			continue;
+		if (dt_states_many(p))
+			dt_states_forget(p, p->depth, t->shared + 1);
+		visited++;
+		good = t->shared;
+		for (; k < t->rest; k++, good++) {
+			const int32_t next = dt_state_next(p, p->depth[good], rest[k]);
+
+			if (next < 0)
+				break;
+			p->depth[good + 1] = next;
+		}
+		if (k == t->rest)
+			bits[t->id / 32] |= 1u << t->id % 32;
+	}
+	return visited;
+}
+
+struct pairs {
+	int n;
+	int32_t a[MAX_PAIRS], b[MAX_PAIRS];
+	int16_t at[2 * MAX_PAIRS]; /* hash table (open addressing) of indices + 1; 0: free */
+};
+
+static bool pair_add(struct pairs *q, int32_t a, int32_t b)
+{
+	const uint64_t h = ((uint64_t)(uint32_t)a << 32 | (uint32_t)b) * 0x9e3779b97f4a7c15u;
+	uint32_t at = (uint32_t)(h >> 40) % (2 * MAX_PAIRS);
+
+	for (; q->at[at]; at = (at + 1) % (2 * MAX_PAIRS))
+		if (q->a[q->at[at] - 1] == a && q->b[q->at[at] - 1] == b)
+			return true;
+	if (q->n == MAX_PAIRS)
+		return false;
+	q->a[q->n] = a;
+	q->b[q->n++] = b;
+	q->at[at] = (int16_t)q->n;
+	return true;
+}
+
+/*
+ * A number of bytes up to which states a and b allow the same texts, at most `most`: all pairs of states are
+ * found that the same bytes lead to.
+ */
+static int agreement(struct dt_parser *p, int32_t a, int32_t b, int most)
+{
+	struct pairs q;
+
+	q.n = 0;
+	memset(q.at, 0, sizeof(q.at));
+	pair_add(&q, a, b);
+	for (int bytes = 0, at = 0; bytes < most; bytes++) {
+		const int end = q.n;
+
+		if (at == end) /* no new pairs */
+			return most;
+		for (; at < end; at++)
+			for (int c = 0; c < p->nclass; c++) {
+				const int32_t x = dt_state_next(p, q.a[at], p->byte_of[c]);
+				const int32_t y = dt_state_next(p, q.b[at], p->byte_of[c]);
+
+				if (p->failed || (x < 0) != (y < 0) || (x != y && !pair_add(&q, x, y)))
+					return bytes;
+			}
+	}
+	return most;
+}
+
+/* Begins m's mask by one of those used last; returns the level of the tokens that are still to be read. */
+static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_matcher *m, uint32_t *bits)
+{
+	const struct dt_vocab_level *level = p->order->level;
+	const size_t words = ((size_t)p->order->vocab + 31) / 32;
+	int best = 0, same = 0;
+
+	for (int i = 0; i < DT_LATE && same < ENOUGH; i++) {
+		const struct dt_mask *k = &p->mask[p->late[i]];
+		int n = k->state < 0 ? 0 : agreement(p, k->state, m->now, level[DT_VOCAB_LEVELS - 1].least);
+
+		if (n > same) {
+			same = n;
+			best = p->late[i];
+		}
+	}
+	for (level += DT_VOCAB_LEVELS - 1; level->least > same + 1; level--)
+		continue;
+	for (size_t i = 0; i < words; i++)
+		bits[i] = same > 0 ? p->mask[best].bits[i] & level->shorter[i] : 0;
+	if (same > 0)
+		p->mask[best].used = ++p->clock;
+	return level;
+}
+
+void dt_masks_forget(struct dt_parser *p)
+{
+	for (int i = 0; i < DT_MASKS; i++)
+		p->mask[i].state = -1;
+}
+
+void dt_masks_close(struct dt_parser *p)
+{
+	for (int i = 0; i < DT_MASKS; i++)
+		free(p->mask[i].bits);
+	free(p->depth);
+}
+
+/* Drops the masks of another vocabulary. */
+static bool set_order(struct dt_parser *p, const struct dt_vocab_order *o)
+{
+	if (p->order == o && p->serial == o->serial)
+		return true;
+	for (int i = 0; i < p->nknown; i++)
+		p->known[i].mask = -1;
+	dt_masks_close(p);
+	memset(p->mask, 0, sizeof(p->mask));
+	dt_masks_forget(p);
+	p->depth = malloc(((size_t)o->longest + 1) * sizeof(*p->depth));
+	p->order = p->depth ? o : NULL;
+	p->serial = o->serial;
+	return p->depth;
+}
+
+/* The mask that was not used for the longest time. */
+static struct dt_mask *oldest(struct dt_parser *p)
+{
+	struct dt_mask *old = &p->mask[0];
+
+	for (int i = 0; i < DT_MASKS && old->bits; i++)
+		if (!p->mask[i].bits || p->mask[i].used < old->used)
+			old = &p->mask[i];
+	if (old->state >= 0)
+		p->known[old->state].mask = -1;
+	old->state = -1;
+	return old;
+}
+
+const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o)
+{
+	const size_t bytes = ((size_t)o->vocab + 31) / 32 * sizeof(uint32_t);
+	const struct dt_vocab_level *level;
+	struct dt_mask *k;
+	int visited;
+
+	if (!set_order(p, o))
+		return NULL;
+	if (p->known[m->now].mask >= 0) {
+		k = &p->mask[p->known[m->now].mask];
+		k->used = ++p->clock;
+		return k->bits;
+	}
+	k = oldest(p);
+	if (!k->bits)
+		k->bits = malloc(bytes);
+	if (!k->bits)
+		return NULL;
+	level = begin(p, m, k->bits);
+	visited = fill(p, m, level, k->bits);
+	k->used = ++p->clock;
+	if (p->failed)
+		return NULL;
+	k->state = m->now;
+	p->known[m->now].mask = (int)(k - p->mask);
+	if (level == o->level && visited > MANY)
+		p->late[p->nlate++ % DT_LATE] = (int)(k - p->mask);
+	return k->bits;
+}
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,136 @@
+/* Answers that follow a grammar: from their first token, or from a trigger on. */
+#include "serve/engine/priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_LEAD 4 /* max white-space tokens between a trigger and the constrained text */
+
+static const char *token_bytes(const void *tok, int32_t id, size_t *ret_n)
+{
+	return dt_tokenizer_piece(tok, id, false, ret_n);
+}
+
+static bool is_space(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!memchr(" \t\r\n", s[i], 4))
+			return false;
+	return true;
+}
+
+void dt_engine_mask_release(struct dt_engine_mask *k)
+{
+	free(k->allow);
+	free(k->space);
+	dt_vocab_order_release(&k->order);
+	*k = (struct dt_engine_mask){0};
+}
+
+/* Prepares for the first request with a grammar. -ENOMEM. */
+static int masks_open(struct dt_engine_mask *k, const struct dt_engine_params *p)
+{
+	const size_t words = ((size_t)p->model.vocab + 31) / 32;
+	int rc = dt_vocab_order_init(&k->order, p->model.vocab, token_bytes, p->tok);
+
+	if (rc < 0)
+		return rc;
+	k->allow = malloc(words * sizeof(*k->allow));
+	k->space = calloc(words, sizeof(*k->space));
+	if (!k->allow || !k->space) {
+		dt_engine_mask_release(k);
+		return -ENOMEM;
+	}
+	for (int i = 0; i < k->order.n; i++) {
+		const struct dt_vocab_token *t = &k->order.token[i];
+
+		if (is_space(t->s, (size_t)t->len))
+			k->space[t->id / 32] |= 1u << t->id % 32;
+	}
+	return 0;
+}
+
+const uint32_t *dt_constrain_mask(struct dt_engine *e, const struct dt_serve_req *r)
+{
+	const size_t words = ((size_t)e->p.model.vocab + 31) / 32;
+	const uint32_t *mask;
+
+	if (!e->mask.allow && masks_open(&e->mask, &e->p) < 0)
+		return NULL;
+	mask = dt_matcher_mask(r->matcher, &e->mask.order);
+	if (!mask)
+		return NULL;
+	for (size_t i = 0; i < words; i++)
+		e->mask.allow[i] = mask[i] | (r->lead > 0 ? e->mask.space[i] : 0);
+	for (int i = 0; i < r->ask->nstop_ids && dt_matcher_complete(r->matcher); i++)
+		e->mask.allow[r->ask->stop_ids[i] / 32] |= 1u << r->ask->stop_ids[i] % 32;
+	return e->mask.allow;
+}
+
+/* Number of bytes after the next trigger; -1: there is no trigger yet. */
+static ssize_t behind_trigger(struct dt_serve_req *r)
+{
+	const char *trigger = r->ask->trigger, *at;
+	size_t n = strlen(trigger), from = r->looked > n ? r->looked - n + 1 : 0;
+
+	if (n > 0) {
+		from = from < r->woken ? r->woken : from;
+		at = from < r->detok.n ? memmem(r->detok.text + from, r->detok.n - from, trigger, n) : NULL;
+		r->looked = r->detok.n;
+		return at ? (ssize_t)(r->detok.n - (size_t)(at - r->detok.text) - n) : -1;
+	}
+	while (r->looked < r->detok.n && is_space(r->detok.text + r->looked, 1))
+		r->looked++;
+	if (r->looked == r->detok.n)
+		return -1;
+	if (r->detok.text[r->looked] == '{')
+		return (ssize_t)(r->detok.n - r->looked);
+	dt_matcher_free(r->matcher); /* the answer is not of that form */
+	r->matcher = NULL;
+	return -1;
+}
+
+/* Searches for the trigger; from there on the grammar applies. */
+static void wake_matcher(struct dt_serve_req *r)
+{
+	ssize_t n = behind_trigger(r);
+	const char *s = dt_detok_from(&r->detok, r->detok.n - (n > 0 ? (size_t)n : 0));
+
+	if (n < 0)
+		return;
+	while (n > 0 && is_space(s, 1))
+		s++, n--;
+	r->dormant = !dt_matcher_push(r->matcher, s, (size_t)n);
+	r->lead = n == 0 ? MAX_LEAD : 0;
+}
+
+bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_t id)
+{
+	size_t n = 0;
+	const char *s = dt_tokenizer_piece(e->p.tok, id, false, &n);
+
+	if (!r->matcher)
+		return false;
+	if (r->dormant) {
+		wake_matcher(r);
+		return false;
+	}
+	if (r->lead > 0 && is_space(s ? s : "", s ? n : 0)) {
+		r->lead--;
+		return false;
+	}
+	r->lead = 0;
+	dt_matcher_push(r->matcher, s ? s : "", s ? n : 0);
+	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* until the next one */
+		struct dt_matcher *m = dt_matcher_new(r->ask->grammar);
+
+		dt_matcher_free(r->matcher);
+		r->matcher = m;
+		r->dormant = true;
+		r->woken = r->looked = r->detok.n;
+		return false;
+	}
+	return dt_matcher_done(r->matcher);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
