@@ -58,7 +58,7 @@ same() {
         IFS=: read -r n opts <<<"$run"
         rm -rf a b
         # shellcheck disable=SC2086
-        mpirun -np "$n" dt-train "${common[@]}" --clip 0 --steps 4 --details 2 $opts --save a >a.jsonl || { echo "$run"; return 1; }
+        mpirun -np "$n" dt-train "${common[@]}" --clip 0 --steps 4 --details 2 ${opts%--offload-fraction*} --save a >a.jsonl || { echo "$run"; return 1; }
         # shellcheck disable=SC2086
         mpirun -np "$n" dt-train "${common[@]}" --clip 0 --steps 4 --details 2 $opts "${away[@]}" --save b >b.jsonl
         same || { echo "$run"; return 1; }
@@ -94,7 +94,7 @@ same() {
         opts=("${common[@]}" --steps 3)
         rm -rf a b
         # shellcheck disable=SC2086
-        dt-train "${opts[@]}" $run --save a >a.jsonl
+        dt-train "${opts[@]}" ${run%--offload-fraction*} --save a >a.jsonl
         # shellcheck disable=SC2086
         dt-train "${opts[@]}" $run "${away[@]}" --save b >b.jsonl
         same || { echo "$run"; return 1; }
@@ -416,9 +416,11 @@ SH
     for run in "${some[@]}"; do
         rm -rf a b
         # shellcheck disable=SC2086
-        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${run#*:} --save a >a.jsonl
+        opts=${run#*:}
         # shellcheck disable=SC2086
-        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${run#*:} --offload optimizer,activations --offload-to disk:sw \
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${opts%--offload-fraction*} --save a >a.jsonl
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" $opts --offload optimizer,activations --offload-to disk:sw \
             --save b >b.jsonl
         same || { echo "$run"; return 1; }
         [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -lt "$(jq -s '.[1].peak_bytes' a.jsonl)" ]

@@ -166,7 +166,7 @@ int dt_engine_draft(struct dt_engine *e, int n);
 /* draws.c: lets the model draw the tokens of the batch where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 
-/* constrain.c: mask of the tokens that r's grammar allows, and end of text if it may end. NULL: out of memory. */
+/* constrain.c: mask of the tokens that r's grammar allows, and end of text if it may end. NULL: no memory. */
 const uint32_t *dt_constrain_mask(struct dt_engine *e, const struct dt_serve_req *r);
 /* Advances r's grammar by a token; true: nothing may follow. */
 bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_t id);
