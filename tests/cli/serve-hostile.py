@@ -43,7 +43,7 @@ def exchange(raw, seconds, more=True):
         return "stuck"
     except OSError:
         pass
-    while re.match(rb"HTTP/1\.[01] 1\d\d [^\r]*\r\n\r\n", data):  # "100 Continue" may precede the answer, or the end
+    while re.match(rb"HTTP/1\.[01] 1\d\d [^\r]*\r\n\r\n", data):  # "100 Continue" may come first
         data = data[data.index(b"\r\n\r\n") + 4 :]
     status = re.match(rb"HTTP/1\.[01] (\d{3}) ", data)
     return status.group(1).decode() if status else "closed"

@@ -126,7 +126,7 @@ def draw(r):
               serve["max-num-batched-tokens"], "--kv-precision", serve["kv-cache-dtype"]]
     if serve["weights"] != "auto":
         memest += ["--precision", serve["weights"]]
-    for name, shape in shapes(m).items():  # parts of a fused matrix may differ in type; vectors, routers, positions keep it
+    for name, shape in shapes(m).items():  # parts of a fused matrix may differ in type
         if len(shape) > 1 and "gate_inp" not in name and "position" not in name:
             chosen[name] = r.choice(kinds)
     return m, chosen, [x for k, v in serve.items() for x in ("--" + k, str(v))], [str(x) for x in memest], serve

@@ -1,4 +1,4 @@
-"""unit-norms.py DIR: the 2-norm of each unit of a GPT-2 in a safetensors folder: embedding, layers, final norm."""
+"""unit-norms.py DIR: the 2-norm of each unit of a GPT-2 in a safetensors folder: embedding, layers, final."""
 import array
 import collections
 import glob
