@@ -387,7 +387,7 @@ SH
     same
 }
 
-@test "weights in a file: exact plan, bytes per step, and a bad disk is detected before its weights are used" {
+@test "weights in a file: exact plan, bytes per step, a bad disk is detected before its weights are used" {
     opts=(--model gpt2-mini --seq 64 --microbatch 1 --precision bf16 --offload "optimizer,weights" --offload-to disk:sw)
     dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
     dt-train "${common[@]}" "${opts[@]}" --global-batch 1 --steps 2 >m.jsonl
