@@ -63,7 +63,7 @@ all() {
     [ "$(stat -c %a disk/*/*/*.kv | sort -u)" = 600 ]
 }
 
-@test "after a restart, and in another server on the folder, prompts are found; a trained-on model has its own" {
+@test "after a restart, and in another server on the folder, prompts are found; other weights have their own" {
     start --kv-disk again:50MiB --kv-read always
     all
     stop
@@ -100,7 +100,7 @@ all() {
     [ "$(find full -name '*.kv*' | wc -l)" -eq 0 ]
 }
 
-@test "what cannot be is refused" {
+@test "invalid options are refused" {
     local wanted
     refused() {
         run -2 --separate-stderr dt-serve m "$@"
