@@ -63,7 +63,7 @@ all() {
     [ "$(stat -c %a disk/*/*/*.kv | sort -u)" = 600 ]
 }
 
-@test "after a restart, and in another server on the folder, prompts are found; other weights have their own" {
+@test "after a restart, and in another server on the folder, prompts are found; other weights have others" {
     start --kv-disk again:50MiB --kv-read always
     all
     stop
