@@ -27,8 +27,8 @@ KEPT = ("self_attn.k_proj", "mlp.down_proj")  # matrices whose dense weights are
 LINEAR = {
     "self_attn.q_proj": (320, 64), "self_attn.k_proj": (320, 64), "self_attn.v_proj": (320, 64), "self_attn.o_proj": (64, 320),
     "mlp.gate_proj": (64, 64), "mlp.up_proj": (64, 64), "mlp.down_proj": (64, 64),
-}  # matrices with 320 rows have 320 blocks: two groups of scales, the second one partial. Rows are whole blocks,
-# because dequantize_4bit of bitsandbytes 0.50 on the CPU does not restore the input of quantize_4bit otherwise.
+}  # matrices with 320 rows have 320 blocks: two groups of scales, the second one partial. Rows are whole
+# blocks, because otherwise dequantize_4bit of bitsandbytes 0.50 on the CPU does not restore the input.
 CONFIG = dict(
     architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN,
     num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=4, head_dim=80, max_position_embeddings=32,

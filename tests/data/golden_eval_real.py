@@ -46,7 +46,7 @@ class Model(golden_eval.Model):
 
 
 def llama_perplexity(bin_dir, llama, file, text):
-        """Returns the mean negative log-likelihood that llama-perplexity prints, to six decimals."""
+    """Returns the mean negative log-likelihood that llama-perplexity prints, to six decimals."""
     with tempfile.TemporaryDirectory() as tmp:
         with open(tmp + "/text", "w", encoding="utf-8") as f:
             f.write(text)

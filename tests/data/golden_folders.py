@@ -13,8 +13,8 @@ import numpy as np
 
 
 def write(path, golden):
-    """golden: {name: (config, file, {matrix: array})}."""
     """Writes golden: {name: (config, file, {matrix: array})}."""
+    buf = io.BytesIO()
     with h5py.File(buf, "w", track_order=False) as f:
         for name, (config, data, dense) in golden.items():
             g = f.create_group(name)
