@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Adapters: the first loss is the base's, every layout trains the same ones, plans are exact, runs go on.
+# Adapters (LoRA): the first loss equals the base's, every layout trains the same adapters, memory plans are
+# exact, runs resume.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -19,7 +20,7 @@ setup() {
         --threads 1 --comm-timeout 120)
 }
 
-losses() { # of a run
+losses() { # OPTION...: the losses of a run
     dt-train "${common[@]}" --metrics - "$@" 2>/dev/null | jq -c 'select(.loss) | .loss'
 }
 
@@ -41,7 +42,7 @@ losses() { # of a run
         --lora-targets '.*\.mlp\..*' >&2
 }
 
-@test "dropout is the same on every layout, and where a layer is computed again" {
+@test "dropout is the same on every layout and under recomputation" {
     drop=(--steps 5 --lora 4 --lr 1e-2 --lora-dropout 0.2)
     dt-train verify --layouts "dp1,$(every 5 tp2.s1,dp2.z3,pp2,cp2,dp2.tp2)" --model llama.json "${common[@]}" "${drop[@]}" >&2
     dt-train verify --layouts dp1,pp2 --pipeline zb-h1 --model qwen3.json "${common[@]}" "${drop[@]}" >&2
@@ -62,7 +63,7 @@ losses() { # of a run
     train_refused 2 "requires --lora" --model qwen3.json --steps 1 --lora-dropout 0.1
 }
 
-@test "--dora: magnitudes of rows begin as the base's, and every layout trains the same" {
+@test "--dora: magnitudes start as the row norms of the base, and every layout trains the same" {
     takes_long
     local model layout
     dora=(--steps 4 --lora 3 --lr 1e-2 --dora)
@@ -87,7 +88,7 @@ losses() { # of a run
     train_refused 2 "requires --lora" --model llama.json --steps 1 --dora
 }
 
-@test "the plan is exact, and less than half of full training's" {
+@test "the memory plan is exact, and less than half of full training's" {
     for layout in dp1 tp2 dp2.z3 pp2; do
         mpirun -np "$([ $layout = dp1 ] && echo 1 || echo 2)" dt-train --model qwen3.json \
             "${common[@]}" --steps 2 --lora 4 --layout $layout --metrics m.jsonl
@@ -97,15 +98,15 @@ losses() { # of a run
     jq -en "$(dt-memest llama-3-8b --lora 16 --json | jq "$states") < 0.01 * $(dt-memest llama-3-8b --json | jq "$states")"
 }
 
-@test "weights' gradients are not computed: two thirds of the flops" {
+@test "gradients of frozen weights are not computed: two thirds of the flops" {
     flops() { dt-train --model llama-3-8b --seq 128 --microbatch 1 --print-program --json "$@" | jq '[.nodes[].model_flops] | add'; }
     jq -en "$(flops --lora 8) / $(flops) | . > 0.6 and . < 0.72"
     dt-train --model llama.json --lora 8 --lora-targets qv --seq 64 --print-program --json >program
-    jq -e '[.nodes[].op] | map(select(. == "dw")) | length == 3' program # of each layer's A
+    jq -e '[.nodes[].op] | map(select(. == "dw")) | length == 3' program # only for A of each layer's adapters
     jq -e '[.nodes[].op] | any(. == "embed_b" or . == "colsum") | not' program
 }
 
-@test "a run goes on from its adapters, on another layout too; not on another base" {
+@test "a run resumes with its adapters, on another layout too; not on another base" {
     losses --model qwen3.json --steps 6 --lora 4 >straight
     losses --model qwen3.json --steps 3 --lora 4 --save run >halves
     losses --model qwen3.json --steps 6 --save run --resume auto >>halves
@@ -116,7 +117,7 @@ losses() { # of a run
     mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 7 --save run --resume auto --layout tp2
     train_refused 1 "another base" --model qwen3.json --steps 8 --save run --resume auto --seed 2 --accept-change seed
     train_refused 1 "--lora is 5" --model qwen3.json --steps 8 --save run --resume auto --lora 5
-    # what wants a whole model says what these are, and of which
+    # commands that need a whole model say that this checkpoint holds only adapters, and of which base
     alone="contains only adapters, not the model they were trained on"
     train_refused 1 "$alone" --model run --steps 8
     train_refused 1 "$alone" --steps 8 --save run --resume auto
@@ -125,7 +126,7 @@ losses() { # of a run
     [[ $output == *"$alone; they were trained on 'qwen3.json'; 'dt-shard-ckpt lora-merge'"* ]]
 }
 
-@test "what means nothing is refused" {
+@test "invalid combinations are refused" {
     train_refused 2 "no linear" --model qwen3.json --steps 1 --lora 4 --lora-targets q_proj
     train_refused 2 "not a regular expression" --model qwen3.json --steps 1 --lora 4 --lora-targets '('
     train_refused 2 "alpha" --model qwen3.json --steps 1 --lora 4 --lora-alpha 0
@@ -136,13 +137,13 @@ losses() { # of a run
     train_refused 2 "lora-kind" --model qwen3.json --steps 1 --lora 4 --lora-kind pissa
 }
 
-golden=$BATS_TEST_DIRNAME/../data/lora # made by peft: golden_lora.py
+golden=$BATS_TEST_DIRNAME/../data/lora # written by peft: golden_lora.py
 
-merge() { # base adapter dst options...
+merge() { # BASE ADAPTER DST OPTION...
     dt-shard-ckpt lora-merge --to safetensors "$@"
 }
 
-@test "an adapter of peft's is merged as peft merges it, and goes through every format" {
+@test "an adapter of peft's is merged as peft merges it, and survives conversion to every format" {
     merge "$golden/base" "$golden/adapter" merged
     dt-shard-ckpt diff --tolerance 1e-6 merged "$golden/merged"
     dt-shard-ckpt lora-convert "$golden/base" "$golden/adapter" a.gguf
@@ -151,7 +152,7 @@ merge() { # base adapter dst options...
     merge "$golden/base" a from-peft
     cmp merged/model.safetensors from-gguf/model.safetensors
     cmp merged/model.safetensors from-peft/model.safetensors
-    # ranks and alphas of their own, over the root of the rank
+    # adapters with ranks and alphas per module, scaled by the square root of the rank (rsLoRA)
     merge "$golden/base" "$golden/rs" rs
     dt-shard-ckpt lora-convert "$golden/base" "$golden/rs" rs-a
     jq -e '.rank_pattern["model.layers.0.mlp.down_proj"] == 2' rs-a/adapter_config.json
@@ -160,13 +161,13 @@ merge() { # base adapter dst options...
     dt-shard-ckpt lora-convert "$golden/base" "$golden/rs" rs.gguf
     merge "$golden/base" rs.gguf rs-gguf
     dt-shard-ckpt diff --tolerance 1e-6 rs rs-gguf
-    # rotary rows of a GGUF base lie in another order
+    # in a GGUF base the rows of rotary heads have another order
     dt-shard-ckpt convert "$golden/base" base.gguf
     merge base.gguf "$golden/adapter" turned
     dt-shard-ckpt diff --tolerance 1e-6 merged turned
 }
 
-@test "a base in blocks of 256: the plan is exact, layouts agree, the loss is that of 32 bits within a hundredth" {
+@test "a base in blocks of 256: the plan is exact, layouts agree, the loss is within 1% of the fp32 one" {
     jq '.hidden_size = 256 | .intermediate_size = 512 | .num_hidden_layers = 2' qwen3.json >wide.json
     wide=("${common[@]}" --model wide.json --lora 4 --lora-base q4_k --lora-targets qv)
     dt-train "${wide[@]}" --steps 2 --metrics q4k
@@ -179,7 +180,7 @@ merge() { # base adapter dst options...
     train_refused 2 "whole blocks of 256" --model llama.json --steps 1 --lora 4 --lora-base q4_k
 }
 
-@test "a base in blocks: the plan is exact, layouts agree, the loss is that of 16 bits within a hundredth" {
+@test "a base in blocks: the plan is exact, layouts agree, the loss is within 1% of the 16-bit one" {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 256, num_hidden_layers: 3, head_dim: 32,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: true}' >q.json
@@ -197,14 +198,14 @@ merge() { # base adapter dst options...
     losses --model q.json --steps 3 --lora 4 --lora-base nf4 --save packed >halves
     losses --model q.json --steps 6 --save packed --resume auto >>halves
     cmp straight halves
-    # 70 B of 4 bits with adapters in 48 GB
+    # 70 B parameters in 4 bits with adapters fit into 48 GB
     dt-memest llama-2-70b --lora 16 --lora-base nf4 --seq 512 --recompute full --gpu-mem 48GB --margin 0
     train_refused 2 z3 --model q.json --steps 1 --lora 4 --lora-base nf4 --layout dp1.z3
     train_refused 2 "whole blocks" --model qwen3.json --steps 1 --lora 4 --lora-base nf4
     train_refused 2 "requires --lora" --model q.json --steps 1 --lora-base nf4
 }
 
-@test "blocks of a file are the base's in the same format, to the bit, also where rounding its numbers again gives others" {
+@test "blocks of a file in the same format are taken as the base's, to the bit, not rounded again" {
     jq '.hidden_size = 256 | .intermediate_size = 512 | .num_hidden_layers = 2 | .head_dim = 64' qwen3.json >wide.json
     losses --model wide.json --steps 1 --save in-full >/dev/null
     local format
@@ -213,11 +214,11 @@ merge() { # base adapter dst options...
         losses --model "in-$format.gguf" --steps 2 --lora 4 >unpacked
         losses --model "in-$format.gguf" --steps 2 --lora 4 --lora-base "$format" | cmp unpacked -
     done
-    # a rank of tp has columns of some, and rows of others
+    # tp cuts some matrices by columns and others by rows
     dt-train verify --layouts dp1,tp2 --model in-iq4_nl.gguf "${common[@]}" --steps 3 --lora 4 --lora-base iq4_nl >&2
 }
 
-@test "adapters that a run trained are merged, and leave as peft's" {
+@test "trained adapters are merged, and exported as peft's" {
     losses --model llama.json --steps 2 --save base-run --lr 1e-2
     losses --model base-run --steps 5 --lora 4 --save tuned --eval-data d.h5 --lr 1e-2 >tuned.jsonl
     dt-shard-ckpt lora-merge base-run tuned merged-run
@@ -233,10 +234,10 @@ merge() { # base adapter dst options...
     [ "$status" -eq 1 ]
 }
 
-@test "an adapter of q, k and v together is converted with the one A that it has, not with three" {
+@test "an adapter of the fused q, k and v is converted with its one A, not with three" {
     losses --model gpt2.json --steps 1 --save base-qkv >/dev/null
     losses --model base-qkv --steps 3 --lora 4 --save tuned-qkv --lr 1e-2 >/dev/null
-    dt-shard-ckpt lora-convert base-qkv tuned-qkv one # q, k and v had an A each
+    dt-shard-ckpt lora-convert base-qkv tuned-qkv one # q, k and v each had an A
     jq -e '(.rank_pattern["transformer.h.0.attn.c_attn"] // .r) == 12' one/adapter_config.json
     dt-shard-ckpt lora-convert base-qkv one two
     cmp one/adapter_model.safetensors two/adapter_model.safetensors
@@ -247,7 +248,7 @@ merge() { # base adapter dst options...
     dt-shard-ckpt diff --weights --tolerance 1e-6 merged-1 merged-3
 }
 
-@test "magnitudes are merged, leave as peft's and come back; what cannot hold them refuses" {
+@test "DoRA magnitudes are merged, exported as peft's and read back; other formats are refused" {
     losses --model llama.json --steps 2 --save base-d --lr 1e-2
     dt-train --model base-d "${common[@]}" --steps 4 --lora 4 --dora --save tuned-d --eval-data d.h5 --lr 1e-2 --metrics tuned.jsonl >/dev/null
     dt-shard-ckpt lora-merge --to dt base-d tuned-d merged-d
@@ -274,7 +275,7 @@ merge() { # base adapter dst options...
     [[ $output == *"use_dora is not set"* && ! -e no-d ]]
 }
 
-@test "modules that are trained whole beside adapters: layouts, plan, merging, peft's folder and back" {
+@test "modules trained in full beside adapters: layouts, plan, merging, peft's folder and back" {
     takes_long
     saved=(--lora 4 --lora-modules-to-save 'embed|head|.*norm' --lr 1e-2)
     dt-train verify --layouts "dp1,$(every 4 dp2.tp2.z2,tp2.s1,dp2.z3,pp2)" --model llama.json "${common[@]}" "${saved[@]}" --steps 5 >&2
@@ -302,17 +303,17 @@ merge() { # base adapter dst options...
     jq -e .ensure_weight_tying p-qwen3/adapter_config.json
     run -1 dt-shard-ckpt lora-convert b-llama t-llama p.gguf
     [[ $output == *modules_to_save* && ! -e p.gguf ]]
-    # goes on from its checkpoint
+    # a run resumes from its checkpoint
     losses --model b-llama --steps 4 "${saved[@]}" >straight
     losses --model b-llama --steps 2 "${saved[@]}" --save in-halves >half
     losses --model b-llama --steps 4 "${saved[@]}" --save in-halves --resume auto >>half
     cmp straight half
-    # golden: as peft merges it is test_infer_adapter; here through each form
+    # test_infer_adapter compares the merge with peft's; here the adapter passes through each format
     merge "$golden/base" "$golden/saved" saved
     dt-shard-ckpt lora-convert "$golden/base" "$golden/saved" saved-a
     merge "$golden/base" saved-a saved-again
     cmp saved/model.safetensors saved-again/model.safetensors
-    # what means nothing
+    # invalid combinations
     train_refused 2 "requires --lora" --model llama.json --steps 1 --lora-modules-to-save embed
     train_refused 2 "matches no module" --model llama.json --steps 1 --lora 4 --lora-modules-to-save lm_head
     train_refused 2 "parts of one matrix product" --model llama.json --steps 1 --lora 4 --lora-modules-to-save '.*attn\.q'
@@ -331,7 +332,7 @@ merge() { # base adapter dst options...
     [[ $output == *"different weights for head and embedding"* && ! -e no ]]
 }
 
-@test "merged into blocks, the loss is measured and told" {
+@test "after a merge into blocks the loss is measured and reported" {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 1,
         num_attention_heads: 2, num_key_value_heads: 1, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: false}' >wide.json
@@ -343,7 +344,7 @@ merge() { # base adapter dst options...
 }
 
 @test "adapters that cannot be applied are refused by name" {
-    no() { # text, of the folder "bad"
+    no() { # TEXT: merging the folder "bad" is refused with this text
         run dt-shard-ckpt lora-merge "$golden/base" bad out
         [ "$status" -ne 0 ] && [[ $output == *"$1"* ]] && [ ! -e out ] || { echo "$output" >&2; return 1; }
     }

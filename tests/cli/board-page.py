@@ -1,5 +1,6 @@
-"""board-page.py URL METRICS [PICTURES]: dt-board's page in a browser. METRICS: a metrics file that is shown, and grows here.
-PICTURES: a folder for screenshots at two widths, light and dark."""
+"""board-page.py URL METRICS [PICTURES]: tests dt-board's page in a browser. METRICS is the metrics file of a
+run that the page shows; this test appends to it. PICTURES: a folder for screenshots at two widths, light and
+dark."""
 import json
 import os
 import sys
@@ -26,23 +27,23 @@ with Browser(width=1300, height=1800) as b:
     shot(b, "board-light")
     runs = b.js("state.runs.length")
     assert runs == 2, runs
-    # two runs, and the evaluation of one
+    # one curve per run, and the evaluation loss of one of them
     assert lines(b, "loss") == 3, lines(b, "loss")
     assert b.js("document.querySelectorAll('#card-skew rect').length") >= 4
     assert b.js("document.querySelectorAll('#card-timeline rect').length") > 8
     assert b.js("document.querySelectorAll('#card-parts path').length") >= 3
     assert "rollback" in b.js("document.querySelector('#card-events').textContent")
-    # what is drawn is what the file says: the newest raw loss at the right end
+    # the page shows the values of the file: the newest raw loss at the right end
     last = [json.loads(line) for line in open(metrics, encoding="utf-8") if '"loss"' in line][-1]
     assert abs(b.js("state.data.get(state.runs.find(r => r.name.includes('mine')).id).loss.m.at(-1)") - last["loss"]) < 1e-4
-    # each button has a name of its own, which says what it saves
+    # each button has a label of its own, which says what it saves
     names = b.js("[...document.querySelectorAll('#cards button')].map(e => e.getAttribute('aria-label') || e.textContent)")
     assert len(names) > 8 and len(set(names)) == len(names), names
-    # a run that is taken off
+    # hide one run
     b.click("#runs input")
     b.until("document.querySelectorAll('#card-loss path[stroke-width]').length < 3")
     b.click("#runs input")
-    # live: a line more
+    # live update: append a line
     version = b.js("state.version")
     with open(metrics, "a", encoding="utf-8") as f:
         answer = {"prompt": "12+30=", "text": "<42>", "reward": 0.5}
@@ -51,7 +52,7 @@ with Browser(width=1300, height=1800) as b:
     b.until("state.data.get(state.runs.find(r => r.name.includes('mine')).id).loss.m.at(-1) === 1.25")
     assert b.js("document.querySelector('#card-answers tr').textContent") == f"step {last['step'] + 1}reward 0.512+30=<42>"
     assert b.js("document.querySelectorAll('#card-over path').length") >= 4
-    # what has no picture of its own is below, folded, and drawn once it is asked for
+    # keys without a chart of their own are below, collapsed, and are drawn only when expanded
     assert not b.js("document.getElementById('further').hidden")
     assert b.js("document.querySelectorAll('#further section').length") == 0
     b.click("#further summary")
@@ -63,18 +64,18 @@ with Browser(width=1300, height=1800) as b:
     b.until("!!document.querySelector('#card-key-flat_groups svg')")
     assert b.js("state.data.get(state.runs.find(r => r.name.includes('mine')).id).flat_groups.m.at(-1)") == 0.75
     b.js("document.getElementById('further').open = false, scrollTo(0, 0)")
-    # smoothing and the logarithm draw anew
+    # smoothing and the logarithmic axis redraw the chart
     before = b.js("document.querySelector('#card-loss path[stroke-width]').getAttribute('d')")
     b.js("smooth_ = document.getElementById('smooth'), smooth_.value = 0, smooth_.oninput()")
     assert before != b.js("document.querySelector('#card-loss path[stroke-width]').getAttribute('d')")
-    # a part that is drawn over with the mouse, and all again
+    # zoom into a range by dragging the mouse, then reset the zoom
     r = b.js("(() => { const r = document.querySelector('#card-loss svg').getBoundingClientRect(); return [r.x, r.y, r.width] })()")
     for kind, x in (("mousePressed", 0.4), ("mouseMoved", 0.6), ("mouseReleased", 0.8)):
         b.call("Input.dispatchMouseEvent", type=kind, x=r[0] + x * r[2], y=r[1] + 60, button="left", clickCount=1)
     b.until("state.from !== null && !document.getElementById('all').hidden")
     b.click("#all")
     b.until("state.from === null")
-    # SVG that stands by itself: XML, no variable of the page left
+    # an exported SVG is complete by itself: valid XML, no CSS variable of the page left
     text = b.js("svgText(document.querySelector('#card-loss svg'))")
     assert "var(" not in text
     assert xml.dom.minidom.parseString(text).documentElement.tagName == "svg"
@@ -86,7 +87,7 @@ with Browser(width=390, height=1600, phone=True, dark=True) as b:
     b.open(url)
     b.until("document.documentElement.dataset.drawn")
     assert b.js("document.documentElement.scrollWidth <= innerWidth"), "the page is wider than a phone"
-    # cards still grow, so that a place on the page is not where it was
+    # charts that are still being laid out move the elements below them
     b.js("document.querySelector('#further summary').click()")
     b.until("document.querySelectorAll('#further svg').length > 3")
     assert b.js("document.documentElement.scrollWidth <= innerWidth"), "further metrics are wider than a phone"

@@ -1,4 +1,5 @@
-"""Headless Chromium driven over its debugging pipe: NUL-separated JSON on descriptors 3 and 4, no port and no package."""
+"""Drives headless Chromium over its debugging pipe: NUL-terminated JSON on descriptors 3 and 4; needs no port
+and no Python package."""
 import base64
 import fcntl
 import json
@@ -11,7 +12,7 @@ import time
 
 
 def find():
-    """Chromium's path, or None."""
+    """Returns Chromium's path, or None."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
         if shutil.which(name):
             return shutil.which(name)
@@ -24,7 +25,8 @@ class Browser:
         self.home = tempfile.mkdtemp(prefix="browser-")
         to_read, self.to = os.pipe()
         self.at, at_write = os.pipe()
-        # The child's ends must be 3 and 4: they are first moved out of each other's way.
+        # In the child the pipe ends must be descriptors 3 and 4. Duplicate them above 10 first, so that they
+        # do not overwrite each other.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (to_read, at_write)]
         for fd in (to_read, at_write):
             os.close(fd)
@@ -57,7 +59,7 @@ class Browser:
         self.close()
 
     def close(self):
-        """Ends the browser and the processes it started, which are its session's."""
+        """Ends the browser and the processes of its session."""
         for fd in (self.to, self.at):
             os.close(fd)
         try:
@@ -101,7 +103,7 @@ class Browser:
         return reply["result"]
 
     def js(self, text):
-        """The value of an expression in the page; a promise is waited for."""
+        """Returns the value of a JavaScript expression in the page; waits for a promise."""
         r = self.call("Runtime.evaluate", expression=text, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in r:
             raise RuntimeError(r["exceptionDetails"].get("exception", {}).get("description", text))
@@ -112,7 +114,7 @@ class Browser:
         self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def until(self, text):
-        """Waits until an expression holds."""
+        """Waits until the expression is true."""
         end = time.monotonic() + self.seconds
         while not self.js(text):
             if time.monotonic() > end:
@@ -131,14 +133,14 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **at)
 
     def click(self, selector):
-        """Presses the mouse in the middle of an element, as a person would: what covers it gets the click."""
+        """Clicks on the middle of an element with the mouse. An element that covers it gets the click."""
         at = self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'nearest'}});"
                      "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
 
     def complaints(self):
-        """Errors and violations of policy that the page has caused so far."""
+        """Returns the errors and content security policy violations of the page so far."""
         said = []
         for e in self.events:
             if e["method"] == "Runtime.exceptionThrown":

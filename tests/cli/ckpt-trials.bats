@@ -1,12 +1,13 @@
 #!/usr/bin/env bats
-# Random faults: kill -9, SIGSTOP, EIO, ENOSPC, a full tmpfs, damage of every kind. ckpt-trials.py says what must hold.
+# Random faults: kill -9, SIGSTOP, EIO, ENOSPC, a full tmpfs, damaged files. ckpt-trials.py states the
+# requirements.
 load slow
 
 trials() { # COUNT SEED
 	python3 "$DT_SRC/tests/cli/ckpt-trials.py" --bin "$DT_BIN" --help-bin "$DT_HELP" --work "$BATS_TEST_TMPDIR/w" --trials "$1" \
 		--seed "$2" >"$BATS_TEST_TMPDIR/out" || { cat "$BATS_TEST_TMPDIR/out"; return 1; }
 	cat "$BATS_TEST_TMPDIR/out"
-	# savers were really cut short, and damage was really met
+	# saves were really interrupted, and damage was really detected
 	jq -e '.violations == 0 and (.outcomes | .kill.interrupted > 0 and .errno.interrupted > 0 and .stop.stopped > 0 and
 		.flip.refused > 0 and .swap.refused > 0 and .alien.refused > 0 and .future.refused > 0)' "$BATS_TEST_TMPDIR/out"
 }
@@ -20,9 +21,9 @@ trials() { # COUNT SEED
 	trials 550 4711
 }
 
-@test "the trials find a reader that is wrong" {
+@test "the trials detect a faulty reader" {
 	mkdir "$BATS_TEST_TMPDIR/bin"
-	# verify that is always content
+	# a verify that always succeeds
 	cat >"$BATS_TEST_TMPDIR/bin/dt-shard-ckpt" <<SH
 #!/bin/sh
 [ "\$1" != verify ] || exit 0

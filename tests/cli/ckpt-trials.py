@@ -1,21 +1,26 @@
 #!/usr/bin/env python3
-"""Random faults of checkpoints, one trial after the other, the same for the same seed.
+"""Injects random faults into saving and reading of checkpoints, one trial after the other, reproducible by
+seed.
 
     ckpt-trials.py --bin DIR --help-bin DIR --work DIR [--seed N] [--trials N] [--only KIND]
 
-Each trial begins with a root that holds a whole checkpoint of step 1, of a random layout. Then one thing goes wrong:
+Each trial begins with a root that holds a complete checkpoint of step 1, of a random layout. Then one fault
+happens:
 
-    kill      the saver of step 2 (or of step 1 again) is killed -9 at a random system call
-    moment    the same at a random moment
-    stop      it is stopped there; readers look meanwhile; then it goes on, or is killed
-    errno     a system call of it fails with EIO or ENOSPC, once or from then on
+    kill      the process that saves step 2 (or step 1 again) is killed with SIGKILL at a random system call
+    moment    the same at a random time
+    stop      it is stopped at a random system call; readers read meanwhile; then it is continued or killed
+    errno     one of its system calls, or all from then on, fail with EIO or ENOSPC
     enospc    it saves to a tmpfs of random size
-    truncate, flip, swap, missing, alien, future   a whole step 2 is damaged: a file cut short, bits flipped, two shards
-              that changed places, a file gone, the manifest of another checkpoint, a manifest of a newer format
+    truncate, flip, swap, missing, alien, future   a complete step 2 is damaged: a file truncated, bits
+    flipped, two
+              shards exchanged, a file removed, the manifest of another checkpoint, a manifest of a newer
+              format
 
-What must hold: whatever is read equals what was saved under that step, bit by bit, or is refused with 1 or 3; step 1
-reads as it did before, when it was not the one replaced; what root leads to is whole; a command that is refused leaves
-nothing behind; and the next save succeeds and removes what was left. Prints one JSON object; exit 1 on any violation.
+Requirements: what is read equals what was saved under that step, bit by bit, or is refused with exit status 1
+or 3; step 1 reads as before unless it was the step saved again; the checkpoint that root leads to is
+complete; a refused command leaves nothing behind; the next save succeeds and removes leftovers. Prints one
+JSON object; exits with 1 on any violation.
 """
 import argparse
 import json
@@ -28,8 +33,8 @@ import sys
 import time
 
 LAYOUTS = ["dp1", "dp2", "dp3.z1", "tp2", "pp3", "dp2.tp2", "dp2.tp2.z1", "dp2.z3", "dp2.pp3.z1"]
-CALLS = {"pwrite": 60, "fsync": 9, "fallocate": 4, "rename": 2, "latest": 1}  # how many a save has, about
-SEEDS = {1: 7, 2: 8, 3: 9}  # of the elements of a step
+CALLS = {"pwrite": 60, "fsync": 9, "fallocate": 4, "rename": 2, "latest": 1}  # calls in a save, approximately
+SEEDS = {1: 7, 2: 8, 3: 9}  # seed of the elements, by step
 KINDS = ["kill", "moment", "stop", "errno", "enospc", "truncate", "flip", "swap", "missing", "alien", "future"]
 
 
@@ -46,7 +51,7 @@ class Trial:
         self.outcome = "nothing"
         self.note = ""
 
-    # ---- what is run ----
+    # ---- running programs ----
 
     def run(self, *argv, **kw):
         return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kw)
@@ -73,10 +78,10 @@ class Trial:
     def step(self, n):
         return os.path.join(self.root, f"step-{n:08d}")
 
-    # ---- what must hold ----
+    # ---- requirements ----
 
     def equal(self, path, step):
-        """True when path reads as the step was saved, False when it is refused."""
+        """Returns True if path reads as the step was saved, False if it is refused."""
         done = self.run(self.tool, "diff", path, self.truth(step))
         if done.returncode == 0:
             return True
@@ -89,7 +94,8 @@ class Trial:
             raise Violation(f"'{path}' does not read: {self.run(self.tool, 'verify', path).stdout}")
 
     def whole_root(self, allowed, path=None):
-        """What the root leads to is whole and as it was saved; returns its step."""
+        """Checks that the checkpoint that the root leads to is complete and equals what was saved; returns
+        its step."""
         path = path or self.root
         done = self.run(self.tool, "ls", "--json", path)
         if done.returncode:
@@ -104,7 +110,7 @@ class Trial:
         return step
 
     def goes_on(self):
-        """The next save works and leaves nothing of this one."""
+        """Checks that the next save succeeds and leaves nothing of the failed one."""
         done = self.save(self.root, 3, self.rng.choice(LAYOUTS))
         if done.returncode:
             raise Violation(f"the next save fails: {done.stdout}")
@@ -113,7 +119,7 @@ class Trial:
         if left:
             raise Violation(f"left behind: {left}")
 
-    # ---- savers in trouble ----
+    # ---- saves with a fault ----
 
     def point(self, what):
         call = self.rng.choices(list(CALLS), [8, 4, 2, 2, 1])[0]
@@ -122,7 +128,7 @@ class Trial:
         return self.note
 
     def in_trouble(self, step):
-        """Runs the saver with its trouble; True when it says that it saved."""
+        """Runs a save with a fault; returns True if it reports success."""
         layout = self.rng.choice(LAYOUTS)
         if self.kind == "errno":
             done = self.save(self.root, step, layout, self.point(self.rng.choice(["5", "28"])))
@@ -143,11 +149,11 @@ class Trial:
                     child.kill()
                 child.send_signal(signal.SIGCONT)
                 return child.wait() == 0
-            return True  # it never came to that point
+            return True  # it ended before that call
         return child.wait() == 0
 
     def saving(self):
-        step = 1 if self.rng.random() < 0.25 else 2  # 1: the same again is replaced
+        step = 1 if self.rng.random() < 0.25 else 2  # 1: saves step 1 again, which replaces it
         saved = self.in_trouble(step)
         now = self.whole_root({step} if saved else {1, step})
         if self.outcome == "nothing":
@@ -161,7 +167,8 @@ class Trial:
         self.goes_on()
 
     def enospc(self):
-        """In a mount namespace of its own: $1 root, $2 KiB; the rest is the saver."""
+        """Saves to a small tmpfs in a mount namespace of its own. Script arguments: $1 root, $2 size in KiB,
+        then commands."""
         argv, _ = self.saver(os.path.join(self.root, "run"), 2, self.rng.choice(LAYOUTS))
         first, _ = self.saver(os.path.join(self.root, "run"), 1, "dp1")
         need = self.opts.one_kib
@@ -217,7 +224,7 @@ class Trial:
             os.rename(a, folder + "/x")
             os.rename(b, a)
             os.rename(folder + "/x", b)
-        elif self.kind == "swap":  # the only shard is that of step 1 instead
+        elif self.kind == "swap":  # replace the only shard by that of step 1
             shutil.copy(os.path.join(self.step(1), "shard-00000.h5"), path)
         elif self.kind == "missing":
             os.unlink(path)
@@ -237,7 +244,7 @@ class Trial:
         verdict = self.run(self.tool, "verify", self.step(2)).returncode
         if verdict not in (0, 1, 3):
             raise Violation(f"verify ends with {verdict}")
-        if self.kind == "alien":  # it is a checkpoint of step 1 now, if of anything
+        if self.kind == "alien":  # the folder now holds step 1's manifest
             reads = False
             if self.equal(self.step(2), 1) and verdict != 0:
                 raise Violation("reads, but verify says no")
@@ -250,7 +257,7 @@ class Trial:
             raise Violation("verify finds nothing")
         if self.kind == "future" and verdict != 1:
             raise Violation("a newer format is not a failure but an answer")
-        # recut, it is refused and leaves nothing, or it is right
+        # a resharded copy is correct, or resharding is refused and leaves nothing
         made = os.path.join(self.opts.work, "made")
         done = self.run(self.tool, "reshard", "--layout", self.rng.choice(LAYOUTS), self.step(2), made)
         if done.returncode == 0 and self.kind != "alien":
@@ -261,7 +268,7 @@ class Trial:
             raise Violation(f"reshard leaves {os.listdir(made)}")
         shutil.rmtree(made, ignore_errors=True)
         self.must_equal(self.step(1), 1)
-        # the root leads to something right, or to what is refused when it is read
+        # the root leads to a correct checkpoint, or to one that is refused when it is read
         done = self.run(self.tool, "ls", "--json", self.root)
         if done.returncode not in (0, 3):
             raise Violation(f"the root leads nowhere: {done.stdout}")

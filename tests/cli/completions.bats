@@ -1,5 +1,5 @@
-# Completions: a made-up program with everything in it, completed by bash and fish themselves; then every
-# program that was built.
+# Shell completions: a made-up program with every kind of option, completed by bash, fish and zsh themselves;
+# then every program that was built.
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -27,7 +27,7 @@ END
     touch file.txt 'with blank.txt' set.h5 tok.json
 }
 
-# bash_complete FILE WORD...: what bash offers for the last word, on one line
+# bash_complete FILE WORD...: prints bash's candidates for the last word, on one line
 bash_complete() {
     local file=$1
     shift
@@ -67,7 +67,7 @@ bash_complete() {
     [ ! -e hacked ]
 }
 
-@test "bash: the same behind mpirun and srun" {
+@test "bash: the same after mpirun and srun" {
     "$generate" bash dt-made.json presets.txt devices.txt >dt-made
     for launcher in mpirun srun; do
         cp "$DT_BIN/../completions/$launcher.bash" .
@@ -124,7 +124,7 @@ bash_complete() {
     cp "$DT_BIN/../completions/_dt_launcher" functions
     zsh -n functions/_dt-made
     zsh -n functions/_dt_launcher
-    # A zsh on a pseudo-terminal, asked as a person would.
+    # Runs an interactive zsh on a pseudo-terminal.
     cat >ask.zsh <<'END'
 zmodload zsh/zpty
 zpty -b z 'PS1= TERM=dumb zsh -f -i 2>&1'
@@ -164,14 +164,14 @@ END
     [ ! -e hacked ]
 }
 
-# missing SHELL: the options of 'want' are all on standard input
+# missing SHELL: checks that standard input holds all options of the file 'want'
 missing() {
     local options
     options=$(sort -u | comm -23 <(sort -u want) -)
     [ -z "$options" ] || { echo "$name: $1 does not complete" $options; return 1; }
 }
 
-@test "every program has completions of its own options in the three shells" {
+@test "every program has completions of its own options in all three shells" {
     local n=0
     for program in "$DT_BIN"/dt-*; do
         [ -f "$program" ] && [ -x "$program" ] || continue

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Gradients that travel compressed: what is the plain run, what is learnt, what a checkpoint keeps, what is refused.
+# --grad-comm, compressed gradients: lossless modes equal the plain run, lossy ones learn, checkpoints keep
+# the residuals, invalid combinations are refused.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -15,12 +16,12 @@ setup() {
         --comm-timeout 120 --schedule constant --lr 3e-3)
 }
 
-near() { # files bound: losses of all steps
+near() { # FILE FILE BOUND: relative differences of the losses of all steps are below BOUND
     jq -es --slurpfile b "$2" '[., $b] | map(map(.loss)) | transpose | length > 3 and
         all((.[0] - .[1]) / .[0] | fabs < '"$3"')' "$1"
 }
 
-@test "what leaves nothing out is the plain run, and the rest learns as much" {
+@test "a mode that drops nothing equals the plain run, and the lossy ones learn as much" {
     local how
     train 2 fp32.jsonl --steps 24
     train 2 all.jsonl --steps 24 --grad-comm topk:100%
@@ -38,18 +39,18 @@ near() { # files bound: losses of all steps
         jq -es --slurpfile b fp32.jsonl '.[-1].loss < 1.25 * $b[-1].loss and .[0].loss == $b[0].loss' some.jsonl
     done
     grep -q -e "--grad-comm int8: .* per step and rank instead of .*; what a step does not send is added to the gradients of the next" int8.jsonl.err
-    # one rank has nobody to send to
+    # a single rank sends nothing
     train 1 one.jsonl --steps 2 --grad-comm int8
     grep -q "one data-parallel rank sends no gradients" one.jsonl.err
 }
 
-@test "auto measures and says what it took" {
+@test "auto measures the modes and says which it chose" {
     train 2 auto.jsonl --steps 2 --grad-comm auto
     grep -q -E -e '--grad-comm auto: all-reduce of .* of gradients: fp32 .* ms, bf16 .* ms \(faster on links below .* GB/s\), int8 .*, powersgd:4 .*; using (fp32|bf16|int8|powersgd:4)' auto.jsonl.err
     [ "$(jq -s length auto.jsonl)" -eq 2 ]
 }
 
-@test "a run goes on from a checkpoint as if it had not stopped, on other ranks with what was left" {
+@test "a run resumes as if it had not stopped, and on other ranks with the residuals" {
     takes_long
     local how plain=(--steps 6 --save-every 3)
     for how in int8 powersgd:2 topk:0.05; do
@@ -63,7 +64,7 @@ near() { # files bound: losses of all steps
         dt-shard-ckpt ls --json b | jq -e '[.tensors[].name] | any(startswith("error0/")) and any(startswith("error1/"))'
     done
     dt-shard-ckpt verify a
-    # another number of ranks, in float16 with a scale that changes
+    # resume on another number of ranks, in fp16 with a dynamic loss scale
     opts+=(--precision fp16 --loss-scale dynamic:1e9)
     rm -rf a
     train 2 a.jsonl --steps 4 --grad-comm int8 --save a
@@ -73,9 +74,9 @@ near() { # files bound: losses of all steps
     [ "$(dt-shard-ckpt ls --json a | jq '[.tensors[].name | select(startswith("error3/"))] | length > 3')" = true ]
 }
 
-@test "the memory plan has it; what it does not go with is refused by name" {
+@test "residuals and codes are in the memory plan; incompatible options are refused by name" {
     local with without
-    # 4 bytes an element, and codes of all of them, twice
+    # residuals of 4 bytes per element, and codes of all elements, twice
     without=$(dt-memest gpt2-124m --train --seq 32 --layout dp2 --account dt --json | jq .peak_bytes)
     with=$(dt-memest gpt2-124m --train --seq 32 --layout dp2 --account dt --json --grad-comm int8 | jq .peak_bytes)
     [ $((with - without)) -gt $((124439808 * 6)) ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Sequences cut over context-parallel ranks: every scheme trains what one rank trains, with every other axis.
+# Context parallelism: every scheme trains what one rank trains, combined with every other axis.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -25,8 +25,9 @@ setup() {
     common=(--data d.h5 --seq 24 "${run_of[@]}")
 }
 
-# Loss, gradient norm and every gradient of the first steps, against one rank.
-verify() { # model layouts options...
+# verify MODEL LAYOUTS OPTION...: loss, gradient norm and every gradient of the first steps agree with one
+# rank
+verify() {
     local model=$1 layouts=$2
     shift 2
     dt-train verify --layouts "dp1,$(every 3 "$layouts")" --model "$model" "${run_of[@]}" --steps 3 "$@" >&2
@@ -46,7 +47,7 @@ verify() { # model layouts options...
     verify qwen3.json cp2 --data d.h5 --seq 28 --cp-comm ulysses
 }
 
-@test "ranks that are no power of two, one key/value head, chunks of one token" {
+@test "a number of ranks that is no power of two, one key/value head, chunks of one token" {
     verify llama.json cp3 --data d.h5 --seq 30 --cp-comm gather
     verify llama.json cp3 --data d.h5 --seq 6 --cp-comm ring --seed 2
     verify one-kv.json cp2,cp4 --data d.h5 --seq 8 --cp-comm ulysses
@@ -68,7 +69,7 @@ verify() { # model layouts options...
     verify mixture.json cp2,cp2.ep2 --data d.h5 --seq 24
 }
 
-@test "latent attention, whose values are narrower and wider than keys; bytes as planned" {
+@test "latent attention, whose values are narrower or wider than keys; bytes as planned" {
     takes_long
     jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 16, q_lora_rank: 24, qk_nope_head_dim: 10,
@@ -87,7 +88,7 @@ verify() { # model layouts options...
     verify latent.json cp4,tp2.cp2.s1,pp2.cp2,dp2.cp2.z2,cp2.ep2 --data d.h5 --seq 24
 }
 
-@test "documents that are kept apart, at every cut" {
+@test "documents masked from each other, at every cut" {
     local how
     for how in gather ring ulysses; do
         verify llama.json cp2,cp4 --data docs.h5 --seq 24 --cp-comm $how
@@ -96,7 +97,7 @@ verify() { # model layouts options...
     verify gpt2.json pp2.cp2 --data docs.h5 --seq 24 --cp-comm ulysses
 }
 
-@test "a run goes on under another layout: cp2, then one rank, as one rank alone" {
+@test "resume under another layout: cp2, then one rank, equals one rank alone" {
     mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout cp2 --steps 2 --save a >/dev/null
     dt-train --model llama.json "${common[@]}" --layout dp1 --steps 4 --save a --resume a/step-00000002 --metrics a.jsonl >/dev/null
     dt-shard-ckpt reshard a/step-00000002 r --layout dp1
@@ -107,18 +108,19 @@ verify() { # model layouts options...
         ($c | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-5'
 }
 
-@test "the memory plan is exact, and messages are those of the formulas" {
+@test "the memory plan is exact, and message sizes follow the formulas" {
     local how
     for how in gather ring ulysses; do
         mpirun -np 2 dt-train --model llama.json "${common[@]}" --layout cp2 --cp-comm $how --steps 1 --metrics $how.jsonl >/dev/null
         dt-memest llama.json --train --precision fp32 --optimizer adamw --seq 24 --microbatch 2 --accumulate 2 --layout cp2 \
             --cp-comm $how --check $how.jsonl
     done
-    # 2 sequences of 24, 2 kv heads of 12, 4 bytes: keys and values 2 s g d e = 9216, with f32 gradients as much again
+    # 2 sequences of 24 tokens, 2 kv heads of 12, 4 bytes: keys and values are 2 s g d e = 9216 bytes; their
+    # f32 gradients are as large
     program() {
         dt-train --print-program --json --model llama.json "${common[@]}" --layout cp2 --cp-comm "$1"
     }
-    sum() { # scheme list
+    sum() { # SCHEME LIST: bytes of the messages of layer 1 in one list of nodes
         program "$1" | jq "[.nodes[] | select(.unit == \"1\" and .list == \"$2\" and .message) | .message_bytes] | add"
     }
     [ "$(sum gather forward)" = 9216 ]
@@ -129,8 +131,8 @@ verify() { # model layouts options...
     [ "$(sum ulysses backward)" = $((48 / 2 * 12 * (4 + 2 * 2 + 4) * 4)) ]
 }
 
-@test "four ranks have equal parts of attention, by pairs of query and key" {
-    pairs() { # model scheme: of the four ranks, the largest part over an even share, and all of it
+@test "four ranks get equal shares of attention, counted in pairs of query and key" {
+    pairs() { # MODEL SCHEME: the largest rank's share relative to an equal share, and the sum
         local rank
         for rank in 0 1 2 3; do
             dt-train --print-program --json --rank $rank --model "$1" "${run_of[@]}" --data d.h5 --seq 32 --layout cp4 --cp-comm "$2"
@@ -146,19 +148,20 @@ verify() { # model layouts options...
         for model in llama.json window.json; do
             pairs $model $how >got
             jq -e --argjson one "$(one $model)" '(.all - $one | fabs) < 1e-9 * $one' got
-            [ $model = window.json ] || jq -e '.most <= 1.1' got # the first tokens have not all of a window
+            # the first tokens see less than a whole window
+            [ $model = window.json ] || jq -e '.most <= 1.1' got
         done
     done
 }
 
-@test "a sequence longer than the model's positions needs a scaling" {
+@test "a sequence longer than the model's positions needs RoPE scaling" {
     local kind
     run -2 --separate-stderr dt-train --model llama.json --data d.h5 --seq 96 --steps 1 "${run_of[@]}"
     [[ "$stderr" == *"sequence length 96 exceeds the 64 positions of 'llama'"*"--rope-scaling yarn:2"* ]]
     one_of 3 yarn ntk dynamic llama3 linear
     for kind in "${some[@]}"; do
         dt-train --model llama.json --data d.h5 --seq 96 --steps 2 "${run_of[@]}" --rope-scaling "$kind:2" --save "s-$kind" --metrics s.jsonl
-        # the checkpoint says it: trained on, alone and on two ranks
+        # the checkpoint records the scaling; it is trained further on one rank and on two
         dt-train --data d.h5 --seq 96 --steps 3 "${run_of[@]}" --resume "s-$kind/step-00000002" --metrics one.jsonl
         mpirun -np 2 dt-train --model "s-$kind/step-00000002" --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --layout cp2 --metrics cp.jsonl
         dt-train --model "s-$kind/step-00000002" --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --metrics alone.jsonl
@@ -169,7 +172,8 @@ verify() { # model layouts options...
         jq -en --slurpfile a hf.jsonl --slurpfile b alone.jsonl '($a | map(.loss // empty) | last) as $x |
             ($b | map(.loss // empty) | last) as $y | ($x - $y) | fabs < 1e-6'
     done
-    # evaluated at that length: the window's loss is the trainer's (dynamic scaling goes by the length, 95 and 96)
+    # evaluation at that length: the window's loss is the trainer's (dynamic scaling depends on the length, 95
+    # or 96)
     head -c 96 text.txt >one.txt
     dt-dataset build --tokenizer byte --out one.h5 one.txt
     for kind in "${some[@]}"; do
@@ -186,8 +190,8 @@ verify() { # model layouts options...
     [[ "$output" == *"has no rotary positions"* ]]
 }
 
-@test "what cannot be cut is refused by name, before anything is allocated" {
-    refused() { # text ranks options...
+@test "what context parallelism cannot cut is refused by name, before anything is allocated" {
+    refused() { # TEXT RANKS OPTION...
         local text=$1 ranks=$2
         shift 2
         run -2 --separate-stderr mpirun -np "$ranks" dt-train "${run_of[@]}" --data d.h5 --steps 1 "$@"

@@ -1,4 +1,5 @@
-"""Holds alert rules and boards to the metrics there are: contrib-check.py RULES.yml BOARD.json SOURCE PAGE ..."""
+"""Checks that alert rules and dashboards use only metrics that exist: contrib-check.py RULES.yml BOARD.json
+SOURCE PAGE ..."""
 import glob
 import json
 import re

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# dt-shard-ckpt convert, quantize, avg: against formats written and read by convert.py (numpy alone), and real models.
+# dt-shard-ckpt convert, quantize, avg: against formats written and read by convert.py (numpy alone), and real
+# models.
 load slow
 
 setup() {
@@ -8,8 +9,8 @@ setup() {
 	DATA=${DT_TEST_DATA:-$DT_SRC/../shared/data}
 }
 
-# py COMMAND...: of convert.py, in one process a test, for importing numpy takes longer than all that is done with it.
-# Not in a subshell, which does not have the pipes to it.
+# py COMMAND...: runs a command of convert.py, in one process per test, because importing numpy takes longer
+# than the commands. Not usable in a subshell, which does not inherit the pipes to that process.
 py() {
 	local IFS=$'\t' line
 	if [ -z "$PYTHON_PID" ]; then
@@ -29,7 +30,7 @@ need_numpy() {
 	/usr/bin/python3 -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec("numpy"))' || skip "python3-numpy is not installed"
 }
 
-# quiet COMMAND...: fails with its output when it fails
+# quiet COMMAND...: prints its output only if it fails
 quiet() {
 	"$@" >"$T/out" 2>&1 || { echo "$*"; cat "$T/out"; return 1; }
 }
@@ -49,11 +50,11 @@ quiet() {
 	done
 }
 
-@test "GGUF of every family is what its readers expect, and comes back bit-equal" {
+@test "GGUF of every family is what its readers expect, and is read back bit-equal" {
 	need_numpy
 	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v2 deepseek_v3; do
 		quiet py make $f BF16 "$T/$f"
-		# Mistral's window has a key; the other families are told apart by it
+		# Mistral is recognized by the key of its sliding window
 		for t in f32 bf16 f16 q8_0 q4_0; do
 			[[ $t != *16 ]] || [ $f = llama ] || slow || continue
 			[ $t != q4_0 ] || [[ $f =~ llama|gpt2|deepseek_v3 ]] || slow || continue
@@ -62,7 +63,7 @@ quiet() {
 		done
 		quiet "$S" convert --to safetensors --type bf16 "$T/$f-f32.gguf" "$T/$f-back"
 		quiet py same "$T/$f" "$T/$f-back"
-		# what is quantised again from its own numbers is the same
+		# quantizing its own values again changes nothing
 		quiet "$S" convert "$T/$f-q8_0.gguf" "$T/$f-dt"
 		quiet "$S" convert "$T/$f-q8_0.gguf" "$T/$f-copy.gguf"
 		cmp "$T/$f-copy.gguf" "$T/$f-q8_0.gguf"
@@ -71,7 +72,7 @@ quiet() {
 	done
 }
 
-@test "positions of Llama 3.1's kind come back from GGUF, whatever they are stretched from; what does not is refused" {
+@test "Llama 3.1's RoPE scaling is read back from GGUF for any original context; others are refused" {
 	need_numpy
 	quiet py make llama F32 "$T/llama"
 	cp -r "$T/llama" "$T/other"
@@ -94,7 +95,7 @@ quiet() {
 	[ ! -e "$T/x.gguf" ]
 }
 
-@test "folders packed as AutoGPTQ and AutoAWQ do are what numpy packs, and read back as the same blocks" {
+@test "folders in AutoGPTQ's and AutoAWQ's form are what numpy packs, and are read back as the same blocks" {
 	need_numpy
 	for f in llama qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v3; do
 		[[ $f =~ llama|gemma3_text|deepseek_v3 ]] || slow || continue
@@ -107,7 +108,7 @@ quiet() {
 		quiet "$S" convert --to gptq --type q8_0 --max-file-size 20KiB "$T/$f" "$T/$f-gptq8"
 		quiet py packed "$T/$f" "$T/$f-gptq8" gptq q8_0
 		[ -e "$T/$f-gptq8/model.safetensors.index.json" ]
-		# equal to the bit as values; blocks as blocks, whatever they went through
+		# values are equal to the bit; blocks stay the same blocks through every conversion
 		quiet "$S" diff "$T/$f-gptq" "$T/$f-awq"
 		quiet "$S" convert "$T/$f-gptq" "$T/$f-1.gguf"
 		quiet "$S" convert --to gptq --type q4_0 "$T/$f-1.gguf" "$T/$f-again"
@@ -118,10 +119,10 @@ quiet() {
 	[ "$status" -eq 3 ]
 }
 
-@test "packed folders: what cannot be is refused before anything is written" {
+@test "packed folders: what they cannot hold is refused before anything is written" {
 	need_numpy
 	for f in llama gpt2; do quiet py make $f BF16 "$T/$f"; done
-	refuse() { # status, what it says, arguments
+	refuse() { # STATUS TEXT ARGUMENT...
 		run "$S" "${@:3}" "$T/no"
 		[ "$status" -eq "$1" ]
 		[[ $output == *"$2"* ]]
@@ -135,7 +136,7 @@ quiet() {
 	[ -z "$(find "$T" -name "*tmp*")" ]
 }
 
-@test "diff and ls know every format: rotary order and Gemma's norms are turned, and said" {
+@test "diff and ls know every format: rotary order and Gemma's norms are converted, and this is said" {
 	need_numpy
 	for f in llama gemma3_text qwen3; do
 		quiet py make $f BF16 "$T/$f"
@@ -158,7 +159,7 @@ quiet() {
 			"$("$S" ls --json "$T/$f-dt" | jq -c '[.tensors[] | [.name, .shape]] | sort')" ]
 		[ "$("$S" cat norm.weight "$T/$f")" = "$("$S" cat norm.weight "$T/$f-dt")" ]
 	done
-	# what differs is found behind another order of rows, and small differences of blocks are measured
+	# differences are found behind another order of rows, and small differences of blocks are measured
 	quiet "$S" convert --type q8_0 "$T/llama" "$T/q8.gguf"
 	run "$S" diff "$T/llama" "$T/q8.gguf"
 	[ "$status" -eq 3 ]
@@ -192,14 +193,14 @@ quiet() {
 	[ -L "$T/root/step-00000000" ]
 }
 
-@test "Gemma 3: the text half of a model that also sees; what a GGUF takes for granted is not contradicted" {
+@test "Gemma 3: the text half of a multimodal model; what a GGUF implies is not contradicted" {
 	need_numpy
 	quiet py make gemma3_text BF16 "$T/1-a"
 	quiet py make gemma3 BF16 "$T/2-a" 3
 	quiet "$S" convert "$T/1-a" "$T/1-dt"
 	quiet "$S" convert "$T/2-a" "$T/2-dt"
 	quiet "$S" diff "$T/1-dt" "$T/2-dt"
-	# norms of x w and of x (1 + w) do not mix
+	# norms with weight w and with weight 1 + w are not confused
 	quiet "$S" convert "$T/1-a" "$T/x.gguf"
 	quiet "$S" convert "$T/x.gguf" "$T/3-dt"
 	jq -e '.model.norm_plus_one == true' "$T/1-dt/latest/manifest.json"
@@ -207,7 +208,7 @@ quiet() {
 	run "$S" avg --to dt "$T/1-dt" "$T/3-dt" "$T/m"
 	[ "$status" -eq 1 ]
 	[[ $output == *"not the same model"* ]]
-	# a scale of scores that GGUF's readers would not guess
+	# an attention scale that GGUF's readers would not derive
 	jq '.query_pre_attn_scalar = 24' "$T/1-a/config.json" >"$T/c" && cp "$T/c" "$T/1-a/config.json"
 	run "$S" convert "$T/1-a" "$T/y.gguf"
 	[ "$status" -eq 1 ]
@@ -250,7 +251,7 @@ quiet() {
 	[ ! -e "$T/x.bin" ]
 }
 
-@test "a split GGUF is what its parts are together; a part that is missing, alien or twice there is named" {
+@test "a split GGUF equals its parts together; a missing, foreign or repeated part is named" {
 	need_numpy
 	for f in qwen2 mixtral; do
 		quiet py make $f BF16 "$T/$f"
@@ -304,7 +305,7 @@ quiet() {
 	[[ $output == *"No such file"* ]]
 }
 
-@test "convert: usage, what is there is not overwritten, what cannot be said is refused" {
+@test "convert: usage, existing files are not overwritten, what the format cannot hold is refused" {
 	need_numpy
 	quiet py make qwen3 F32 "$T/a"
 	run "$S" convert --type q8_0 "$T/a" "$T/b"
@@ -330,7 +331,7 @@ quiet() {
 	run "$S" convert "$T/a" "$T/c.gguf"
 	[ "$status" -eq 1 ]
 	[ -z "$(find "$T" -name "*tmp*")" ]
-	# a step of one's own
+	# an explicit step number
 	run "$S" convert --step 12 "$T/a" "$T/d"
 	[[ $output == *"$T/d/step-00000012" ]]
 }
@@ -347,7 +348,7 @@ quiet() {
 		[ -z "$(find "$T" -maxdepth 1 -name 'x*' -not -name x)" ]
 		[ ! -e "$T/x" ]
 	done
-	mkdir "$T/x" # what was there stays
+	mkdir "$T/x" # an existing folder stays
 	run bash -c 'ulimit -f 100; trap "" XFSZ; "$0" convert --to dt --step 1 "$1" "$2"' "$S" "$T/a" "$T/x"
 	[ "$status" -eq 1 ]
 	[ -d "$T/x" ] && [ -z "$(ls "$T/x")" ]
@@ -365,7 +366,7 @@ quiet() {
 	[[ $output == *"not the same model"* ]]
 }
 
-@test "stories260K says the same from each format" {
+@test "stories260K is the same in each format" {
 	[ -f "$DATA/stories260K/stories260K.bin" ] || skip "no stories260K in $DATA"
 	need_numpy
 	B=$DATA/stories260K
@@ -378,7 +379,7 @@ quiet() {
 	quiet "$S" convert "$T/x.gguf" "$T/gguf-dt"
 	jq -e '.model.rope_pairing == "half"' "$T/hf-dt/latest/manifest.json"
 	jq -e '.model.rope_pairing == "adjacent"' "$T/gguf-dt/latest/manifest.json"
-	# scores and merges say the same
+	# scores (llama2.c) and merges (GGUF) give the same tokenizer
 	tokenizer() { jq -S '.tokenizer.text | fromjson | [.model, .normalizer, .decoder]' "$1/latest/manifest.json"; }
 	diff <(tokenizer "$T/dt") <(tokenizer "$T/gguf-dt")
 	for d in dt hf-dt gguf-dt; do
@@ -390,7 +391,7 @@ quiet() {
 	cmp "$T/dt.txt" "$T/gguf-dt.txt"
 }
 
-@test "a GGUF vocabulary gives the ids its own tokenizer gives" {
+@test "a GGUF vocabulary encodes to the ids of its own tokenizer" {
 	[ -f "$DATA/tokenizers/ggml-vocab-gpt-2.gguf" ] || skip "no tokenizers in $DATA"
 	need_numpy
 	quiet py make gpt2 F32 "$T/a"
@@ -407,7 +408,7 @@ quiet() {
 	[ "${#lines[@]}" -eq 1 ]
 }
 
-@test "PyPI's safetensors and gguf read what is written" {
+@test "PyPI's safetensors and gguf read the written files" {
 	[ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the packages gguf and safetensors"
 	for f in gpt2 llama qwen2 gemma3_text mixtral qwen3_moe; do
 		quiet py make $f F32 "$T/$f"
@@ -419,7 +420,7 @@ quiet() {
 	done
 }
 
-@test "GPTQModel and transformers load packed folders and compute what the numbers say" {
+@test "GPTQModel and transformers load packed folders and compute with the values stored there" {
 	[ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the packages transformers, optimum and gptqmodel"
 	"$DT_PEERS_PYTHON" -c 'import gptqmodel, optimum, transformers' 2>/dev/null || skip "no gptqmodel, optimum or transformers"
 	for f in llama qwen3; do

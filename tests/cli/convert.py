@@ -1,18 +1,20 @@
 #!/usr/bin/python3
-"""Models in foreign formats, written and read here with numpy alone.
+"""Writes and reads models in other programs' formats with numpy alone.
 
-convert.py make FAMILY DTYPE DIR [FILES]   a tiny model with random weights as a Hugging Face folder; gemma3 is
-                                           gemma3_text as the text half of a model that also sees
-convert.py same DIR DIR                    the same tensors, bit by bit, and the same config.json where it counts
-convert.py gguf DIR FILE TYPE              FILE is what the folder's model is in GGUF (TYPE f32 f16 bf16 q8_0 q4_0)
-convert.py llmc DIR FILE                   likewise llm.c's .bin
-convert.py mean DIR DIR DIR                the third is the mean of the others (f32)
-convert.py peers DIR HF GGUF...            HF and the GGUF files through PyPI's safetensors and gguf are the folder's
-convert.py split FILE PREFIX N             cuts a GGUF into PREFIX-00001-of-0000N.gguf and so on, as gguf-split does
-convert.py text TOK512 IDS                 ids (JSON on standard input) as text, of llama2.c's tokenizer
-convert.py serve                           these, a line each with tabs between arguments, from standard input; after what
-                                           each prints, a line "status N"
-Exit: 0 yes, 3 no, 77 without numpy.
+convert.py make FAMILY DTYPE DIR [FILES]   writes a tiny model with random weights as a Hugging Face folder;
+gemma3
+                                           is gemma3_text inside the configuration of the multimodal model
+convert.py same DIR DIR                    same tensors, bit by bit, and same config.json in the keys that
+matter? convert.py gguf DIR FILE TYPE              is FILE the folder's model in GGUF (TYPE f32 f16 bf16 q8_0
+q4_0)? convert.py llmc DIR FILE                   is FILE the folder's model in llm.c's .bin format?
+convert.py mean DIR DIR DIR                is the third the mean of the other two (f32)?
+convert.py peers DIR HF GGUF...            do PyPI's safetensors and gguf read the folder's model from HF and
+the files? convert.py split FILE PREFIX N             cuts a GGUF into PREFIX-00001-of-0000N.gguf and so on,
+as gguf-split does convert.py text TOK512 IDS                 decodes ids (JSON on standard input) with
+llama2.c's tokenizer convert.py serve                           runs such commands, one per line of standard
+input with arguments separated
+                                           by tabs; after the output of each prints a line "status N"
+Exit status: 0 yes, 3 no, 77 without numpy.
 """
 import json
 import os
@@ -58,7 +60,7 @@ def config(family):
         c |= {"num_experts": E, "num_experts_per_tok": 2, "moe_intermediate_size": W, "norm_topk_prob": True}
     if family == "mixtral":
         c |= {"num_local_experts": E, "num_experts_per_tok": 2, "rope_theta": 1e6}
-    if family.startswith("deepseek"):  # V3's queries come from a latent too
+    if family.startswith("deepseek"):  # V3 also compresses queries into a latent
         c |= {"num_key_value_heads": HEADS, "kv_lora_rank": 24, "q_lora_rank": 40 if family == "deepseek_v3" else None,
               "qk_nope_head_dim": 12, "qk_rope_head_dim": 6, "v_head_dim": 10, "n_routed_experts": E, "n_shared_experts": 2,
               "num_experts_per_tok": 2, "moe_intermediate_size": W, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
@@ -143,7 +145,7 @@ def write_st(path, tensors, dtype):
 
 
 def read_st(folder):
-    """{name: (dtype, array)}"""
+    """Returns {name: (dtype, array)}."""
     index, out = os.path.join(folder, "model.safetensors.index.json"), {}
     files = ["model.safetensors"]
     if os.path.exists(index):
@@ -244,7 +246,7 @@ def read_gguf(path):
 
 
 def blocks(x, kind):
-    """What GGUF's reference rounding makes of rows of 32."""
+    """Rounds rows of 32 as GGUF's reference code does."""
     x = x.reshape(-1, 32)
     if kind == 8:
         d = np.abs(x).max(1, keepdims=True) / np.float32(127)
@@ -331,15 +333,15 @@ def gguf(folder, path, kind):
         x = as_f32(dtype, x)
         if stem.endswith(("c_attn", "c_proj", "c_fc")) and x.ndim == 2:
             x = np.ascontiguousarray(x.T)
-        if arch == "llama" and (".attn_q." in name or ".attn_k." in name):  # pairs side by side
+        if arch == "llama" and (".attn_q." in name or ".attn_k." in name):  # rotary pairs adjacent
             heads = HEADS if ".attn_q." in name else KV
             x = np.ascontiguousarray(x.reshape(heads, 2, D // 2, -1).swapaxes(1, 2)).reshape(x.shape)
-        if family == "gemma3_text" and x.ndim == 1:  # norms of x (1 + w)
+        if family == "gemma3_text" and x.ndim == 1:  # GGUF stores 1 + w
             x = np.float32(1) + x
         shape, t, raw = have.pop(name)
         check(shape == list(x.shape), name, shape, x.shape)
         want = number if x.ndim > 1 and (kind in ("f32", "f16", "bf16") or name != "position_embd.weight") else 0
-        want = 1 if want in (2, 8) and x.shape[-1] % 32 else want  # no whole blocks
+        want = 1 if want in (2, 8) and x.shape[-1] % 32 else want  # not a multiple of the block size
         want = 0 if ".ffn_gate_inp." in name else want
         check(t == want, name, "type", t, want)
         data = {0: lambda: x.tobytes(), 1: lambda: x.astype("<f2").tobytes(), 30: lambda: to_bf16(x).tobytes(),
@@ -387,14 +389,14 @@ def mean(a, b, m):
 
 
 def unpack(words, bits, axis):
-    """The integers of a word lie along `axis`, the lowest bits first."""
+    """Unpacks integers from words along `axis`, lowest bits first."""
     shifts = np.arange(0, 32, bits).reshape((1, -1, 1) if axis == 0 else (1, 1, -1))
     w = words.astype("<u4")[:, None, :] if axis == 0 else words.astype("<u4")[:, :, None]
     return (w >> shifts.astype("<u4") & (2**bits - 1)).reshape((-1, words.shape[1]) if axis == 0 else (words.shape[0], -1))
 
 
 def packed(source, folder, form, kind):
-    """A folder of AutoGPTQ's (version 1) or AutoAWQ's form beside its source rounded to blocks here."""
+    """Is the folder, in AutoGPTQ's (version 1) or AutoAWQ's form, its source rounded to blocks here?"""
     have, c = read_st(folder), json.load(open(os.path.join(folder, "config.json")))
     q, bits, seen = c["quantization_config"], 8 if kind == "q8_0" else 4, []
     common = {"quant_method": form, "bits": bits, "group_size": 32}
@@ -412,7 +414,7 @@ def packed(source, folder, form, kind):
             codes, zero = unpack(words, bits, 0), unpack(zeros, bits, 1) + 1
             check(np.array_equal(have.pop(base + ".g_idx")[1], np.arange(x.shape[1]) // 32), k, "g_idx")
         else:
-            order = np.argsort([0, 2, 4, 6, 1, 3, 5, 7])  # nibble i of a word is column order[i]
+            order = np.argsort([0, 2, 4, 6, 1, 3, 5, 7])  # nibble i of a word belongs to column order[i]
             codes, zero = (unpack(w, 4, 1).reshape(w.shape[0], -1, 8)[:, :, order].reshape(w.shape[0], -1) for w in (words, zeros))
         check((zero == 2 ** (bits - 1)).all() and codes.shape == x.T.shape and scales.shape == (x.shape[1] // 32, x.shape[0]), k)
         codes = codes.T.reshape(-1, 32)
@@ -436,7 +438,7 @@ def peers(folder, hf, *files):
     total = sum(x.size for _, x in want.values())
     for path in files:
         kind = path.rsplit("-", 1)[1].removesuffix(".gguf")
-        gguf(folder, path, kind)  # our own reading of the same file
+        gguf(folder, path, kind)  # checks it with the reader of this file
         _, own = read_gguf(path)
         seen = 0
         for t in package.GGUFReader(path).tensors:
@@ -449,7 +451,8 @@ def peers(folder, hf, *files):
 
 
 def peers_packed(folder, dense, bound):
-    """Logits of a packed folder and of the same numbers as f32; 8 bits are computed with in f16."""
+    """Compares logits of a packed folder with those of the same values in f32; 8-bit weights are computed in
+    f16."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -465,7 +468,7 @@ def peers_packed(folder, dense, bound):
 
 
 def split(path, prefix, parts):
-    """Metadata and the first tensors in the first file; each says its number."""
+    """Puts the metadata and the first tensors into the first file; each file states its number."""
     raw, n = open(path, "rb").read(), int(parts)
     _, tensors = read_gguf(path)
     _, nkv = struct.unpack_from("<QQ", raw, 8)
@@ -473,7 +476,7 @@ def split(path, prefix, parts):
     def string(s):
         return struct.pack("<Q", len(s)) + s.encode()
 
-    # the keys end where the name of the first tensor begins
+    # the metadata ends where the name of the first tensor begins
     infos_at = raw.index(string(next(iter(tensors))) + struct.pack("<I", len(next(iter(tensors.values()))[0])), 24)
     keys = raw[24:infos_at]
     names = list(tensors)

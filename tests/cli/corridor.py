@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Environments for dt-rl --env-command: five cells in a row, from the middle; 1 at the right end, -1 at the left."""
+"""A program of environments for dt-rl --env-command: a row of five cells, start in the middle; the reward is
+1 at the right end and -1 at the left end."""
 import json
 import sys
 

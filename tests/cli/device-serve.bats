@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-serve --device on emulated cards: the processor's answers, whatever the cache, the weights and the layout are.
+# dt-serve --device on emulated GPUs gives the CPU's answers, for every cache, weight format and layout.
 load ranks
 
 setup_file() {
@@ -21,12 +21,12 @@ setup() {
     common=(--batch m --precision fp32 --threads 1 --max-num-seqs 4 --max-num-batched-tokens 16 --max-model-len 64 --block-size 4)
 }
 
-# told: of each answer what does not depend on when it was made; none is an error
+# told: keeps of each answer what does not depend on the time; fails on an error
 told() {
     jq -c 'if .error then error("\(.error)") else {custom_id, index, text, body: (.response.body | del(.id?, .created?))} end'
 }
 
-# same OPTION...: the card's answers to $prompts are the processor's
+# same OPTION...: the GPU's answers to $prompts equal the CPU's
 same() {
     dt-serve "${common[@]}" "$@" <"$prompts" 2>/dev/null | told >cpu.txt
     dt-serve-emulated --device cuda "${common[@]}" "$@" <"$prompts" 2>log | told >card.txt
@@ -34,8 +34,8 @@ same() {
     diff cpu.txt card.txt
 }
 
-# over RANKS LAYOUT OPTION...: theirs on DT_EMULATED_CARDS cards are one process's on the processor: texts are equal, and all
-# numbers but for their last digits, as sums over ranks are taken in another order
+# over RANKS LAYOUT OPTION...: the answers of RANKS ranks on DT_EMULATED_CARDS GPUs equal those of one CPU
+# process: texts exactly, numbers up to the last digits, because sums over ranks have another order
 over() {
     dt-serve "${common[@]}" "${@:3}" <"$prompts" 2>/dev/null | told | sort >cpu.txt
     mpirun -np "$1" dt-serve-emulated --device cuda "${common[@]}" --layout "$2" --comm-timeout 300 "${@:3}" <"$prompts" 2>log | told |
@@ -46,7 +46,7 @@ over() {
         ($a | length) == ($b | length) and ([range($a | length) | $a[.] - $b[.] | fabs] | max) < 1e-4'
 }
 
-# all_same: of `some`, each a model and options
+# all_same: same for each item of `some`, a model and options
 all_same() {
     local run
     for run in "${some[@]}"; do
@@ -60,7 +60,7 @@ need_emulation() {
     command -v dt-serve-emulated >/dev/null || skip "no C++ compiler, no emulated card"
 }
 
-@test "names that are no device, and a card that is not there" {
+@test "invalid device names, and a GPU that does not exist" {
     run dt-serve "${common[@]}" --device gpu
     [ "$status" -eq 2 ]
     [[ $output == *"no such device: 'gpu' (auto, cpu, cuda or cuda:N)"* ]]
@@ -71,20 +71,20 @@ need_emulation() {
     [ "$(echo '{"prompt": "a", "max_tokens": 1}' | dt-serve "${common[@]}" --device auto | jq -r .error)" = null ]
 }
 
-@test "prefix cache, several choices of a prompt and draws: the processor's tokens" {
+@test "prefix cache, several choices per prompt and sampling: the CPU's tokens" {
     need_emulation
     same
     same --no-prefix-caching
 }
 
-@test "an int8 cache, and a model that guesses: the processor's tokens" {
+@test "an int8 KV cache, and speculative decoding: the CPU's tokens" {
     takes_long
     need_emulation
     same --kv-cache-dtype int8
     same --draft-model m
 }
 
-@test "mixtures of experts, Mixtral's and Qwen3's: the processor's tokens, as numbers and in blocks" {
+@test "mixtures of experts, Mixtral's and Qwen3's: the CPU's tokens, with plain and with quantized weights" {
     need_emulation
     local of='"vocab_size": 260, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
         "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu"'
@@ -97,7 +97,7 @@ need_emulation() {
     all_same
 }
 
-@test "latent attention, DeepSeek-V2's and V3's, its compressed cache on the card: the processor's tokens" {
+@test "latent attention, DeepSeek-V2's and V3's, with the compressed cache on the GPU: the CPU's tokens" {
     takes_long
     need_emulation
     local of='"vocab_size": 260, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
@@ -110,12 +110,12 @@ need_emulation() {
         \"routed_scaling_factor\": 2.5}" >deepseek3.json
     make-model deepseek2 deepseek2.json 260
     make-model deepseek3 deepseek3.json 260
-    # prompts in chunks of at most 16 tokens, steps that decode alone recorded
+    # prompts in chunks of at most 16 tokens; decode-only steps are recorded as graphs
     one_of 2 "deepseek2 --kv-cache-dtype int8" deepseek2 deepseek3 "deepseek3 --kv-cache-dtype int8"
     all_same
 }
 
-@test "adapters, with magnitudes too, beside their base: the processor's tokens, in steps that are recorded" {
+@test "adapters, with magnitudes too, beside their base: the CPU's tokens, in recorded steps" {
     need_emulation
     echo '{"model_type": "qwen2", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
@@ -133,7 +133,8 @@ need_emulation() {
     same
     [ "$(jq -rs 'map(.text) | unique | length' card.txt)" -ge 6 ]
     same --weights q8_0
-    # over ranks: each has the part of an adapter that goes with its part of the weights, and lengths of rows are measured together
+    # over ranks: each holds the part of an adapter that belongs to its part of the weights; row norms need
+    # all ranks
     on_ranks
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=4
     one_of 4 "4 tp2.pp2" "2 tp2" "2 pp2" "2 dp2"
@@ -143,12 +144,12 @@ need_emulation() {
     done
 }
 
-# answers OPTION...: of prompts whose log-probabilities are asked for, to the last digit
+# answers OPTION...: answers with log-probabilities, to the last digit
 answers() {
     dt-serve-emulated --device cuda "${common[@]}" "$@" <scored.jsonl 2>log | jq -c '{id, text, logprobs, error}'
 }
 
-@test "--batch-invariant: on a card answers are the same to the bit, alone and beside others" {
+@test "--batch-invariant: answers on a GPU are the same to the bit, alone and beside others" {
     takes_long
     need_emulation
     jq -c 'select(.prompt) | . + {logprobs: 2}' prompts.jsonl >scored.jsonl
@@ -158,7 +159,7 @@ answers() {
     diff alone.txt together.txt
 }
 
-@test "weights in blocks: the processor's tokens" {
+@test "weights in blocks: the CPU's tokens" {
     need_emulation
     echo '{"model_type": "llama", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
@@ -170,7 +171,7 @@ answers() {
     same --weights q4_0
 }
 
-# many: prompts, choices, scores, embeddings and a grammar
+# many: prompts, several choices, scores, embeddings and a grammar
 many() {
     prompts=many.jsonl
     {
@@ -184,7 +185,7 @@ many() {
     } >many.jsonl
 }
 
-@test "over ranks with a card each, every layout: the answers of one process on the processor" {
+@test "over ranks with a GPU each, every layout: the answers of one CPU process" {
     need_emulation
     on_ranks
     many
@@ -210,7 +211,7 @@ many() {
     [ "$(grep -c 'copied through host memory, which is slow: several ranks share a GPU' log)" -eq 1 ]
 }
 
-@test "a rank that stops, with a card each: the server says which, and ends" {
+@test "a rank with a GPU stops: the server names it, and ends" {
     takes_long
     need_emulation
     on_ranks

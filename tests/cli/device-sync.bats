@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Ranks with an emulated card each that do not wait for one another, or come and go: --sync backup, ssp, async and hogwild,
-# and --elastic dp, beside ranks on the processor.
+# Ranks with one emulated GPU each under --sync backup, ssp, async and hogwild, which do not wait for each
+# other, and under --elastic dp, where ranks come and go; compared with ranks on the CPU.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -30,28 +30,28 @@ teardown() {
     [ -z "$pid" ] || kill -KILL $(pgrep -P "$pid") "$pid" 2>/dev/null || true
 }
 
-# on_cards RANKS METRICS OPTION...: as train, with a card a rank
+# on_cards RANKS METRICS OPTION...: as train, with one emulated GPU per rank
 on_cards() {
     mpirun "${recovery[@]}" -np "$1" dt-train-emulated --device cuda "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" ||
         { cat "$2.err"; return 1; }
 }
 
-agrees() { # files: losses of all steps agree to 1e-4
+agrees() { # FILE FILE: losses of all steps agree to 1e-4
     jq -es --slurpfile b "$2" '[., $b] | map(map(select(.loss).loss)) | (.[0] | length) == (.[1] | length) and (.[0] | length) > 2 and
         (transpose | all((.[0] - .[1]) / .[0] | . < 1e-4 and . > -1e-4))' "$1"
 }
 
-events() { # of a kind, in the metrics
+events() { # FILE: the events "ranks" in the metrics
     jq -c "select(.event == \"ranks\") | [.step, .from, .to]" "$1"
 }
 
-# plan OPTION...: bytes of the plan of a run with these options on cards
+# plan OPTION...: planned bytes of a run with these options on GPUs
 plan() {
     LD_LIBRARY_PATH=$DT_HELP FAKE_CUDA_FREE=100000000000 dt-memest gpt2-tiny --vocab 257 --seq 16 --microbatch 1 --precision fp32 \
         --device cuda --json "$@"
 }
 
-@test "backup: of all ranks the processor's losses; a rank that sleeps is dropped, and its card computes the next step" {
+@test "backup: the CPU's losses; a rank that sleeps is dropped, and its GPU computes the next step" {
     local plain=(--layout dp2 --global-batch 4 --steps 6)
     for queue in $(few mixed "late mixed"); do
         export DT_EMULATED_QUEUES=$queue
@@ -70,7 +70,7 @@ plan() {
     done
 }
 
-@test "ssp:0 with cards is the synchronous run on processors, in memory and by messages; a checkpoint goes on" {
+@test "ssp:0 with GPUs is the synchronous run on CPUs, in memory and by messages; it resumes" {
     local plain=(--layout dp2.z1 --global-batch 4 --steps 6 --save-every 3 --eval-data d.h5 --eval-every 2 --eval-tokens 48 "${momentum[@]}")
     local each k by queue
     train 2 cpu.jsonl "${plain[@]}" --save cpu
@@ -91,8 +91,9 @@ plan() {
     done
 }
 
-@test "a late gradient of a card is compensated as the processor's, in memory and by messages" {
-    # all samples are alike, so that it does not matter who takes which; rank 1 gives one gradient, when the others are in
+@test "a late gradient of a GPU is compensated as the CPU's, in shared memory and by messages" {
+    # all samples are equal, so that it does not matter who takes which; rank 1 contributes one gradient,
+    # after the others
     yes a | head -c 4000 | tr -d '\n' >alike.txt
     dt-dataset build --tokenizer byte --out alike.h5 alike.txt
     local by late=(--data alike.h5 --eval-data alike.h5 --eval-tokens 64 --layout dp2.z1 --global-batch 2 --steps 4 "${momentum[@]}"
@@ -109,7 +110,7 @@ plan() {
     ! near plain.jsonl card.jsonl 1e-4 || false
 }
 
-@test "async and hogwild with cards: every sample once, and it learns" {
+@test "async and hogwild with GPUs: every sample is trained on once, and the loss falls" {
     local each
     one_of 2 "async --server-comm messages --servers 1 --precision bf16" "async --staleness-rate" "hogwild" "async --server-comm messages" "ssp:2"
     for each in "${some[@]}"; do
@@ -121,7 +122,7 @@ plan() {
     done
 }
 
-@test "a rank with a card that is killed or stands still ends a run of servers with its name" {
+@test "a rank with a GPU that is killed or stands still ends a run of parameter servers with its name" {
     local each how rank more
     opts+=(--comm-timeout 4 --layout dp2.z1 --global-batch 2 --steps 2000)
     one_of 2 "stop 1 ssp:1 --server-comm messages" "kill 1 async --server-comm messages" "kill 0 ssp:1" "stop 0 async --server-comm messages"
@@ -137,7 +138,7 @@ plan() {
     done
 }
 
-@test "memory with cards is what dt-memest says, to the byte; what servers have is in the host's" {
+@test "memory with GPUs is what dt-memest says, to the byte; what parameter servers hold is in host memory" {
     local each of n peak
     recovery=(--enable-recovery)
     n=$(plan --layout dp2.z1 | jq .params)
@@ -152,8 +153,9 @@ plan() {
         run on_cards 2 over.jsonl "${of[@]}" --steps 1 --mem-limit $((peak - 1))B
         [ ! -s over.jsonl ]
         grep -q "the plan needs $peak bytes" over.jsonl.err
-        # bytes a parameter: of half of them master, two states, and of messages what comes and goes; all of the card's
-        # gradients and weights, and two sums of half of them; weights and states that are carried over
+        # host bytes per parameter. Servers: half of the master weights and of two states (2 each), the GPU's
+        # gradients and weights (4 each); with messages one received and one sent (2 each), in shared memory
+        # two sums of half the parameters. elastic: weights and two states that are carried over.
         case $each in
         *ssp*) each=$((2 + 2 + 2 + 4 + 4 + 4)) ;;
         *async*) each=$((2 + 2 + 2 + 2 + 2 + 4 + 4)) ;;
@@ -164,7 +166,7 @@ plan() {
     done
 }
 
-@test "a rank with a card dies, one stands still: the others' cards go on, with the processor's losses" {
+@test "a rank with a GPU dies, one stands still: the others go on, with the CPU's losses" {
     local each queue
     recovery=(--enable-recovery)
     one_of 2 "dp3 --inject kill:rank=0,step=3 --inject stop:rank=2,step=6" \
@@ -184,13 +186,13 @@ plan() {
             [ "$(jq 'select(.loss) | .step' card.jsonl)" == "$(seq 9)" ]
             diff <(events cpu.jsonl) <(events card.jsonl)
             dt-shard-ckpt verify run
-            # they talked from card to card, and did so again
+            # the GPUs communicated directly (NCCL), and did so again after the failure
             grep -q "fake NCCL: aborted" card.jsonl.err
             ! grep -q "through host memory" card.jsonl.err || false
             rm -rf run cpu.jsonl card.jsonl
         done
     done
-    # and through the host, where cards are shared
+    # and through host memory, if ranks share a GPU
     export DT_EMULATED_CARDS=1
     mpirun --enable-recovery -np 3 dt-train "${opts[@]}" --elastic dp --global-batch 6 --steps 5 --metrics cpu.jsonl --inject kill:rank=1,step=3 2>err
     on_cards 3 card.jsonl --elastic dp --global-batch 6 --steps 5 --inject kill:rank=1,step=3
@@ -198,13 +200,13 @@ plan() {
     grep -q "through host memory, which is slow: several ranks share a GPU" card.jsonl.err
 }
 
-# Two ranks have died, and there are three again.
+# True if two ranks have died and there are three again.
 replaced() {
     jq -se 'map(select(.event == "ranks")) | (map(select(.why | test("has died"))) | length >= 2) and last.to == 3' \
         m.jsonl >/dev/null 2>&1
 }
 
-@test "a new process takes a card and the state from the others, and the run is the processor's" {
+@test "a new process takes a GPU and the state from the others, and the losses are the CPU run's" {
     takes_long
     local each last status
     for each in "dp3" "dp3.z1 --peer-copy 1"; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-train --device: what it says where there is no card, and the whole trainer on an emulated one.
+# dt-train --device: messages without a GPU, and the whole trainer on an emulated one.
 load slow
 
 setup_file() {
@@ -24,20 +24,20 @@ emulated() {
     dt-train-emulated --device cuda "$@"
 }
 
-# Largest relative difference of two loss curves of equal length.
-agrees() { # file file bound
+# agrees FILE FILE BOUND: the largest relative difference of two loss curves of equal length is at most BOUND
+agrees() {
     jq -en --slurpfile a "$1" --slurpfile b "$2" --argjson bound "$3" \
         'if ($a|length) != ($b|length) or ($a|length) == 0 then error("curves of different length") else
          [range($a|length) | (($a[.].loss - $b[.].loss) / $a[.].loss) | fabs] | max < $bound end'
 }
 
-@test "a name that is no device is a usage error" {
+@test "an invalid device name is a usage error" {
     run dt-train --device gpu --model gpt2-tiny "${common[@]}" --steps 1
     [ "$status" -eq 2 ]
     [[ $output == *"no such device: 'gpu' (auto, cpu, cuda or cuda:N)"* ]]
 }
 
-@test "a card that is not there is one clear line; auto takes the processor" {
+@test "a missing GPU gives one clear line; auto takes the CPU" {
     run dt-train --device cuda:1000 --model gpt2-tiny "${common[@]}" --steps 1
     [ "$status" -eq 1 ]
     [[ $output == "dt-train: cannot open device 'cuda:1000': "* ]]
@@ -47,21 +47,22 @@ agrees() { # file file bound
     dt-train --device auto --model gpt2-tiny "${common[@]}" --steps 1 | jq -e '.loss > 0'
 }
 
-@test "fp32 loss curves of processor and emulated card agree to 1e-4 over 50 steps, GPT-2 and Llama (10 without DT_SLOW=1)" {
+@test "fp32 loss curves of CPU and emulated GPU agree to 1e-4 over 50 steps (10 without DT_SLOW=1)" {
     need_emulation
-    local rate # one at which it learns in so few steps
+    local rate # a learning rate that has an effect in so few steps
     read -ra rate <<<"$(few "--steps 10 --lr 3e-3 --warmup 1" "--steps 50 --lr 1e-3 --warmup 5")"
     for model in gpt2-tiny llama-tiny; do
         dt-train --model $model "${common[@]}" --precision fp32 "${rate[@]}" >cpu.jsonl
         emulated --model $model "${common[@]}" --precision fp32 "${rate[@]}" >cuda.jsonl
         [ "$(wc -l <cuda.jsonl)" -eq "${rate[1]}" ]
         agrees cpu.jsonl cuda.jsonl 1e-4
-        jq -es 'map(.loss) | .[-1] < .[0] - 0.5' cuda.jsonl # and it learns
+        jq -es 'map(.loss) | .[-1] < .[0] - 0.5' cuda.jsonl # and the loss falls
     done
 }
 
-# Rows of logits have a stride there, of which the cap of Gemma 2's sees all; a chunk of 5 rows leaves one.
-@test "an odd vocabulary on an emulated card, with logits capped: losses and gradients of the processor" {
+# With an odd vocabulary rows of logits are padded to a stride, which Gemma 2's cap must handle; a chunk of 5
+# rows leaves a rest of one.
+@test "an odd vocabulary on an emulated GPU, with capped logits: losses and gradients of the CPU" {
     need_emulation
     jq -n '{model_type: "gemma2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2, head_dim: 20,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-6, rope_theta: 10000, sliding_window: 9,
@@ -75,15 +76,16 @@ agrees() { # file file bound
     agrees cpu.jsonl cuda.jsonl 2e-2
 }
 
-# What experts count: choices of each, both losses, what a capacity dropped.
-counts_agree() { # file file
+# counts_agree FILE FILE: metrics of experts agree: choices per expert, both router losses, tokens dropped by
+# a capacity
+counts_agree() {
     jq -en --slurpfile a "$1" --slurpfile b "$2" \
         'def near(x; y): (x - y | fabs) <= 1e-5 * (x | fabs); [range($a|length) | $a[.] as $x | $b[.] as $y |
         $x.expert_counts == $y.expert_counts and $x.expert_dropped == $y.expert_dropped and near($x.balance_loss; $y.balance_loss)
         and near($x.z_loss; $y.z_loss)] | length > 0 and all'
 }
 
-@test "mixtures of experts and latent attention on an emulated card: losses of the processor to 1e-5, the same choices" {
+@test "mixtures of experts and latent attention on an emulated GPU: losses of the CPU to 1e-5" {
     need_emulation
     local steps model of='vocab_size: 257, hidden_size: 32, num_attention_heads: 4, num_hidden_layers: 2, max_position_embeddings: 64,
         rms_norm_eps: 1e-5, rope_theta: 10000, tie_word_embeddings: false'
@@ -98,7 +100,7 @@ counts_agree() { # file file
         norm_topk_prob: false, routed_scaling_factor: 1.5}" >deepseek_v2.json
     jq -n "{model_type: \"deepseek_v3\", $latent, q_lora_rank: 24, n_group: 4, topk_group: 2, norm_topk_prob: true,
         routed_scaling_factor: 2.5}" >deepseek_v3.json
-    trains() { # model options...
+    trains() { # MODEL OPTION...
         local model=$1.json
         shift
         echo "$model"
@@ -118,7 +120,7 @@ counts_agree() { # file file
     agrees cpu.jsonl cuda.jsonl 2e-2
 }
 
-@test "experts on cards: data-, tensor- and expert-parallel ranks agree with the processor to 1e-5" {
+@test "experts on GPUs: data-, tensor- and expert-parallel ranks agree with the CPU to 1e-5" {
     need_emulation
     mpi_here
     local more=(--model ep.json --precision fp32 --steps 2 --global-batch 2 --balance-loss 0.1 --comm-timeout 300)
@@ -131,7 +133,7 @@ counts_agree() { # file file
         agrees one.jsonl two.jsonl 1e-5
         counts_agree one.jsonl two.jsonl
     done
-    # over NCCL on a card each, too, where the counts of forward are used again in backward and computed anew
+    # the same over NCCL with a GPU each; the counts of forward are used again in backward, or recomputed
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=4
     more+=(--global-batch 4)
     dt-train "${common[@]}" "${more[@]}" >one.jsonl
@@ -143,7 +145,7 @@ counts_agree() { # file file
     counts_agree one.jsonl two.jsonl
 }
 
-@test "losses of answers on an emulated card: of pairs, of scored answers, with a reference, with values: the processor's" {
+@test "RL losses on an emulated GPU: of pairs, of scored answers, with a reference, with values: the CPU's" {
     need_emulation
     local run more pairs=(--model pairs.json --data pairs.h5 --seq 96 --microbatch 1 --global-batch 1) answers=(--model drawn --rollouts r.jsonl --seq 32
         --prompts 4)
@@ -170,7 +172,7 @@ counts_agree() { # file file
     done
 }
 
-@test "answers that an emulated card draws itself: the processor's, on layouts, by actors, ahead, from experts and latents" {
+@test "answers sampled on an emulated GPU are the CPU's: on layouts, by actors, ahead, with experts" {
     need_emulation
     mpi_here
     local run n opts steps of='vocab_size: 257, hidden_size: 32, num_attention_heads: 4, num_hidden_layers: 2, max_position_embeddings: 64,
@@ -201,7 +203,7 @@ counts_agree() { # file file
     done
 }
 
-@test "bf16 on the emulated card follows fp32, with accumulation, recomputation and evaluation" {
+@test "bf16 on the emulated GPU follows fp32, with accumulation, recomputation and evaluation" {
     need_emulation
     local more=(--steps 4 --global-batch 2 --eval-data d.h5 --eval-tokens 32 --eval-every 2)
     dt-train --model llama-tiny "${common[@]}" "${more[@]}" --precision fp32 >cpu.jsonl
@@ -212,7 +214,7 @@ counts_agree() { # file file
     [ "$(jq -s 'map(select(.eval_loss)) | length' cuda.jsonl)" -eq "$(jq -s 'map(select(.eval_loss)) | length' cpu.jsonl)" ]
 }
 
-@test "a checkpoint of the emulated card resumes there bit by bit, and on the processor" {
+@test "a checkpoint of the emulated GPU resumes there bit by bit, and on the CPU" {
     need_emulation
     emulated --model gpt2-tiny "${common[@]}" --precision fp32 --steps 4 --schedule constant --save whole >whole.jsonl
     emulated --model gpt2-tiny "${common[@]}" --precision fp32 --steps 2 --schedule constant --save half --save-async >/dev/null
@@ -226,8 +228,8 @@ counts_agree() { # file file
     agrees tail.jsonl rest.jsonl 1e-12
 }
 
-# Launches of a kernel that the second step of a run makes.
-launches() { # kernel options...
+# launches KERNEL OPTION...: how often the second step of a run launches a kernel
+launches() {
     local kernel=$1 steps
     shift
     for steps in 1 2; do
@@ -236,12 +238,13 @@ launches() { # kernel options...
     echo $(($(grep -cx "$kernel" launches-2) - $(grep -cx "$kernel" launches-1)))
 }
 
-@test "a step on the emulated card zeroes gradients by one launch, and updates 196 parameters by a few" {
+@test "a step on the emulated GPU zeroes gradients by one launch, and updates 196 parameters by a few" {
     need_emulation
     jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 16, n_layer: 12, n_head: 2, n_positions: 16}' >deep.json
     [ "$(launches fill_kernel)" -eq 1 ]
     [ "$(launches 'optim_kernel<DT_OPTIM_ADAMW>')" -eq 5 ]
-    [ "$(launches 'optim_kernel<DT_OPTIM_N>' --optimizer lamb)" -eq 10 ] # directions, then moves along them
+    # computes directions, then moves along them
+    [ "$(launches 'optim_kernel<DT_OPTIM_N>' --optimizer lamb)" -eq 10 ]
     [ "$(launches optim_blocks_kernel --optimizer adamw8bit)" -eq 9 ]
 }
 
@@ -250,7 +253,7 @@ mpi_here() {
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 }
 
-@test "ranks that share an emulated card go through the host, say so once, and agree with the processor" {
+@test "ranks that share an emulated GPU use host memory, say so once, and agree with the CPU" {
     takes_long
     need_emulation
     mpi_here
@@ -263,7 +266,7 @@ mpi_here() {
     done
 }
 
-@test "documents kept apart and sequences cut over cp on emulated cards: by rows in fp32, by tiles in bf16 and fp16" {
+@test "document masks and sequences cut over cp on emulated GPUs: by rows in fp32, by tiles in 16 bits" {
     need_emulation
     mpi_here
     local layout how precision bound
@@ -274,7 +277,7 @@ mpi_here() {
         --steps 2 --global-batch 1)
     dt-train "${more[@]}" --precision fp32 >one.jsonl
     dt-train "${more[@]}" --precision fp32 --documents joined >joined.jsonl
-    ! agrees one.jsonl joined.jsonl 1e-3 || false # documents count
+    ! agrees one.jsonl joined.jsonl 1e-3 || false # document masking has an effect
     one_of 3 "cp2 gather bf16 2e-3" "cp1 auto bf16 2e-3" "cp2 ring bf16 2e-3" "cp2 ulysses bf16 2e-3" "cp1 auto fp16 2e-3" \
         "cp2 ring fp32 1e-5" "cp2 gather fp16 2e-3" "cp1 auto fp32 1e-5"
     for run in "${some[@]}"; do
@@ -287,7 +290,7 @@ mpi_here() {
     done
 }
 
-@test "layouts over NCCL from emulated card to emulated card agree with one rank on the processor" {
+@test "layouts over NCCL between emulated GPUs agree with one CPU rank" {
     need_emulation
     mpi_here
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
@@ -301,7 +304,7 @@ mpi_here() {
         agrees one.jsonl two.jsonl 1e-5
         ! grep -q 'host memory' log || false
     done
-    # Two chunks a stage: the same two ranks exchange messages of both passes, in an order of their own.
+    # Two chunks per stage: the same two ranks exchange messages of both chunks, in an order of their own.
     echo '{"model_type": "llama", "vocab_size": 257, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
         "num_attention_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu"}' >four.json
     more=(--model four.json --precision fp32 --steps 2 --global-batch 4 --comm-timeout 300)
@@ -310,7 +313,7 @@ mpi_here() {
     agrees one.jsonl two.jsonl 1e-5
 }
 
-@test "a text is judged, a task answered and answers drawn on an emulated card as on the processor; weights beside it are the same bits" {
+@test "perplexity, tasks and sampled answers on an emulated GPU are the CPU's; so with weights on the host" {
     need_emulation
     jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 6, num_attention_heads: 4,
         max_position_embeddings: 96, rms_norm_eps: 1e-5, hidden_act: "silu", tie_word_embeddings: false}' >six.json
@@ -319,13 +322,14 @@ mpi_here() {
     printf '%s\n' '{"task": "choices", "template": "{begin}"}' '{"begin": "Apache", "choices": [" License", "zzz"], "answer": 0}' \
         '{"begin": "You may ", "choices": ["not", "reproduce"], "answer": 1}' >q.jsonl
     local of=(--tokenizer byte --threads 1 --seq 48 --precision fp32)
-    judged() { # dt-eval and dt-rollout of this name, and options, to files of another name
+    # SUFFIX NAME OPTION...: runs dt-eval and dt-rollout with that suffix, writes results to files named NAME
+    judged() {
         "dt-eval$1" ppl --text some.txt --json "${of[@]}" "${@:3}" six | jq .nll >"nll$2"
         "dt-eval$1" task q.jsonl "${of[@]}" "${@:3}" six --predictions pred >/dev/null && jq '.logprobs[]' pred >"scores$2"
         "dt-rollout$1" sample --task copy:2 --count 2 --group 2 --max-tokens 4 --seed 3 "${of[@]}" "${@:3}" six 2>/dev/null >rolled
         jq -c '[.answers[].ids]' rolled >"drawn$2" && [ -s "drawn$2" ]
     }
-    near() { # files: numbers that differ by 1e-4 of them at most
+    near() { # FILE FILE COUNT: COUNT numbers that differ by at most 1e-4, relative
         paste "$1" "$2" | awk -v n="$3" '{ d = ($1 - $2) / $1; bad += d > 1e-4 || d < -1e-4 } END { exit bad || NR != n }'
     }
     judged "" -cpu
@@ -345,7 +349,7 @@ mpi_here() {
     [[ $status -eq 2 && $output == *"no such device: 'tpu'"* ]]
 }
 
-@test "compressed gradients, and outer ones of 4 bits, between emulated cards: the processor's losses, and a run goes on as it was" {
+@test "compressed gradients, and outer ones in 4 bits, between emulated GPUs: the CPU's losses; resumption" {
     need_emulation
     mpi_here
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
@@ -357,7 +361,8 @@ mpi_here() {
         rm -rf here whole half
         # shellcheck disable=SC2086 # words
         {
-            mpirun -np 2 dt-train "${more[@]}" $each --steps 6 --save here --save-every 3 >cpu.jsonl # merges where the other does
+            # saves, and so merges, at the same steps as the GPU run
+            mpirun -np 2 dt-train "${more[@]}" $each --steps 6 --save here --save-every 3 >cpu.jsonl
             mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save whole --save-every 3 >card.jsonl
             mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 3 --save half >/dev/null
             mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save half --resume auto >/dev/null
@@ -365,7 +370,7 @@ mpi_here() {
         agrees cpu.jsonl card.jsonl 1e-4
         dt-shard-ckpt diff whole/latest half/latest
     done
-    # what is taken is measured, and each way learns the same within what it rounds
+    # auto measures and chooses; each mode has nearly the same losses
     mpirun -np 2 dt-train "${more[@]}" --steps 6 >cpu.jsonl
     for cards in 1 2; do
         DT_EMULATED_CARDS=$cards mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" --grad-comm auto --steps 6 >card.jsonl 2>log
@@ -375,7 +380,7 @@ mpi_here() {
     done
 }
 
-@test "a net of images on an emulated card, its convolutions by a library in cuDNN's place, agrees with the processor" {
+@test "an image network on an emulated GPU, with a library in place of cuDNN, agrees with the CPU" {
     need_emulation
     local i how more=(--model cnn2 --data bars.h5 --eval-data bars.h5 --precision fp32 --no-mfu --threads 1 --optimizer sgd --lr 1e-4
         --steps 3 --ema 0.5 --mixup 0.2 --label-smoothing 0.1)
@@ -387,7 +392,8 @@ mpi_here() {
         done
     done
     dt-dataset images --out bars.h5 bars
-    LD_LIBRARY_PATH='' run emulated "${more[@]}" --microbatch 4 # the tests' environment has a path to that library
+    # the tests' environment has a path to that library
+    LD_LIBRARY_PATH='' run emulated "${more[@]}" --microbatch 4
     [ "$status" -eq 1 ]
     [[ $output == *"'cnn2' classifies images, for which a GPU needs cuDNN"* ]]
     [ -e "$DT_FAKE_CUDNN_DIR/libcudnn.so.9" ] || skip "built without the header of cuDNN"
@@ -399,11 +405,12 @@ mpi_here() {
         '$a[0].top1 == $b[0].top1 and $b[0].eval_images == 10 and ($a[0].eval_loss - $b[0].eval_loss | fabs) < 1e-5'
     { dt-shard-ckpt diff --json on-host on-card || true; } >diff.json
     jq -e '.tensors_total == 20 and ([.tensors[].max_abs] | max) < 1e-6' diff.json
-    # it goes on, with its statistics
+    # it resumes, with its running statistics
     dt-train "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-host >cpu.jsonl
     emulated "${more[@]}" --microbatch 4 --steps 4 --resume auto --save on-card >cuda.jsonl
     agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
-    # whitening filters, a convolution with a bias, GELU on planes, norms behind pools; of noise, so that no two pixels are equal
+    # whitening filters, a convolution with bias, GELU on feature maps, norms after pooling; on noise, so that
+    # no two pixels are equal
     mkdir -p noise
     LC_ALL=C awk 'BEGIN { for (i = 0; i < 6; i++) { printf "%c", i % 3; for (p = 0; p < 3072; p++) printf "%c", 1 + int(250 * rand()) } }' \
         >noise/data_batch_1.bin
@@ -414,7 +421,7 @@ mpi_here() {
         emulated "${net[@]}" --precision "${how% *}" >cuda.jsonl
         agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) "${how#* }"
     done
-    # asked: by dt-eval with and without its norms folded, by dt-serve; without the library they say so
+    # inference: by dt-eval with and without folded norms, by dt-serve; without the library both say so
     for how in --fold-norms --no-fold-norms "--precision bf16"; do
         # shellcheck disable=SC2086 # words
         dt-eval images bars.h5 on-host --precision fp32 $how --batch 4 --predictions cpu.seen >/dev/null
@@ -434,7 +441,7 @@ mpi_here() {
     LD_LIBRARY_PATH='' run dt-eval-emulated images bars.h5 on-host --device cuda
     [ "$status" -eq 1 ]
     [[ $output == *"for which a GPU needs cuDNN"* ]]
-    # batch norms over two cards with unequal parts of a batch, and with a card each
+    # batch norms with unequal parts of a batch on two ranks, which share a GPU or have one each
     mpi_here
     dt-train "${more[@]}" --microbatch 4 >cpu.jsonl
     mpirun -np 2 -x LD_LIBRARY_PATH -x DT_EMULATED_CARDS dt-train-emulated --device cuda "${more[@]}" --microbatch 3 --global-batch 4 \
@@ -442,20 +449,21 @@ mpi_here() {
     agrees <(jq -c 'select(.loss)' cpu.jsonl) <(jq -c 'select(.loss)' cuda.jsonl) 1e-5
 }
 
-# as_on_host BOUND OPTION...: the curve on a card is the processor's
+# as_on_host BOUND OPTION...: the loss curve on a GPU is the CPU's
 as_on_host() {
     dt-train "${common[@]}" --precision fp32 "${@:2}" >cpu.jsonl
     emulated "${common[@]}" --precision fp32 "${@:2}" >cuda.jsonl
     agrees cpu.jsonl cuda.jsonl "$1"
 }
 
-@test "adapters, with magnitudes and on a base in blocks, on an emulated card" {
+@test "adapters, with magnitudes and on a quantized base, on an emulated GPU" {
     need_emulation
     echo '{"model_type": "qwen2", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
         "hidden_act": "silu"}' >qwen2.json
     as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 4 --lora-dropout 0.1 --neftune 15
-    ! slow || as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 3 --dora # over ranks below, too
+    # tested over ranks below, too
+    ! slow || as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 3 --dora
     as_on_host 1e-5 --model qwen2.json --steps 3 --lr 1e-2 --lora 3 --dora --lora-base nf4
     mpi_here
     mpirun -np 2 dt-train-emulated --device cuda "${common[@]}" --model qwen2.json --steps 3 --lr 1e-2 --lora 3 --dora --precision fp32 \
@@ -464,18 +472,19 @@ as_on_host() {
     agrees cpu.jsonl two.jsonl 1e-5
 }
 
-@test "weights rounded to blocks, and moments of 8 bits with their checkpoints, on an emulated card" {
+@test "quantization-aware training, and 8-bit moments with their checkpoints, on an emulated GPU" {
     need_emulation
     as_on_host 1e-4 --model llama-tiny --steps 3 --lr 1e-2 --qat q4_0
     as_on_host 1e-4 --model llama-tiny --steps 3 --lr 1e-2 --optimizer adamw8bit
     emulated --model llama-tiny "${common[@]}" --steps 4 --optimizer adamw8bit --save eight --save-every 2 >whole.jsonl
     emulated "${common[@]}" --steps 4 --optimizer adamw8bit --resume eight/step-00000002 >rest.jsonl
     jq -c '[.step, .loss, .grad_norm]' whole.jsonl | tail -2 | diff - <(jq -c '[.step, .loss, .grad_norm]' rest.jsonl)
-    dt-train "${common[@]}" --steps 4 --optimizer adamw8bit --resume eight/step-00000002 >rest.jsonl # on the processor
+    # on the CPU
+    dt-train "${common[@]}" --steps 4 --optimizer adamw8bit --resume eight/step-00000002 >rest.jsonl
     agrees <(tail -2 whole.jsonl) rest.jsonl 1e-2
 }
 
-@test "a teacher, and Adafactor, on an emulated card" {
+@test "a teacher, and Adafactor, on an emulated GPU" {
     takes_long
     need_emulation
     dt-train --model llama-tiny "${common[@]}" --steps 8 --save teacher >/dev/null 2>&1
@@ -493,7 +502,7 @@ as_on_host() {
     agrees cpu.jsonl two.jsonl 1e-5
 }
 
-@test "--reproducible on emulated cards: dp, pp and accumulation change no bit of losses, norms and parameters" {
+@test "--reproducible on emulated GPUs: dp, pp and accumulation change no bit of losses and parameters" {
     takes_long
     need_emulation
     mpi_here
@@ -501,7 +510,7 @@ as_on_host() {
     emulated --model gpt2-tiny "${common[@]}" "${more[@]}" --save one >one.jsonl
     jq -c '[.step, .loss, .grad_norm]' one.jsonl >want
     [ "$(wc -l <want)" -eq 2 ]
-    for how in "2 dp2" "2 pp2" "1 dp2"; do # cards: by NCCL, or through the host
+    for how in "2 dp2" "2 pp2" "1 dp2"; do # two GPUs: NCCL; one GPU: through host memory
         rm -rf two
         LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=${how% *} mpirun -np 2 -x LD_LIBRARY_PATH -x DT_EMULATED_CARDS \
             dt-train-emulated --device cuda --model gpt2-tiny "${common[@]}" "${more[@]}" --layout "${how#* }" --save two >two.jsonl
@@ -512,7 +521,7 @@ as_on_host() {
     agrees cpu.jsonl one.jsonl 1e-5
 }
 
-@test "--reproducible on an emulated card names the parameter whose gradient is out of range, as the processor does" {
+@test "--reproducible on an emulated GPU names the parameter whose gradient is out of range" {
     need_emulation
     local more=(--model gpt2-tiny "${common[@]}" --precision fp32 --steps 3 --reproducible --lr 1e6 --warmup 0 --schedule constant --clip 0)
     run dt-train "${more[@]}"
@@ -524,12 +533,12 @@ as_on_host() {
     [ "${lines[-1]}" = "$want" ]
 }
 
-@test "--no-master on an emulated card: the processor's roundings, and it learns what f32 masters learn" {
+@test "--no-master on an emulated GPU: the CPU's roundings, and it learns what fp32 masters learn" {
     takes_long
     need_emulation
     local more=(--model llama-tiny "${common[@]}" --precision bf16 --schedule constant --no-master)
-    # The first step of AdamW is +-lr for nearly every weight, whatever the last bits of its gradient are: what bf16
-    # weight it leads to is the draw's affair, and draws are the same numbers.
+    # The first step of AdamW is +-lr for nearly every weight, whatever the last bits of its gradient are. The
+    # bf16 weight after it depends on the random numbers of stochastic rounding, which are the same on both.
     dt-train "${more[@]}" --steps 1 --warmup 0 --save cpu >/dev/null
     emulated "${more[@]}" --steps 1 --warmup 0 --save card >/dev/null
     words() { dt-shard-ckpt cat --raw model/layers.0.mlp.gate.weight "$1/latest" | od -An -v -tx2 -w2; }
@@ -538,7 +547,7 @@ as_on_host() {
     apart=$(paste a b | awk '$1 != $2' | wc -l)
     echo "$apart of $(wc -l <a) weights differ"
     [ "$apart" -lt $(($(wc -l <a) / 200)) ]
-    # Curves, copies and going on.
+    # Loss curves, equality of copies and resumption.
     dt-train --model llama-tiny "${common[@]}" --precision bf16 --schedule constant --steps 8 >master.jsonl
     rm -rf whole half
     emulated "${more[@]}" --steps 8 --save whole >one.jsonl

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Documents that are kept apart in a packed sample: nothing of one reaches another, and the loss is that of each alone.
+# Document masking in a packed sample: no document influences another, and the loss equals that of each
+# document alone.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -18,31 +19,32 @@ setup() {
     common=(--lr 1e-3 --warmup 0 --precision fp32 --no-mfu --threads 1 --steps 1 --comm-timeout 120)
 }
 
-build() { # name document...: of so many bytes, each a document; the last only ends the last sample
+# NAME DOCUMENT...: a data set of these texts, one document each; the last one only ends the last sample
+build() {
     local name=$1
     shift
     printf '%s\n' "$@" >"$name.txt"
     dt-dataset build --separator $'\n' --pack documents -o "$name.h5" "$name.txt" >/dev/null
 }
 
-first_loss() { # data ranks options...: loss of the first step
+first_loss() { # DATA RANKS OPTION...: loss of the first step
     local data=$1 ranks=$2
     shift 2
     mpirun -np "$ranks" dt-train --data "$data" "${common[@]}" "$@" --metrics m.jsonl >/dev/null
     jq -s 'map(select(.loss)) | .[0].loss' m.jsonl
 }
 
-close() { # a b tolerance
+close() { # A B TOLERANCE
     jq -en "(($1) - ($2)) | fabs < $3" >/dev/null || { echo "$1 and $2 differ by more than $3" >&2; return 1; }
 }
 
-apart() { # a b tolerance
+apart() { # A B TOLERANCE
     jq -en "(($1) - ($2)) | fabs > $3" >/dev/null || { echo "$1 and $2 are within $3" >&2; return 1; }
 }
 
-# The losses of documents add up where they are apart: what a change of document 1 does to the sum does not
+# The losses of masked documents add up: the difference that a change of document 1 makes in the sum does not
 # depend on document 2.
-probe() { # ranks options...
+probe() { # RANKS OPTION...: sets $first and $second, that difference with two versions of document 2
     local ranks=$1 ac bc ad bd
     shift
     ac=$(first_loss ac.h5 "$ranks" --seq 48 --microbatch 1 --global-batch 1 "$@")
@@ -50,17 +52,17 @@ probe() { # ranks options...
     ad=$(first_loss ad.h5 "$ranks" --seq 48 --microbatch 1 --global-batch 1 "$@")
     bd=$(first_loss bd.h5 "$ranks" --seq 48 --microbatch 1 --global-batch 1 "$@")
     first=$(jq -n "($ac) - ($bc)") second=$(jq -n "($ad) - ($bd)")
-    apart "$first" 0 1e-5 # the change is seen at all
+    apart "$first" 0 1e-5 # the change has an effect
 }
 
-documents() { # one token of document 1 differs between a and b; c and d differ in all
+documents() { # a and b differ in one token of document 1; c and d are two versions of document 2
     build ac 'the quick brown fox jump' 'over lazy dogs sleeping' 'x'
     build bc 'the quick brown fox jZmp' 'over lazy dogs sleeping' 'x'
     build ad 'the quick brown fox jump' 'XYZW QRST ABCD 12345678' 'x'
     build bd 'the quick brown fox jZmp' 'XYZW QRST ABCD 12345678' 'x'
 }
 
-@test "the set says where documents begin, on one file and on several" {
+@test "a data set records where documents begin, in one file and in several shards" {
     build ac 'the quick' 'over lazy dogs' 'x'
     run -0 dt-dataset info ac.h5
     [[ "$output" == *"3, kept apart"* ]]
@@ -74,18 +76,18 @@ documents() { # one token of document 1 differs between a and b; c and d differ 
     [[ "$output" == *"does not say where documents begin"* ]]
 }
 
-@test "a token of document 1 changes nothing of document 2" {
+@test "a token of document 1 changes nothing in document 2" {
     documents
     local model
     for model in llama.json gpt2.json window.json; do
         probe 1 --model $model
         close "$first" "$second" 3e-7
-        probe 1 --model $model --documents joined # the probe shows what leaks
+        probe 1 --model $model --documents joined # without masking the probe detects an influence
         apart "$first" "$second" 3e-6
     done
 }
 
-@test "a token of document 1 changes nothing of document 2, cut over cp 2 and 4" {
+@test "a token of document 1 changes nothing in document 2, cut over cp 2 and 4" {
     takes_long
     documents
     local run
@@ -98,7 +100,7 @@ documents() { # one token of document 1 differs between a and b; c and d differ 
     apart "$first" "$second" 3e-6
 }
 
-@test "packed, the loss and the gradient are those of each document alone" {
+@test "packed, loss and gradient are the sums of those of each document alone" {
     build four 'abcdefg' 'hijklmn' 'opqrstu' 'vwxyz01' 'x'
     local model packed alone norm
     for model in llama.json gpt2.json window.json; do
@@ -113,7 +115,7 @@ documents() { # one token of document 1 differs between a and b; c and d differ 
     done
 }
 
-@test "evaluation counts the targets there are; the account of documents is exact" {
+@test "evaluation counts only valid targets; the memory plan with document masks is exact" {
     build four 'abcdefg' 'hijklmn' 'opqrstu' 'vwxyz01' 'x'
     dt-train --model llama.json --data four.h5 --eval-data four.h5 --seq 32 --microbatch 1 --global-batch 1 "${common[@]}" --metrics e.jsonl
     [ "$(jq -s 'map(select(.eval_loss)) | .[0].eval_tokens' e.jsonl)" = 28 ]

@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# dt-allreduce-bench: columns, the arithmetic of its bandwidths, JSON, exit statuses.
+# dt-allreduce-bench: columns, bandwidth formulas, JSON, exit statuses.
 
 setup() {
 	bench="$DT_BIN/dt-allreduce-bench"
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 	export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_btl_vader_single_copy_mechanism=none
 	cd "$BATS_TEST_TMPDIR" || return 1
-	# as the system says it, a cache of a large machine would be filled anew by every run
+	# A cache size of its own: with the real one of a large machine every run would fill a large buffer.
 	printf '#!/bin/sh\nexec "%s" --cache-size 2M "$@"\n' "$bench" >small
 	chmod +x small
 	small=$PWD/small
@@ -66,8 +66,9 @@ ranks() {
 	jq -e '.ranks == 1 and .links == [] and .transport == "self"' one.json
 }
 
-@test "every type and op is right, on both transports" {
-	for t in bf16:avg:registered f16:min:plain u8:sum:registered i64:max:plain; do # test_comm has them all
+@test "every element type and reduction is right, on both transports" {
+	# test_comm tests all of them
+	for t in bf16:avg:registered f16:min:plain u8:sum:registered i64:max:plain; do
 		IFS=: read -r type op buffers <<<"$t"
 		ranks 2 "$small" -d "$type" -o "$op" --buffers "$buffers" -b 600001 -e 600001 -n 1 -w 0 >out
 		grep -q '^# Out of bounds values : 0 OK' out
@@ -77,7 +78,7 @@ ranks() {
 	grep -q '^# Out of bounds values : 0 OK' out
 }
 
-@test "comparison with MPI, arrivals, compression: numbers that fit together" {
+@test "comparison with MPI, arrival times, compression: figures are consistent" {
 	ranks 2 "$small" --json --compare --skew --compress top-k --compress-keep 0.1 -b 64K -e 64K -n 4 -w 1 >out.json
 	jq -e 'all(.results[]; .registered and .mpi_time_s > 0 and .wrong == 0 and
 	    ((.speedup - .mpi_time_s / .time_s) | fabs) < 1e-9 * .speedup)' out.json
@@ -90,10 +91,12 @@ ranks() {
 	[ "$(grep -v '^#' out | awk "{print NF}")" = 19 ]
 }
 
-@test "interrupted, JSON is one object all the same" {
+@test "after SIGINT the output is still one JSON object" {
 	"$small" --json -b 1K -e 1K -n 1000000 --collective all >out.json &
 	pid=$!
-	for _ in $(seq 600); do # SIGINT and SIGTERM are waited for once they are blocked: bits 1 and 14 of the mask
+	# wait until SIGINT and SIGTERM are blocked (bits 1 and 14 of the mask), since only then they are
+	# handled
+	for _ in $(seq 600); do
 		sleep 0.1
 		mask=$(awk '$1 == "SigBlk:" {print $2}' "/proc/$pid/status" 2>/dev/null) || break
 		((0x${mask:-0} & 0x4002)) && break
@@ -112,29 +115,29 @@ ranks() {
 	jq -e 'all(.results[]; .wrong == 0 and (.predicted_s == null) == (.algorithm | IN("direct", "mpi")))' out.json
 }
 
-@test "no time is below its fastest call" {
+@test "no mean time is below the fastest call" {
 	ranks 3 "$small" --json -b 64 -e 64K -f 4 -n 40 -w 2 --collective all >out.json
 	jq -e 'all(.results[]; .min_s <= .time_s and .time_s <= .mean_s * 1.000001)' out.json
 }
 
-@test "one table of sizes by algorithms, the fastest marked, in 80 columns" {
+@test "one table of sizes by algorithms, the fastest one marked, in 80 columns" {
 	ranks 2 "$small" -a all -b 64 -e 64K -f 32 -n 3 -w 1 >out
 	[ "$(grep -v '^#' out | awk '{print $1 $2}' | xargs)" = "64B 2KiB 64KiB" ]
 	[ "$(grep -v '^#' out | awk '{print NF}' | sort -u)" = 12 ] # size and its unit, ten algorithms
 	[ "$(grep -v '^#' out | grep -c '[0-9]\*')" -eq 3 ]
-	# the mark is beside the smallest number
+	# the mark is at the smallest number
 	awk '!/^#/ {least = 1e99; for (i = 3; i <= NF; i++) {v = $i + 0; if (v < least) least = v; if ($i ~ /\*/) mark = v}
 	    if (mark != least) bad = 1} END {exit bad}' out
 	awk 'length($0) > 80 {bad = 1} END {exit bad}' out
 	grep -q '^# *size direct *mpi *naive *ps *ring *ling *seifn. *tree *tree *level$' out
-	# columns that need more room: a table for each
+	# output that needs more columns: one table per algorithm
 	ranks 2 "$small" -a all --stats -b 1K -e 1K -n 2 >out
 	[ "$(grep -c '^# algorithm ' out)" -eq 10 ]
 	ranks 2 "$small" -a all --explain --collective broadcast -b 1K -e 1K -n 2 >out
 	grep -q '^  # model  *-  *-  *[0-9.]' out
 }
 
-@test "latency in OSU's columns" {
+@test "latency in the columns of OSU's benchmark" {
 	ranks 2 "$small" --latency -b 8 -e 512 -f 8 -n 5 >out
 	[ "$(grep -v '^#' out | awk '{print NF}' | sort -u)" = 5 ]
 	[ "$(grep -v '^#' out | awk '{print $1}' | xargs)" = "8 64 512" ]
@@ -142,7 +145,7 @@ ranks() {
 	awk '!/^#/ && !($3 <= $2 && $2 <= $4) {bad = 1} END {exit bad}' out
 }
 
-@test "an algorithm is used, predicted and named" {
+@test "an algorithm is chosen, predicted and named" {
 	ranks 3 "$small" --json --collective all -a ring --explain -b 6000 -e 6000 -n 2 -w 1 >out.json
 	jq -e '[.results[].collective] | unique == ["all-gather", "all-reduce", "broadcast", "reduce", "reduce-scatter"]' out.json
 	jq -e 'all(.results[]; .algorithm == "ring" and .predicted_s > 0 and .wrong == 0)' out.json
@@ -150,7 +153,7 @@ ranks() {
 	grep -q '^# naive .* us, .*two-level .* us, chosen: direct$' out
 }
 
-@test "simulated networks: closed forms, no ranks needed" {
+@test "simulated networks match closed forms, without ranks" {
 	run "$small" --json --simulate flat,ranks=64,net_us=2,net_gbs=10,reduce_gbs=100 -b 640000 -e 640000
 	[ "$status" -eq 0 ]
 	jq -e '.schema == 1 and .ranks == 64 and ([.results[].algorithm] | length == 8)' <<<"$output"
@@ -162,7 +165,8 @@ ranks() {
 	[ "$(grep -cv '^#' <<<"$output")" -eq 1 ]
 }
 
-# 4 rounds of messages between machines against 14; 2 (n - 1) / n of the bytes against 2 (p - 1) / p.
+# Messages between machines: 4 rounds instead of 14; bytes: 2 (n - 1) / n of the buffer for n machines instead
+# of 2 (p - 1) / p for p ranks.
 @test "simulated two-level against the ring: latency for small sizes, bytes for large ones" {
 	run "$small" --json -b 1K -e 1G -f 1e6 \
 		--simulate fat-tree,ranks=8,node=2,net_us=1000,net_gbs=0.125,shm_us=0.01,shm_gbs=1e4,hop_us=0,reduce_gbs=1e4
@@ -173,13 +177,13 @@ ranks() {
 		<<<"$output"
 }
 
-@test "cold buffers, steps and no check" {
+@test "cold buffers, steps, and no check" {
 	ranks 2 "$small" --cold -b 1K -e 3K -i 1K -c 0 -n 3 >out
 	[ "$(grep -v '^#' out | awk '{print $1}' | xargs)" = "1024 2048 3072" ]
 	[ "$(grep -v '^#' out | awk '{print $9}' | sort -u)" = "N/A" ]
 }
 
-@test "below the floor is exit 3" {
+@test "a bandwidth below the required floor is exit status 3" {
 	run "$small" -b 1K -e 1K -n 2 --min-busbw 1
 	[ "$status" -eq 3 ]
 	command -v mpirun >/dev/null || skip "no mpirun"
@@ -189,7 +193,7 @@ ranks() {
 	[ "$status" -eq 0 ]
 }
 
-@test "bad options are one line each and exit 2, said by one rank" {
+@test "bad options are one line each and exit status 2, reported by one rank" {
 	for bad in "-d float8" "-b 4K -e 1K" "-c 2" "-o prod" "--collective gossip" "-n 0" "-i 0" "-i 8 -f 2" "-f 1" \
 		"-b 0" "-b 1 -e 1G -i 1" "--root -1" "extra" "--root 1" "-a gossip" "-a tree --collective all-gather" \
 		"--simulate mesh" "--simulate flat:0" "--simulate rail,ranks=9" "--compress zip" "--compress-keep 2" \
@@ -201,7 +205,8 @@ ranks() {
 		[[ "${lines[0]}" == dt-allreduce-bench:* ]]
 		[[ "${lines[1]}" == Try* ]]
 	done
-	# as mpirun starts three; mpirun itself would end the others with the first, perhaps before that one speaks
+	# three processes as under mpirun, which itself would end the others with the first one, perhaps
+	# before that one has printed
 	for rank in 0 1 2; do
 		OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_RANK=$rank OMPI_APP_CTX_NUM_PROCS=3 run "$bench" -d float8
 		[ "$status" -eq 2 ]
@@ -222,7 +227,7 @@ ranks() {
 	[ "$(cat st)" -ne 0 ]
 }
 
-@test "an mpirun of another MPI is named" {
+@test "an mpirun of another MPI is detected and named" {
 	PMI_SIZE=2 PMI_RANK=0 run "$bench" -b 1K -e 1K
 	[ "$status" -eq 1 ]
 	grep -q 'started 2 processes (PMI_SIZE), but MPI sees 1' <<<"$output"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-board: what it reads, what it answers, and its page in a browser.
+# dt-board: the files it reads, its JSON answers, and its page in a browser.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -26,7 +26,7 @@ teardown() {
     [ -z "$board" ] || { kill "$board" && wait "$board"; } || true
 }
 
-runs_say() { # filter of jq
+runs_say() { # FILTER: jq filter over the list of runs
     curl -s "${url}api/runs" | jq -e "$1" >/dev/null
 }
 
@@ -43,25 +43,26 @@ start() {
     url=${url%%\?*}
 }
 
-@test "runs, curves, ranks, events and a step of the pipeline as JSON; what is appended comes by itself" {
+@test "runs, curves, ranks, events and a pipeline step as JSON; appended lines arrive by themselves" {
     start mine other
     curl -s "${url}api/runs" >r
     jq -e '(.runs | length) == 2 and (.runs | map(.newest.step)) == [12, 9] and (.runs | map(.bad)) == [0, 0] and
         (.runs[0].categories | map(.bytes) | add) == .runs[0].newest.peak_bytes and .runs[0].details == 6 and
         (.runs[0].events | map(.event)) == ["rollback"] and .runs[1].events == []' r
-    # where the plan over a step is highest, it has the bytes of the peak; gaps between buffers are workspace
+    # at the step's highest point the plan equals the peak by category; gaps between buffers count as
+    # workspace
     jq -e '.runs[0] | .categories as $c | (.memory_over_step.bytes | to_entries) as $b |
         ([$b[].value] | transpose | map(add)) as $sum | ($sum | index($sum | max)) as $at |
         .memory_over_step.phase[0] == "forward" and .memory_over_step.phase[-1] == "step" and
         all($c[] | select(.name != "workspace"); .name as $n | .bytes == ($b[] | select(.key == $n) | .value[$at]))' r
-    # with as many points as steps the curve is the file
+    # with as many points as steps the curve equals the file
     curl -s "${url}api/series?keys=loss,lr&points=4000&run=0" >s
     jq -n --slurpfile s s --slurpfile m mine/m.jsonl '
         ($m | map(select(.loss))) as $m | $s[0].runs[0] as $r | ($r.series | keys) == ["loss", "lr"] and
         [range($r.x | length) | select($r.series.loss[.] != null)] as $i |
         ($i | length) == 12 and all(range(12); $r.x[$i[.]] == $m[.].step and
             ($r.series.loss[$i[.]] / $m[.].loss - 1 | fabs) < 1e-5)' | grep -x true
-    # fewer: means of equal stretches
+    # with fewer points: means over equal ranges of steps
     curl -s "${url}api/series?keys=loss&points=3&run=1&from=1&to=9" >s
     jq -n --slurpfile s s --slurpfile m other/n.jsonl '($m | map(.loss)) as $l | $s[0].runs[0] | .x == [3, 6, 9] and
         ([.series.loss, [$l[0:3], $l[3:6], $l[6:9] | add / 3]] | transpose | all(.[]; (.[0] / .[1] - 1 | fabs) < 1e-5))' |
@@ -81,17 +82,17 @@ start() {
     kill "$listens"
     wait "$listens" || true
     until_true runs_say '.runs[1].newest | .step == 10 and .loss == 2.5'
-    # a run that went back: its file is cut and goes on
+    # a run that was rolled back: its file is truncated and grows again
     head -5 other/n.jsonl >"cut"
     cat cut >other/n.jsonl
     until_true runs_say '.runs[1].newest.step == 5'
-    # a run that begins meanwhile, and lines that are none
+    # a run that starts meanwhile, and invalid lines
     { cat cut; echo '{"step": 6, "loss"'; echo 'x'; echo '[1]'; } >other/z.jsonl
     until_true runs_say '(.runs | length) == 3 and .runs[2].bad == 3 and .runs[2].newest.step == 5'
     rm other/z.jsonl
 }
 
-@test "metrics of dt-rl: an update is a step" {
+@test "metrics of dt-rl: an update counts as a step" {
     dt-rl train --env cartpole --actors 1 --frames 4k --every 2 --json >rl.jsonl
     start rl.jsonl
     curl -s "${url}api/runs" | jq -es --slurpfile m rl.jsonl '.[0].runs[0] | .newest.step == $m[-1].update and .bad == 0 and
@@ -100,7 +101,7 @@ start() {
         '.runs[0] | .x == ($m | map(.update)) and .series.frames == ($m | map(.frames))'
 }
 
-@test "who is answered: this machine's names, GET, with --key its owner" {
+@test "access control: host names of this machine only, GET only, with --key its owner only" {
     start mine
     code() { curl -s -o /dev/null -w '%{http_code}' "$@"; }
     [ "$(code "$url")" -eq 200 ]
@@ -131,7 +132,7 @@ start() {
     run -1 dt-board /nowhere
 }
 
-@test "few files may be open: clients beyond them are turned away, and it rests" {
+@test "few open files allowed: further clients are turned away, without busy waiting" {
     dt-board() {
         ulimit -n 40
         exec "$DT_BIN/dt-board" "$@"
@@ -147,14 +148,14 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
     until_true test -s idle
     before=$(ticks)
     sleep 2
-    [ "$(($(ticks) - before))" -lt 100 ] # of 200
+    [ "$(($(ticks) - before))" -lt 100 ] # of 200 ticks
     kill "$idle"
     wait "$idle" || true
     answers() { [ "$(curl -s -o /dev/null -w '%{http_code}' "$url")" = 200 ]; }
     until_true answers
 }
 
-@test "dt-top: 80 columns, ASCII where the locale is, live in a terminal of tmux" {
+@test "dt-top: 80 columns, ASCII by locale, live in a terminal (tmux)" {
     for locale in C.UTF-8 C; do
         LC_ALL=$locale dt-top mine other >top
         [ "$(LC_ALL=$locale wc -L <top)" -le 80 ]
@@ -164,7 +165,7 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
         grep -E '^event +step 4: rollback' top
     done
     run -1 env LC_ALL=C grep -P '[^\x00-\x7f]|\x1b' top
-    # the shares of the newest lines are those of the file
+    # the time shares over the newest lines equal the file's
     want=$(jq -s 'map(select(.step_s)) | 100 * (map(.compute_s) | add) / (map(.step_s) | add)' other/n.jsonl)
     dt-top other | awk -v want="$want" '$1 == "compute" { d = $2 - want; ok = d < 0.06 && d > -0.06 } END { exit !ok }'
     run -2 dt-top
@@ -188,7 +189,7 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
     run -1 tmux -L board-$$ has-session
 }
 
-@test "the page in a browser: curves, ranks, the pipeline, live, zoomed, as SVG, on a phone" {
+@test "the page in a browser: curves, ranks, the pipeline, live updates, zoom, SVG export, on a phone" {
     command -v chromium >/dev/null || skip "chromium is not installed"
     start mine other
     timeout 400 python3 "$BATS_TEST_DIRNAME/board-page.py" "$url" mine/m.jsonl

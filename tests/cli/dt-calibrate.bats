@@ -1,4 +1,4 @@
-# dt-calibrate: a small calibration is whole, dt-plan reads it, and every wrong input.
+# dt-calibrate: a small calibration is complete, dt-plan reads it, and every invalid input is refused.
 load slow
 
 setup() {
@@ -8,7 +8,7 @@ setup() {
 	unset LC_ALL LANG
 }
 
-# one clear line on stderr, nothing on stdout, this status
+# refused STATUS TEXT ARGUMENT...: one line on stderr with TEXT, nothing on stdout, this status
 refused() {
 	local status_wanted=$1 text=$2
 	shift 2
@@ -22,7 +22,7 @@ refused() {
 	grep -qF -- "$text" lines
 }
 
-@test "what is measured is whole, in order, and planned with" {
+@test "a calibration is complete, in order, and usable for planning" {
 	"$calibrate" --seconds 0.5 --cores 1 --out ops.json
 	jq -e '.schema == 1 and .cores == 1 and ([.modes[].processes] == [1]) and (.modes[0].ops | length) > 40 and
 		([.modes[].ops[] | (.time_s | length) == ([.sizes[] | length] | reduce .[] as $n (1; . * $n))] | all) and
@@ -44,8 +44,8 @@ refused() {
 	refused 1 "timed on a processor" "$plan" --gpu H100 --ops ops.json gpt2-tiny
 }
 
-# Where norms take for ever they are the last to be computed again, where products do the norms go first.
-@test "--recompute auto weighs by measured times" {
+# If norms are made to look very slow, they are recomputed last; if products are, norms are recomputed first.
+@test "--recompute auto uses measured times" {
 	"$calibrate" --seconds 0.5 --cores 1 --out ops.json
 	slower() { jq -c --arg op "$1" '(.modes[].ops[] | select(.op | startswith($op)) | .time_s) |= map(. * 1e6)' ops.json; }
 	again() {
@@ -68,7 +68,7 @@ refused() {
 	refused 1 "'wrong.json': 'modes' is a list" "$DT_BIN/dt-memest" --train --recompute "$size" --ops wrong.json gpt2-mini
 }
 
-@test "wrong input: one line and the right status" {
+@test "invalid input: one line and the right status" {
 	refused 2 "no operands" "$calibrate" gpt2-tiny
 	refused 2 "out of range" "$calibrate" --seconds 0
 	refused 2 "out of range" "$calibrate" --cores 0

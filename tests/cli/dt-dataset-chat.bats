@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Conversations as data sets: what is a target, how they are packed, and that training on them is as it is on each alone.
+# Conversations as data sets: which tokens are targets, how they are packed, and that packed training equals
+# training on each alone.
 
 bats_require_minimum_version 1.5.0
 load slow
@@ -27,24 +28,24 @@ setup() {
     common=(--model llama.json --lr 1e-3 --warmup 0 --precision fp32 --no-mfu --threads 1 --steps 1 --comm-timeout 120)
 }
 
-chat() { # out seq options... : of standard input
+chat() { # OUT SEQ OPTION...: packs the conversations on standard input
     local out=$1 seq=$2
     shift 2
     dt-dataset chat -t "$tok" --chat-template chatml --seq "$seq" --json -o "$out" "$@" -
 }
 
-first_loss() { # data ranks options...
+first_loss() { # DATA RANKS OPTION...: loss of the first step
     local data=$1 ranks=$2
     shift 2
     mpirun -np "$ranks" dt-train --data "$data" "${common[@]}" "$@" --metrics m.jsonl >/dev/null </dev/null
     jq -s 'map(select(.loss)) | .[0].loss' m.jsonl
 }
 
-close() { # a b tolerance
+close() { # A B TOLERANCE
     jq -en "(($1) - ($2)) | fabs < $3" >/dev/null || { echo "$1 and $2 differ by more than $3" >&2; return 1; }
 }
 
-@test "each form has the assistant's words and the end of its turn as targets" {
+@test "in each format the assistant's text and its end of turn are targets" {
     local n=0 line want=('Red.<|im_end|>Blue, and a longer answer.<|im_end|>' 'Hi there.<|im_end|>' '4<|im_end|>' '7<|im_end|>' 'learnt<|im_end|>')
     while read -r line; do
         chat one.h5 256 <<<"$line" >one.json
@@ -56,10 +57,11 @@ close() { # a b tolerance
     [[ "$(jq -r '[.example.parts[] | .text] | add' one.json)" == *"assistant"$'\n'"not learnt<|im_end|>"* ]]
     [ "$(chat one.h5 256 <<<'{"instruction": "Add", "input": "3", "output": "7"}' | jq -r '.example.parts[0].text')" = $'<|im_start|>user\nAdd\n\n3<|im_end|>\n<|im_start|>assistant' ]
     dt-dataset chat -t "$tok" --chat-template none --json -o one.h5 - <<<'{"prompt": "one, ", "completion": "two"}' >one.json
-    [ "$(jq -c '[.example.parts[] | .text]' one.json)" = '["<s>one,"," two<|endoftext|>"]' ] # a token across the border
+    # the token ' two' spans the border and is the completion's
+    [ "$(jq -c '[.example.parts[] | .text]' one.json)" = '["<s>one,"," two<|endoftext|>"]' ]
 }
 
-@test "the template comes with the tokenizer, and the first example is shown" {
+@test "the chat template is taken from the tokenizer, and the first example is shown" {
     mkdir -p folder
     cp "$tok" folder/tokenizer.json
     echo "{{ bos_token }}{{ '<start_of_turn>' + role }}" >folder/chat_template.jinja
@@ -77,7 +79,7 @@ close() { # a b tolerance
     [ ! -e b.h5 ]
 }
 
-@test "an example without targets and a line of another form are refused, or told and left out" {
+@test "an example without targets and a line of another format are refused, or skipped and reported" {
     local line
     for line in '{"messages": [{"role": "user", "content": "x"}]}' '{"text": "x"}' '{"prompt": 5, "completion": "x"}' '{"conversations": [{"from": "robot", "value": "x"}]}' 'no JSON'; do
         printf '%s\n' '{"prompt": "a", "completion": "b"}' "$line" >bad.jsonl
@@ -91,7 +93,7 @@ close() { # a b tolerance
     [[ "$output" == *"the example has no target"* ]]
 }
 
-@test "what is too long is cut and counted, or left out" {
+@test "examples that are too long are truncated and counted, or skipped" {
     chat cut.h5 24 <all.jsonl >cut.json
     [ "$(jq -c '[.cut, .cut_targets, .left_out, .train.examples]' cut.json)" = '[1,2,4,1]' ]
     chat cut.h5 40 --long drop <all.jsonl >cut.json
@@ -99,7 +101,7 @@ close() { # a b tolerance
     dt-dataset info --verify cut.h5
 }
 
-@test "packed by best fit; the split is at the end; shards hold the same" {
+@test "packing by best fit; the evaluation split is the end; shards hold the same" {
     for i in $(seq 40); do
         printf '{"prompt": "%s", "completion": "%s"}\n' "$(printf 'q%.0s' $(seq $((i % 13))))" "$(printf 'a%.0s' $(seq $((i % 7 + 1))))"
     done >many.jsonl
@@ -115,7 +117,7 @@ close() { # a b tolerance
     [[ "$output" == *"packed into samples of 64 tokens, not 32"* ]]
 }
 
-@test "a packed batch's loss is that of its examples alone, over all targets, on any layout" {
+@test "the loss of a packed batch is that of its examples alone, over all targets, on any layout" {
     chat all.h5 128 <all.jsonl >all.json
     local n=0 sum=0 targets=0 line t
     while read -r line; do
@@ -139,7 +141,7 @@ close() { # a b tolerance
     [ "$(jq -s 'map(select(.eval_loss)) | .[0].eval_tokens' e.jsonl)" = $targets ]
 }
 
-@test "noise on embeddings is the same on any layout, and not there in evaluation" {
+@test "NEFTune noise is the same on any layout, and absent in evaluation" {
     takes_long
     chat noise.h5 128 <all.jsonl >/dev/null
     local plain noisy how

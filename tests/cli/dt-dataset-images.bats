@@ -1,4 +1,4 @@
-# dt-dataset images, and what the other commands make of a set of images
+# dt-dataset images, and the other commands on image data sets
 
 setup() {
 	: "${DT_BIN:=build/tools}" "${DT_SRC:=.}"
@@ -13,7 +13,7 @@ py() {
 	/usr/bin/python3 - "$@"
 }
 
-# a.idx: 12 images of 5 x 4, values 0 to 239; l.idx: labels 0 1 2 0 ..
+# writes a.idx: 12 images of 5 x 4, values 0 to 239; l.idx: labels 0 1 2 0 ..
 make_idx() {
 	py <<'PY'
 import gzip, struct
@@ -26,7 +26,7 @@ gzip.open("l.gz", "wb").write(labels)
 PY
 }
 
-# folder/CLASS/*: the files of the golden set
+# writes folder/CLASS/*: the files of the golden image set
 make_folder() {
 	py "$golden" <<'PY'
 import h5py, os, sys
@@ -42,7 +42,7 @@ number() {
 	grep -o "\"$1\":[0-9]*" <<<"$output" | head -n 1 | cut -d: -f2
 }
 
-@test "IDX, plain and by gzip, in either order" {
+@test "IDX, plain and gzipped, images and labels in either order" {
 	make_idx
 	dt-dataset images -o one.h5 a.idx l.idx
 	dt-dataset images -o two.h5 l.gz a.gz
@@ -58,7 +58,7 @@ number() {
 	dt-dataset cat one.h5 | head -n 3 | cmp - <(printf 'P5\n4 5\n255\n')
 }
 
-@test "a damaged or unequal IDX pair is refused, and nothing is written" {
+@test "a damaged IDX pair, or one of unequal lengths, is refused, and nothing is written" {
 	make_idx
 	head -c 200 a.gz >short.gz
 	head -c 200 a.idx >short.idx
@@ -84,7 +84,7 @@ number() {
 	[[ "$output" == *"in pairs"* ]]
 }
 
-@test "CIFAR binaries, with names of classes where they lie beside" {
+@test "CIFAR binaries, with class names from the file beside them" {
 	py <<'PY'
 open("one.bin", "wb").write(b"".join(bytes([i % 10]) + bytes([i] * 3072) for i in range(20)))
 open("two.bin", "wb").write(b"".join(bytes([i % 10]) + bytes([i] * 3072) for i in range(20, 30)))
@@ -109,7 +109,7 @@ PY
 	[ ! -e f.h5 ]
 }
 
-@test "a folder a class; grey, CMYK, EXIF, 16 bits and alpha are counted; JPEG is kept as it came" {
+@test "one folder per class; grey, CMYK, EXIF, 16 bits and alpha are counted; JPEG is stored unchanged" {
 	make_folder
 	mkdir folder/empty
 	echo x >folder/b/notes.txt
@@ -128,13 +128,13 @@ PY
 	run dt-dataset info --verify d.h5
 	[[ "$output" == *"0      a      2"*"1      b      2"*"2      c      2"*"3      empty  0"* ]]
 	dt-dataset cat --first 3 --count 1 d.h5 | cmp - folder/b/jpeg.jpg
-	# the file is 19 x 23 on disk and 23 x 19 upright
+	# stored as 19 x 23, displayed upright as 23 x 19
 	[[ "$(dt-dataset info d.h5)" == *"7 to 23 x 6 to 23"* ]]
 	dt-dataset images --ignore-exif --store raw --crop 7x6 -o e.h5 folder
 	[[ "$(dt-dataset info e.h5)" == *"6 as pixels"*"7 x 6"* ]]
 }
 
-@test "an image that cannot be read is named; nothing is lost in silence" {
+@test "an image that cannot be read is named; nothing is dropped silently" {
 	make_folder
 	head -c 600 folder/b/jpeg.jpg >folder/b/cut.jpg
 	echo text >folder/a/text.png
@@ -165,7 +165,7 @@ PY
 	[ "$(ls)" = "$(printf '%s\n' d.h5 e-00000-of-00002.h5 e-00001-of-00002.h5 e.h5 folder)" ]
 }
 
-@test "tar archives: folders, WebDataset, a pattern, a pipe, damage" {
+@test "tar archives: folders, WebDataset, a file pattern, a pipe, damage" {
 	make_folder
 	tar cf f.tar folder
 	dt-dataset images -o a.h5 folder
@@ -203,7 +203,7 @@ PY
 	[ ! -e x.h5 ]
 }
 
-@test "long names in a tar archive, of GNU and of pax" {
+@test "long names in tar archives, GNU and pax format" {
 	make_folder
 	long=$(printf 'folder-%.0s' $(seq 30))
 	mkdir -p "t/$long/class"
@@ -215,7 +215,7 @@ PY
 	done
 }
 
-@test "names of classes from a list: order and absence" {
+@test "class names from a list: their order, and a missing class" {
 	make_folder
 	printf 'c\nb\na\nd\n' >names
 	dt-dataset images --class-names names -o d.h5 folder
@@ -231,7 +231,7 @@ PY
 	[ ! -e e.h5 ]
 }
 
-@test "shards hold the same, for h5py too" {
+@test "shards hold the same images, read by h5py too" {
 	make_idx
 	dt-dataset images -o one.h5 a.idx l.idx
 	dt-dataset images --shards 5 -o d.h5 a.idx l.idx
@@ -257,7 +257,7 @@ PY
 	[[ "$output" == *"d-00003-of-00005.h5"* ]]
 }
 
-@test "a share of each class is kept out, evenly spread; both sets have all classes" {
+@test "a share of each class is split off for evaluation, evenly spaced; both sets have all classes" {
 	py <<'PY'
 import struct
 n = [40, 9, 1, 50]
@@ -290,7 +290,7 @@ PY
 	done
 }
 
-@test "stats: classes, and images that are there twice" {
+@test "stats: classes, and duplicate images" {
 	python3 - <<'END'
 import struct
 images = [bytes([i] * 9) for i in (1, 2, 3, 2, 2, 4)]
@@ -305,7 +305,7 @@ END
 	[[ $(dt-dataset stats d.h5) == *"2, of which 1 have another class"* ]]
 }
 
-@test "wrong usage is 2; a set of one kind where the other belongs is named" {
+@test "wrong usage is 2; a data set of the wrong kind is named" {
 	make_idx
 	for bad in "a.idx l.idx" "-o d.h5 --crop x a.idx l.idx" "-o d.h5 --crop 3x a.idx l.idx" "-o d.h5 --channels 2 a.idx l.idx" \
 		"-o a.idx a.idx l.idx" "-o d.h5 --quality 101 a.idx l.idx" "-o d.h5"; do

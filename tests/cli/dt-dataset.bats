@@ -17,7 +17,7 @@ setup() {
 	[[ "$output" == *"dt-dataset sample"* ]]
 }
 
-@test "wrong usage is 2 and says what" {
+@test "wrong usage is 2 and states the error" {
 	echo x >a
 	run dt-dataset build a
 	[ "$status" -eq 2 ]
@@ -40,7 +40,7 @@ setup() {
 	[[ "$output" == *"cannot open 'bytes'"*"or 'byte'"* ]]
 }
 
-@test "what goes in comes out" {
+@test "cat prints what build read" {
 	for t in byte "$data/gpt2.json" "$data/llama3.json"; do
 		dt-dataset build -t "$t" -o d.h5 "$data/corpus.txt"
 		dt-dataset cat d.h5 | cmp - "$data/corpus.txt"
@@ -51,7 +51,7 @@ setup() {
 	dt-dataset cat d.h5 | cmp - noise
 }
 
-@test "shards join to the same tokens, for h5py too" {
+@test "shards join to the same tokens, read by h5py too" {
 	dt-dataset build -t "$data/gpt2.json" -o one.h5 "$data/corpus.txt"
 	dt-dataset build -t "$data/gpt2.json" --shards 3 -o d.h5 "$data/corpus.txt"
 	[ "$(ls d*.h5 | wc -l)" -eq 4 ]
@@ -63,7 +63,7 @@ setup() {
 	h5dump -d /tokens -y -w 1 d.h5 | grep -oE '^ +[0-9]+' | tr -d ' ' | cmp - a
 }
 
-@test "the split of nanoGPT" {
+@test "--split is nanoGPT's split" {
 	in="$DT_TEST_DATA/tinyshakespeare/input.txt"
 	[ -f "$in" ] || skip "no tinyshakespeare/input.txt in $DT_TEST_DATA"
 	dt-tokenize train --chars --out c.json "$in"
@@ -81,11 +81,11 @@ setup() {
 	command -v python3 || skip "no python3"
 	python3 "$DT_SRC/tests/data/gguf_tokenizer.py" "$g" gpt2.json
 	run dt-dataset build -t gpt2.json --split 10 -o train.h5 --out-eval eval.h5 "$in"
-	# 301,966 and 36,059 in its readme, and an end of text here
+	# nanoGPT's readme says 301,966 and 36,059; here an end-of-text token is added to each
 	[[ "$output" == "train.h5: 301967 tokens, 1 document; eval.h5: 36060 tokens, 1 document;"* ]]
 }
 
-@test "a byte-order mark at the head of a file is no part of it" {
+@test "a byte-order mark at the head of a file is removed" {
 	printf '{"text":"one"}\n' >a.jsonl
 	printf 'one' >a.txt
 	for f in a.jsonl a.txt; do
@@ -96,7 +96,7 @@ setup() {
 	done
 }
 
-@test "JSONL and its field" {
+@test "JSONL and its text field" {
 	printf '{"text":"one"}\n\n{"text":"two\\u00e9","n":1}\n' >a.jsonl
 	run dt-dataset build -o d.h5 a.jsonl
 	[[ "$output" == "d.h5: 10 tokens, 2 documents;"* ]]
@@ -117,11 +117,11 @@ setup() {
 	[ ! -e f.h5 ]
 }
 
-@test "documents by separator" {
+@test "documents cut at a separator" {
 	printf 'one<|endoftext|>two<|endoftext|>' >a
 	run dt-dataset build --separator '<|endoftext|>' -o d.h5 a
 	[[ "$output" == "d.h5: 8 tokens, 2 documents;"* ]]
-	# without it the text of a special token is plain text
+	# without a separator the text of a special token is plain text
 	run dt-dataset build -o d.h5 a
 	[[ "$output" == "d.h5: 33 tokens, 1 document;"* ]]
 }
@@ -155,7 +155,7 @@ setup() {
 	[[ "$output" == *"not an HDF5 file"* ]]
 	run dt-dataset info missing.h5
 	[ "$status" -eq 1 ]
-	# one byte of the tokens
+	# flip one byte of the tokens
 	cp d.h5 bad.h5
 	printf 'A' | dd of=bad.h5 bs=1 seek=$(($(stat -c %s bad.h5) / 2)) conv=notrunc 2>/dev/null
 	run dt-dataset info --verify bad.h5
@@ -179,7 +179,7 @@ setup() {
 	[[ "$output" == *"No space left"* ]]
 }
 
-@test "an old dataset stays when a build fails" {
+@test "an old data set stays if a build fails" {
 	echo old >old
 	dt-dataset build -o d.h5 old
 	run bash -c 'echo "{" | dt-dataset build --format jsonl -o d.h5 -'
@@ -187,7 +187,7 @@ setup() {
 	[ "$(dt-dataset cat d.h5)" = old ]
 }
 
-@test "stats: lengths, ids and duplicates as counted by hand" {
+@test "stats: lengths, ids and duplicates as counted in Python" {
 	python3 - <<'END'
 import collections, json, math, random
 random.seed(3)
@@ -221,7 +221,7 @@ END
 	dt-dataset info --verify d.h5
 }
 
-@test "kill -9 leaves no half file" {
+@test "kill -9 leaves no partial file" {
 	mkfifo pipe
 	dt-dataset build --format jsonl -o d.h5 - <pipe 3>&- &
 	pid=$!
@@ -235,12 +235,12 @@ END
 
 @test "the same input gives the same file" {
 	dt-dataset build -o a.h5 "$data/corpus.txt"
-	sleep 1.1 # into the next second: no time is written
+	sleep 1.1 # a time stamp would differ
 	dt-dataset build -o b.h5 "$data/corpus.txt"
 	cmp a.h5 b.h5
 }
 
-@test "only files are replaced, never an input" {
+@test "only regular files are replaced, never an input" {
 	printf 'some text\n' >in.txt
 	cp in.txt keep
 	mkfifo fifo
@@ -276,7 +276,7 @@ END
 	cmp in.txt keep
 }
 
-@test "a symbolic link stays and its target is replaced" {
+@test "a symbolic link is kept and its target replaced" {
 	echo text >in.txt
 	mkdir there
 	ln -s there/d.h5 link.h5
@@ -320,7 +320,7 @@ END
 	done
 }
 
-@test "what is compressed in another way, or no text at all, is refused by name, and a command reads it" {
+@test "other compression formats and binary files are refused by name; a command can decompress them" {
 	head -n 50 "$data/corpus.txt" >t.txt
 	dt-dataset build -o want.h5 t.txt
 	python3 -c '
@@ -346,13 +346,13 @@ zipfile.ZipFile("t.zip", "w").write("t.txt")'
 	[[ $output == *"use '|xz -dc FILE'"* ]]
 	dt-dataset build -o got.h5 '|python3 -c "import lzma; print(lzma.open(\"t.txt.xz\", \"rt\").read(), end=\"\")"'
 	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
-	# their first bytes inside a text, and its own likeness, are text
+	# their signatures inside a text, or at its start by coincidence, are text
 	{ printf 'PK zip, BZh9 and PAR1: ' && cat t.txt; } >like.txt
 	dt-dataset build -o got.h5 like.txt
 	dt-dataset cat got.h5 | cmp - like.txt
 }
 
-@test "commands as inputs: a URL, several, a split, failures" {
+@test "commands as inputs: a URL, several, with a split, failures" {
 	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 300 >d.jsonl
 	gzip -k d.jsonl
 	dt-dataset build -o want.h5 d.jsonl
@@ -367,20 +367,20 @@ zipfile.ZipFile("t.zip", "w").write("t.txt")'
 	dt-dataset build --split 20 -o got.h5 --out-eval gote.h5 '|cat d.jsonl'
 	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
 	dt-dataset cat wante.h5 | cmp - <(dt-dataset cat gote.h5)
-	# all of its output came, and still it failed
+	# a command that fails after its complete output
 	run -1 dt-dataset build -o c.h5 '|cat d.jsonl; exit 3'
 	[[ $output == *"the command failed with status 3"* ]]
 	run -1 dt-dataset build -o c.h5 --format jsonl '|cat d.jsonl; kill -9 $$'
 	[[ $output == *"signal 9 ended the command"* ]]
 	run -1 dt-dataset build -o c.h5 '|/nowhere/at-all'
 	[[ $output == *"the command failed with status 127"* ]]
-	# an error in the middle: the command is not waited for
+	# an error in the data: the command is not waited for
 	run -1 dt-dataset build -o c.h5 --format jsonl '|yes nothing'
 	[[ $output == *"line 1"* ]]
 	[ ! -e c.h5 ]
 }
 
-@test "contrib: a column of Parquet" {
+@test "contrib: a column of a Parquet file" {
 	python3 -c 'import pyarrow' 2>/dev/null || skip "needs pyarrow"
 	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 300 >d.jsonl
 	python3 -c 'import json, pyarrow, pyarrow.parquet as q
@@ -394,7 +394,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[[ $output == *"no column 'other'"*"status 1"* ]]
 }
 
-@test "lines that are not what they should be: refused, or left out and counted" {
+@test "invalid lines: refused, or skipped and counted" {
 	printf '{"text":"one"}\n{"text":"\377"}\nnot json\n{"other":"x"}\n{"text":7}\n{"text":"two"}\n' >d.jsonl
 	run dt-dataset build -o d.h5 d.jsonl
 	[ "$status" -eq 1 ]
@@ -405,7 +405,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[[ "$output" == *"skipped: 'd.jsonl': line 3"* ]]
 	[[ "$output" == *'"documents":2'*'"bad_lines":4'* ]]
 }
-@test "documents without text are passed over and counted, and the size is that of the text" {
+@test "empty documents are skipped and counted, and the reported size is that of the text" {
 	printf '{"text":"one"}\n{"text":""}\n\n{"text":"two","rest":"of the line"}\n{"text":""}\n{"text":"one"}\n' >d.jsonl
 	: >nothing.txt
 	run dt-dataset build -o d.h5 d.jsonl
@@ -418,7 +418,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	gzip -k d.jsonl
 	run dt-dataset build -o d.h5 d.jsonl.gz
 	[[ "$output" == *"; 2 empty documents skipped; 9 B of text in "* ]]
-	# between separators; behind the last one there is no document
+	# with separators; nothing after the last one is no document
 	printf 'a--b----c--' >d.txt
 	run dt-dataset build --separator -- -o d.h5 nothing.txt d.txt nothing.txt
 	[[ "$output" == "d.h5: 6 tokens, 3 documents; 3 empty documents skipped; 3 B of text in "* ]]
@@ -426,7 +426,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[[ "$output" == "d.h5: 12 tokens, 1 document; 11 B of text in "* ]]
 }
 
-@test "documents in another script, and those that say the same again, are left out" {
+@test "documents in another script, and repetitive ones, are removed" {
 	{
 		echo '{"text":"A text in English, and one Greek letter: λ."}'
 		echo '{"text":"Текст на русском языке, with three words."}'
@@ -434,7 +434,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 		echo '{"text":"12345 + 67890 = ?"}'
 		jq -nc '{text: ("one two three four five six " * 20)}'
 	} >d.jsonl
-	reasons() { # OPTION...: of documents 0 to 4, kept ones left out
+	reasons() { # OPTION...: the reasons for documents 0 to 4, without those kept
 		dt-dataset build --removed why.jsonl -o d.h5 "$@" d.jsonl >/dev/null
 		jq -r '"\(.document) \(.reason)"' why.jsonl | paste -sd,
 	}
@@ -443,7 +443,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ "$(reasons --script Latin:99%)" = "0 in another script,1 in another script,2 in another script" ]
 	[ "$(reasons --script Cyrillic:0.5)" = "0 in another script,2 in another script,4 in another script" ]
 	[ "$(reasons --max-ngrams 15%)" = "4 repeated words" ]
-	# a word without an end, and threads that look at documents at once, ten times
+	# a word without end; several threads filter documents; ten repetitions
 	jq -nc '{text: ("я" * 500000)}' >word.jsonl
 	run -1 dt-dataset build --script Latin -o word.h5 word.jsonl
 	jq -nc 'range(6000) | {text: "\(.) some words of it, \("и слово, " * (. % 9 + 1)) and \(. * 7) more"}' >many.jsonl
@@ -461,7 +461,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	done
 }
 
-@test "documents are left out for what they are, and a report says which and why" {
+@test "quality filters remove documents, and a report says which and why" {
 	w="one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
 	{
 		echo "{\"text\":\"$w and on it goes\"}"
@@ -491,7 +491,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ "$status" -eq 1 ]
 	[ ! -e f.h5 ]
 }
-# many: 2,176 documents, each of its own
+# many: 2,176 distinct documents
 many() {
 	cat "$data/corpus.txt" >text
 	for _ in 1 2 3 4 5 6; do
@@ -500,7 +500,7 @@ many() {
 	jq -Rc '{text: (. + " \(input_line_number)")}' text
 }
 
-@test "threads change nothing: many documents, and one of several MiB" {
+@test "the number of threads changes nothing: many documents, and one of several MiB" {
 	many >d.jsonl
 	for _ in $(seq 16); do cat text; done >large.txt
 	[ "$(wc -l <d.jsonl)" -gt 2048 ] && [ "$(stat -c %s large.txt)" -gt 2500000 ]
@@ -511,12 +511,12 @@ many() {
 	done
 	for f in d t e; do cmp ${f}1.h5 ${f}3.h5; done
 	cmp gone1 gone3
-	# the pieces of the large one have the ids of the whole
+	# the chunks of the large document give the ids of the whole
 	dt-dataset build -t "$data/gpt2.json" -o l.h5 large.txt
 	cmp <(dt-dataset cat --ids l.h5 | head -n -1) <(dt-tokenize encode -t "$data/gpt2.json" <large.txt | tr ' ' '\n')
 }
 
-@test "a line that is too long is named, passed over, and not held" {
+@test "a line that is too long is named, skipped, and not kept in memory" {
 	slow || skip "reads 600 MB; DT_SLOW=1 runs it"
 	long="echo '{\"text\":\"before\"}'; head -c 600000000 /dev/zero | tr '\\0' a; printf '\\n{\"text\":\"behind\"}'"
 	run -1 bash -c "($long) | dt-dataset build --format jsonl -o d.h5 -"
@@ -527,7 +527,7 @@ many() {
 	[[ $stderr == *"skipped: '-': line 2 is longer than 256 MiB"* ]]
 	[[ $(dt-dataset cat d.h5) == beforebehind ]]
 }
-@test "--work: the same command goes on behind what a build that failed had done" {
+@test "--work: the same command continues a failed build where it stopped" {
 	{ echo '{"text":""}' && many && echo '{"text":""}'; } >d.jsonl
 	for _ in $(seq 8); do cat text; done >large.txt
 	build=(build -t "$data/gpt2.json" --dedup near --min-chars 20 --json d.jsonl large.txt '|cat d.jsonl; [ -e whole ]')
@@ -543,7 +543,7 @@ many() {
 	[[ $output == *"'w/journal' belongs to another build"* ]]
 	run -1 dt-dataset "${build[@]}" d.jsonl -o d.h5 --removed gone --work w
 	[[ $output == *"'w/journal' belongs to another build"* ]]
-	# whole, without its end, with a byte that changed, and with nothing but its beginning
+	# journals: complete, without its end, with a changed byte, with nothing but its beginning
 	n=$(stat -c %s whole)
 	for how in cat "head -c -7" damaged "head -c 100"; do
 		damaged() { head -c $((n / 2)) && printf '\001\376' && tail -c +3; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-doctor: each planted fault is named and no other; healthy runs are passed over in silence; runs of dt-train.
+# dt-doctor: each planted fault is named and no other; healthy runs give no output; runs of dt-train.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -18,7 +18,7 @@ names() {
     dt-doctor --json "$1" | jq -r .finding | sort | tr '\n' ' ' | sed 's/ $//'
 }
 
-@test "planted faults are named, each with its evidence and no other; healthy runs are silent" {
+@test "planted faults are named, each with its evidence and no other; healthy runs give no output" {
     wrong=0 faults=0 healthy=0
     while read -r name want; do
         python3 "$BATS_TEST_DIRNAME/planted.py" "$name" p.jsonl
@@ -32,7 +32,7 @@ names() {
     [ "$healthy" -ge 5 ]
 }
 
-@test "runs of dt-train: a rank that sleeps, a NaN, a rate far too high, another batch on resume" {
+@test "runs of dt-train: a rank that sleeps, a NaN, a learning rate far too high, another batch on resume" {
     takes_long
     mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 12 --details 4 --metrics slow.jsonl \
         --inject slow:rank=1,step=1,steps=12,seconds=0.4
@@ -50,12 +50,12 @@ names() {
         --metrics again.jsonl
     names again.jsonl | grep -w batch-changed
     dt-doctor again.jsonl | grep -F 'a step had 128 tokens until step 20, then 256'
-    # nothing about the loss of a run that learns; what is about time depends on the machine
+    # no finding about the loss of a healthy run; findings about time depend on the machine
     dt-train "${run[@]}" --steps 120 --lr 1e-3 --metrics good.jsonl
     run -1 grep -E 'not-finite|overflow|diverges|learns-nothing|repeated|overfits|batch|rate|missing|memory' <(names good.jsonl)
 }
 
-@test "dt-plan's prediction of the run as it is and of changes, on machines that are named" {
+@test "dt-plan's prediction of the run and of changes to it, on named devices" {
     mpirun -np 2 dt-train "${run[@]}" --layout pp2 --global-batch 2 --steps 1 --metrics one.jsonl
     python3 "$BATS_TEST_DIRNAME/planted.py" few-microbatches p.jsonl
     jq -c --slurpfile one one.jsonl 'if .step == 1 then .run = $one[0].run else . end' p.jsonl >r.jsonl
@@ -65,7 +65,7 @@ names() {
     plan=(--gpu H100 --gpus 2 --seq 32 --precision fp32 --recompute none --json)
     jq -e --argjson t "$(dt-plan "${plan[@]}" --global-batch 2 --microbatch 1 --compare pp2 gpt2-tiny | jq .compared.step_s)" \
         '.step_s == $t' plan.json
-    # twice the batch: less time a sample, as dt-plan has it
+    # the suggestion of twice the batch has dt-plan's time per sample
     jq -e --argjson t "$(dt-plan "${plan[@]}" --global-batch 4 --microbatch 1 --compare pp2 gpt2-tiny | jq .compared.step_s)" \
         '. as $p | .changes[] | select(.args == "--global-batch 4") | .step_s == $t and
          ((.gain - (1 - $t / 2 / $p.step_s)) | fabs) < 1e-9' plan.json
@@ -73,10 +73,10 @@ names() {
         '[.changes[] | select(.args | startswith("--layout " + $best + " "))] | length == 1' plan.json
     jq -e '[.changes[].gain] | . == (sort | reverse)' plan.json
     dt-doctor --gpu H100 r.jsonl | grep -E '% less time per sample, .* s per step: --global-batch 4$'
-    # cards that nobody names
+    # GPUs of unknown type
     jq -c 'if .run then .run.device = "cuda" else . end' r.jsonl >cards.jsonl
     dt-doctor cards.jsonl | grep -F -e 'give --gpu or --cluster to predict'
-    # what is no run, or cannot be one, is said in a line
+    # run records that are invalid or describe an impossible run give one line
     for wrong in '5' '{}' '{"ranks": 2, "device": "cpu"}' '{"ranks": -1}' '{"ranks": 2, "device": "cpu", "options": {"layout": "dp9"}}'; do
         jq -c --argjson wrong "$wrong" 'if .run then .run = $wrong else . end' r.jsonl >w.jsonl
         run -3 dt-doctor w.jsonl
@@ -85,7 +85,7 @@ names() {
     run -2 dt-doctor --gpu nothing r.jsonl
 }
 
-@test "exit status, wrong usage, and options that are named are there" {
+@test "exit status, wrong usage, and the options it suggests exist" {
     python3 "$BATS_TEST_DIRNAME/planted.py" healthy h.jsonl
     python3 "$BATS_TEST_DIRNAME/planted.py" slow-data f.jsonl
     run -0 dt-doctor h.jsonl
@@ -103,7 +103,7 @@ names() {
     [[ $output == *"f.jsonl: data-bound: "*"% of the step time is spent waiting for samples"*"try: "* ]]
     run -0 --separate-stderr dt-doctor --json h.jsonl
     [ -z "$output" ]
-    # whose beginning is lost, as a file's that was cut from behind
+    # a file whose beginning was cut off
     tail -n 200 h.jsonl | sed '1s/.*"step":/"step":/' >cut.jsonl
     run -0 dt-doctor cut.jsonl
     [[ $output == "cut.jsonl: nothing found in "* ]]

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# dt-eval: perplexity and choices as transformers has them, the same on any number of ranks, tasks, bad input.
+# dt-eval: perplexity and multiple choice as in transformers, the same on any number of ranks, tasks, bad
+# input.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -16,13 +17,13 @@ setup() {
     common=(--threads 1 --precision fp32)
 }
 
-refused() { # status, what stderr says, arguments
+refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     run --separate-stderr -"$1" timeout 60 dt-eval "${@:3}"
     [ "$(wc -l <<<"$stderr")" -le 2 ]
     [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
 }
 
-@test "perplexity by three ways of cutting, and scores of choices: those of transformers" {
+@test "perplexity with three ways of cutting windows, and scores of choices: those of transformers" {
     stories=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
     [ -f "$stories/stories260K.bin" ] || skip "stories260K is not there"
     golden=$DT_SRC/tests/data/golden-eval.json
@@ -41,7 +42,7 @@ refused() { # status, what stderr says, arguments
         '[range(4) as $i | range(2) as $k | $got[$i].logprobs[$k] - $want[0].choices[$i][$k] | fabs] | max < 1e-4'
 }
 
-@test "real weights: SmolLM2's and Gemma 3's perplexity by three ways of cutting and scores of choices are those of transformers, by llama.cpp's way those of llama-perplexity" {
+@test "real weights (SmolLM2, Gemma 3): perplexity and choices as in transformers and llama-perplexity" {
     models=${DT_TEST_MODELS:-${DT_TEST_DATA:-$DT_SRC/../shared/data}/models}
     golden=$DT_SRC/tests/data/golden-eval-real.json
     tr -s ' ' <"$DT_SRC/LICENSE" | head -c "$(jq .text "$golden")" >license.txt
@@ -66,7 +67,7 @@ refused() { # status, what stderr says, arguments
     [ "$found" -gt 0 ] || skip "no models in '$models' (golden_greedy.py --list)"
 }
 
-@test "log-likelihoods, accuracies and their errors of four tasks: those of lm-evaluation-harness" {
+@test "log-likelihoods, accuracies and standard errors of four tasks: those of lm-evaluation-harness" {
     stories=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
     [ -f "$stories/stories260K.bin" ] || skip "stories260K is not there"
     golden=$DT_SRC/tests/data/golden-choices.json
@@ -81,20 +82,20 @@ refused() { # status, what stderr says, arguments
               (["acc", "acc_norm", "acc_bytes"] | map(., . + "_stderr")
                | all(. as $m | $sum[0][$m] - $w[$m] | fabs < 1e-9))' || { echo $task; cat sum.json; return 1; }
     done
-    # this one has items on which the three do not agree
+    # a task on which the three accuracies differ
     dt-eval task "${common[@]}" "$DT_SRC/tests/data/eval/choices.jsonl" told --json |
         jq -e '.acc != .acc_norm and .acc_norm != .acc_bytes'
     head -c 6000 "$DT_SRC/LICENSE" >license.txt
     dt-eval ppl "${common[@]}" --text license.txt --seq 128 --json told >got.json
     jq -en --slurpfile got got.json --slurpfile want "$golden" '$got[0].tokens == $want[0].rolling.tokens and
         ($got[0].nll * $got[0].tokens / -$want[0].rolling.logprob - 1 | fabs < 1e-6)'
-    # what quantize prints of a model whose tokenizer begins texts is dt-eval's too
+    # for a tokenizer that adds a token at the start, quantize prints the perplexity that dt-eval finds
     dt-shard-ckpt quantize --type q8_0 --text license.txt --seq 128 told told.gguf 2>said
     dt-eval compare --text license.txt --seq 128 --json told told.gguf >pair.json
     grep -qF "$(jq -r '"\(.a.perplexity) \(.b.perplexity)"' pair.json | xargs printf 'perplexity %.4f before, %.4f after (')" said
 }
 
-@test "a choice without a context stands behind the token that the tokenizer names: lm-evaluation-harness's" {
+@test "a choice without context follows the tokenizer's start token, as in lm-evaluation-harness" {
     stories=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
     [ -f "$stories/stories260K.bin" ] || skip "stories260K is not there"
     dt-shard-ckpt convert --tokenizer "$stories/tok512.bin" --to safetensors "$stories/stories260K.bin" alone
@@ -106,7 +107,7 @@ refused() { # status, what stderr says, arguments
         dt-shard-ckpt convert --to dt alone alone-dt
         dt-shard-ckpt convert --to safetensors alone-dt alone-back
         models=(alone alone-dt alone-back)
-        # a GGUF has no names but ids, which are those of config.json
+        # a GGUF file has only ids, which are those of config.json
         [ $key = alone_eos ] || { dt-shard-ckpt convert alone alone.gguf; models+=(alone.gguf); }
         for model in "${models[@]}"; do
             dt-eval task "${common[@]}" "$DT_SRC/tests/data/eval/alone.jsonl" $model --predictions lines.jsonl --json >sum.json
@@ -119,7 +120,7 @@ refused() { # status, what stderr says, arguments
         done
         rm -rf alone-dt alone-back
     done
-    # where no file names any: the ids of the model's configuration
+    # if no tokenizer file names one: the ids in the model's configuration
     rm alone/tokenizer_config.json
     jq '.bos_token_id = 0' alone/config.json >config.json
     mv config.json alone/config.json
@@ -128,7 +129,7 @@ refused() { # status, what stderr says, arguments
         '[range(3) as $k | $got[0].logprobs[$k] - $want[0].alone_eos.logprobs[0][$k] | fabs] | max < 2e-4'
 }
 
-@test "an item longer than the context: its end is answered, the others are not lost, and both are said" {
+@test "an item longer than the context is truncated at the left and reported; the others are scored" {
     printf -v all '%s' "$(head -c 2000 text.txt)end" # tokens are bytes; " 1" takes two of 128
     jq -nc --arg all "$all" --arg tail "${all: -126}" '{task: "x", template: "{q}"},
         ({q: ($all, $tail, "short"), choices: ["1", "2"], answer: 0})' >long.jsonl
@@ -145,7 +146,7 @@ refused() { # status, what stderr says, arguments
     jq -se '.[0].text == .[1].text and (.[0].text | length > 0)' lines.jsonl
 }
 
-@test "the loss of dt-train's evaluation is the nll here: another program, another graph" {
+@test "the loss of dt-train's evaluation is dt-eval's nll, from another program and graph" {
     trained=$(jq -s 'map(.eval_loss // empty) | last' metrics.jsonl)
     [ "$(jq -s 'map(.eval_tokens // empty) | last' metrics.jsonl)" -eq 2496 ]
     dt-eval ppl "${common[@]}" --text text.txt --seq 64 --limit 39 --json run >got.json
@@ -154,7 +155,7 @@ refused() { # status, what stderr says, arguments
            (.bits_per_byte - .nll / (2 | log) | fabs < 1e-9)' got.json
 }
 
-@test "--lora: an adapter beside its base is the merged model, and what the trainer evaluates" {
+@test "--lora: an adapter beside its base equals the merged model, and the trainer's evaluation" {
     dt-train --model run --data d.h5 --seq 64 --steps 10 --lora 4 --lora-dropout 0.1 --lr 1e-2 --threads 1 --no-mfu --save tuned --overwrite \
         --precision fp32 --eval-data d.h5 --eval-tokens 2496 --metrics tuned.jsonl >/dev/null
     trained=$(jq -s 'map(.eval_loss // empty) | last' tuned.jsonl)
@@ -169,7 +170,7 @@ refused() { # status, what stderr says, arguments
     dt-eval task "${common[@]}" few.jsonl run --lora tuned --predictions a.jsonl >/dev/null
     dt-eval task "${common[@]}" few.jsonl merged --predictions b.jsonl >/dev/null
     cmp a.jsonl b.jsonl
-    # answers of the same draws
+    # sampled answers with the same seed
     dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 --lora tuned run | jq -c 'del(.step, .weights)' >tuned.rolls
     dt-rollout sample "${common[@]}" --task copy:2 --count 3 --group 2 merged | jq -c 'del(.step, .weights)' >merged.rolls
     cmp tuned.rolls merged.rolls
@@ -179,7 +180,7 @@ refused() { # status, what stderr says, arguments
     refused 2 '--lora does not apply to a server' task few.jsonl http://127.0.0.1:9 --lora tuned
 }
 
-@test "any number of ranks: the same to the last bit" {
+@test "any number of ranks gives the same to the last bit" {
     {
         echo '{"task": "next", "template": "{begin}", "delimiter": ""}'
         for at in 10 200 333 512 700 901 1111; do
@@ -199,7 +200,7 @@ refused() { # status, what stderr says, arguments
     jq -e '.kl_max == 0 and .same_top_1 == 1 and .nll_difference == 0' pair.1
 }
 
-@test "a quantised model beside its source" {
+@test "a quantised model compared with its source" {
     dt-shard-ckpt quantize --type q4_0 --text text.txt --seq 64 --tokenizer byte run small.gguf 2>said
     dt-eval compare --tokenizer byte --text text.txt --seq 64 --json run small.gguf >bf16.json
     want=$(jq -r '"\(.a.perplexity) \(.b.perplexity) \(.kl_mean)"' bf16.json)
@@ -213,17 +214,17 @@ refused() { # status, what stderr says, arguments
     run dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 run small.gguf run
     [ "${#lines[@]}" -eq 4 ]
     [[ ${lines[3]} == run*100.00%* ]]
-    # a text that is compressed, or comes from a command, is that text
+    # a compressed text, or a command's output, is read as that text
     gzip -k text.txt
     dt-eval compare --tokenizer byte --text text.txt.gz --seq 64 --json run small.gguf | cmp - bf16.json
     dt-eval ppl "${common[@]}" --tokenizer byte --text text.txt --seq 64 run >want
     dt-eval ppl "${common[@]}" --tokenizer byte --text '|cat text.txt' --seq 64 run | cmp - want
 }
 
-@test "quantize --threads: as many, and the same bytes; without it OMP_NUM_THREADS; so do losses of dt-eval" {
-    export OMP_DISPLAY_AFFINITY=true OMP_AFFINITY_FORMAT='a team of %N' # the runtime says what teams there are
+@test "quantize --threads: that number, and the same bytes; default OMP_NUM_THREADS; dt-eval's losses, too" {
+    export OMP_DISPLAY_AFFINITY=true OMP_AFFINITY_FORMAT='a team of %N' # the OpenMP runtime reports its teams
     how=(--type q4_k --calibrate text.txt --calibrate-seq 64 --calibrate-tokens 256 --tokenizer byte --method gptq)
-    teams() { # the largest, arguments
+    teams() { # MOST ARGUMENT...: the largest OpenMP team of a command
         timeout 120 "${@:2}" 2>&1 >/dev/null | sed -n 's/.*a team of \([0-9]*\)$/\1/p' | sort -nu | tail -n 1 >largest
         [ "$(cat largest)" = "$1" ] || { echo "not $1 but $(cat largest): ${*:2}"; return 1; }
     }
@@ -236,14 +237,14 @@ refused() { # status, what stderr says, arguments
     OMP_NUM_THREADS=4 teams 3 dt-eval ppl --threads 3 --text text.txt --seq 64 --limit 4 run
 }
 
-@test "rounded with a look at a text: less is lost; what divides inputs leaves the model as it is" {
+@test "quantization calibrated on a text: less is lost; the scaling of inputs leaves the model unchanged" {
     export OMP_NUM_THREADS=1
     how=(--calibrate text.txt --calibrate-seq 64 --tokenizer byte)
-    lost() { # type, name
+    lost() { # TYPE NAME: appends the KL divergence of the file NAME-TYPE.gguf
         dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 --json run "$2-$1.gguf" |
             jq "{\"$2_$1\": .kl_mean}" >>lost.jsonl
     }
-    # rows of 64: layers in q5_0, embedding and head, which are not rounded so, in q8_0
+    # rows of 64: layers in q5_0; embedding and head, which are not calibrated, in q8_0
     for t in q4_k q8_0; do
         dt-shard-ckpt quantize --type $t --tokenizer byte run plain-$t.gguf
         lost $t plain
@@ -263,7 +264,8 @@ refused() { # status, what stderr says, arguments
     jq -se 'add | .gptq_q4_k < 0.85 * .plain_q4_k and .order_q4_k < 0.85 * .plain_q4_k and
         .rtn_q4_k < 0.85 * .plain_q4_k and .awq_q4_k < 1.2 * .plain_q4_k' lost.jsonl
     jq -se 'add | .awq_q8_0 < 4 * .plain_q8_0 and .smooth_q8_0 < 4 * .plain_q8_0' lost.jsonl
-    # a packed folder holds the numbers of the blocks; rows of 172 fit none, and 172 rows fill no words
+    # a packed folder holds the values of the blocks; rows of 172 are no multiple of a block, and 172 rows
+    # fill no whole words
     dt-shard-ckpt quantize --type q4_0 "${how[@]}" run rtn.gguf
     dt-shard-ckpt convert --type f16 --tokenizer byte run half.gguf
     dt-shard-ckpt quantize --to gptq --type q4_0 "${how[@]}" --text text.txt --seq 64 run packed 2>said
@@ -279,17 +281,17 @@ refused() { # status, what stderr says, arguments
             dt-shard-ckpt cat layers.$l.$p.weight $file | cmp - a.txt
         done
     done
-    # norms carry what was divided
+    # the norms absorb the scaling
     dt-shard-ckpt diff -a run smooth-q8_0.gguf >differ || true
     grep -q norm differ
     run find . -name '*.dt-*'
     [ -z "$output" ]
 }
 
-@test "GPTQ and AWQ at 4 bits beside AutoGPTQ and AutoAWQ, and less lost than by rounding to nearest" {
+@test "GPTQ and AWQ at 4 bits compared with AutoGPTQ and AutoAWQ, and better than rounding to nearest" {
     export OMP_NUM_THREADS=1
     data=$DT_SRC/tests/data
-    heldout() { # model
+    heldout() { # MODEL: perplexity of the held-out text
         dt-eval ppl "${common[@]}" --tokenizer byte --text "$data/eval/heldout.txt" --seq 128 --json "$1" | jq .perplexity
     }
     source=$(heldout "$data/eval/small")
@@ -307,14 +309,14 @@ refused() { # status, what stderr says, arguments
     done
 }
 
-@test "pruned by magnitude and by Wanda: the zeros asked for, in layers alone, and what they cost" {
+@test "pruning by magnitude and by Wanda: the requested zeros, in layers only, and the loss they cost" {
     how=(--calibrate text.txt --calibrate-seq 64)
     dt-shard-ckpt sparsify --sparsity 25% --text text.txt --seq 64 --tokenizer byte run less 2>said
     grep -F '21 matrices were pruned' said
     dt-eval compare --tokenizer byte --text text.txt --seq 64 --json run less >less.json
     grep -qF "$(jq -r '"\(.a.perplexity) \(.b.perplexity)"' less.json | xargs printf 'perplexity %.4f before, %.4f after (')" said
-    # llama-tiny: rows of 64 and of 172 in down
-    zeros() { # checkpoint, of the first layer: q, down
+    # llama-tiny: rows of 64, and of 172 in down
+    zeros() { # CHECKPOINT: number of zeros in q and down of the first layer, and outside layers
         dt-shard-ckpt stats --json "$1" | jq -r '[.tensors[] | select(.name | test("layers.0.(attn.q|mlp.down).weight")) |
             "\(.name | split(".")[-2])=\(.zeros)"] + ["others=\([.tensors[] | select(.name | test("layers") | not).zeros] | add)"] | sort | join(" ")'
     }
@@ -332,7 +334,7 @@ refused() { # status, what stderr says, arguments
     done
     run dt-shard-ckpt diff pattern-magnitude pattern-wanda
     [ "$status" -eq 3 ]
-    refuse() { # status, what stderr says, arguments
+    refuse() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
         run --separate-stderr -"$1" timeout 60 dt-shard-ckpt sparsify --tokenizer byte "${@:3}"
         [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
         [ ! -e none ]
@@ -345,7 +347,7 @@ refused() { # status, what stderr says, arguments
 }
 
 @test "calibration: bad input" {
-    refuse() { # status, what stderr says, arguments
+    refuse() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
         run --separate-stderr -"$1" timeout 60 dt-shard-ckpt quantize --tokenizer byte "${@:3}"
         [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
         [ ! -e no.gguf ]
@@ -364,8 +366,8 @@ refused() { # status, what stderr says, arguments
     [ ! -s there.gguf ]
 }
 
-@test "blocks of every size: what fits, and how far each is from its source" {
-    # rows of 64 and 172: no blocks of 256, and of 172 none at all
+@test "block formats of every size: which rows fit, and the distance of each from its source" {
+    # rows of 64 and 172: no blocks of 256; rows of 172 fit no block at all
     run --separate-stderr dt-shard-ckpt quantize --type q4_k run narrow.gguf
     [[ $stderr == *" matrices have rows of a length that no block of 256 fits and are written as q5_0"* ]]
     [[ $stderr == *"3 matrices have rows of a length that no block fits and are written as f16"* ]]
@@ -383,7 +385,7 @@ refused() { # status, what stderr says, arguments
         unique == ["q4_k", "q6_k"]'
 }
 
-@test "classification: confusion and F1 by another hand" {
+@test "classification: confusion matrix and F1 as computed independently" {
     {
         echo '{"task": "kind", "kind": "classify", "template": "{text}", "delimiter": "", "choices": ["e", "t", " "]}'
         for at in $(seq 100 57 2000); do
@@ -402,7 +404,7 @@ refused() { # status, what stderr says, arguments
     [[ $output == *"Rows are labels, columns are predictions."* ]]
 }
 
-@test "generated answers: exact, loose and the last number" {
+@test "generated answers: exact match, loose match and last number" {
     first=$(dt-serve --batch --precision fp32 run <<<'{"prompt": "Apache Li", "max_tokens": 6, "temperature": 0}' 2>/dev/null | jq -r .text)
     for match in exact loose number; do
         jq -nc --arg m $match '{task: "go on", kind: "generate", template: "Apache Li", max_tokens: 6, match: $m}'
@@ -413,7 +415,7 @@ refused() { # status, what stderr says, arguments
     dt-eval task "${common[@]}" way.ab run --json | jq -e '.exact_match == 0.5'
 }
 
-@test "a server's answers are the checkpoint's" {
+@test "a server's answers are scored like the checkpoint's" {
     dt-serve --precision fp32 --threads 1 --port 0 --api-key k run >url 2>serve.log 3>&- &
     server=$!
     until [ -s url ] || ! kill -0 $server; do sleep 0.1; done
@@ -437,7 +439,7 @@ refused() { # status, what stderr says, arguments
     wait $server || true
     [ "$status" -eq 0 ]
     grep -q 401 wrong.txt
-    # here nothing begins a text
+    # this model has no start token
     [ "$empty" -eq 1 ]
     grep -q 'adds no token before a prompt' empty.txt
     [[ "$(cat one.txt)" != *nan* ]]
@@ -446,7 +448,7 @@ refused() { # status, what stderr says, arguments
         '[range(3) as $i | range(2) as $k | $a[$i].logprobs[$k] - $b[$i].logprobs[$k] | fabs] | max < 1e-4'
 }
 
-@test "bad input: named, with its line" {
+@test "bad input is named, with its line" {
     refused 2 "ppl needs --text" ppl run
     refused 2 "compare needs --text or --task" compare run run
     refused 2 "'http://127.0.0.1:9' is a server" ppl --text text.txt http://127.0.0.1:9

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# dt-loadgen from the shell: workloads are what they claim to be, its counts are the server's, its times are
-# those of a server whose delays are known, and what goes wrong is told apart.
+# dt-loadgen: workloads have the stated distributions, its counts equal the server's, its times are those of a
+# server with known delays, and different failures are told apart.
 
 bats_require_minimum_version 1.5.0
 load server
@@ -23,7 +23,7 @@ metric() {
     curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-@test "arrivals: exponential gaps, equal gaps, bursts and ramps have the rate that was asked for" {
+@test "arrivals: exponential gaps, equal gaps, bursts and ramps have the requested rate" {
     dry() { dt-loadgen --dry-run -n 20000 "$@" | jq -c .at_s; }
     dry --rate 50 >poisson
     dry --rate 50 --arrival constant >constant
@@ -58,7 +58,7 @@ PY
     [ "$(dry --rate 50 --seed 1 | head -n 2 | tail -n 1)" != "$(sed -n 2p poisson)" ]
 }
 
-@test "lengths, prefixes and cancellations are spread as asked for" {
+@test "lengths, prefixes and cancellations have the requested distributions" {
     dt-loadgen --dry-run -n 5000 --input 100 --output 40 --spread 0.5 --prefix 7 --prefixes 3 --cancel 0.3 --cancel-within 2 |
         jq -se 'def near(a; b): a > b * 0.97 and a < b * 1.03;
             (map(.input_tokens) | (min == 57) and (max == 157) and near(add / 5000; 107))
@@ -67,7 +67,7 @@ PY
             and (map(.cancel_s // empty) | (length > 1400 and length < 1600) and max < 2 and near(add / length; 1))'
 }
 
-@test "traces: the published ones are read as jq and awk read them" {
+@test "traces: the published formats are read as jq and awk read them" {
     [ -d "$traces" ] || skip "needs $traces"
     for f in code conv; do
         dt-loadgen --dry-run --trace "$traces/AzureLLMInferenceTrace_$f.csv" |
@@ -88,7 +88,7 @@ PY
     diff want got
 }
 
-@test "traces: BurstGPT's columns; what is wrong in a file is named with its line" {
+@test "traces: BurstGPT's columns; errors in a file are named with their line" {
     printf 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,x\n45,GPT-4,1087,0,1087,x\n118,GPT-4,417,276,693,x\n' >burst.csv
     dt-loadgen --dry-run --trace burst.csv --scale 0.5 --clip 100 |
         jq -se 'map([.at_s, .input_tokens, .output_tokens]) == [[0, 100, 9], [113, 100, 100]]'
@@ -111,7 +111,7 @@ PY
     done
 }
 
-@test "against dt-serve: every request answered in full, the tokens are those the server counted" {
+@test "against dt-serve: every request answered in full, token counts are the server's" {
     start
     dt-loadgen "$url" --rate 200 -n 60 --input 40 --output 12 --spread 0.5 --json --requests-out each.jsonl >report
     dt-loadgen --dry-run --rate 200 -n 60 --input 40 --output 12 --spread 0.5 >plan
@@ -132,12 +132,12 @@ assert all(r["ttft_s"] <= r["e2e_s"] and r["sent_s"] >= r["due_s"] for r in each
 PY
 }
 
-@test "against dt-serve: users in turn, conversations, chat, shared prefixes, a trace" {
+@test "against dt-serve: closed-loop users, conversations, chat, shared prefixes, a trace" {
     start --chat-template chatml --block-size 8
     for prompt in text chat; do
         dt-loadgen "$url" -c 3 -n 12 --turns 3 --prompt $prompt --input 5 --output 6 --requests-out each.jsonl --json >report
         jq -e '.requests.ok == 12 and .output_tokens == 72' report
-        # each turn's prompt holds the one before, and finds it in the cache
+        # each turn's prompt contains the one before and finds it in the prefix cache
         jq -se 'map(.input_tokens) as $n | [range(12)] | map(. % 3 == 0 or $n[.] > $n[. - 1]) | all' each.jsonl
         [ "$(jq .cached_tokens report)" -gt 100 ]
     done
@@ -148,11 +148,12 @@ PY
     dt-loadgen "$url" --trace t.jsonl --seed 9 --json | jq -e '.input_tokens == 296 and .output_tokens == 12 and .cached_tokens == 96'
 }
 
-@test "clients that leave, alone and in storms, are counted and leave nothing behind on the server" {
+@test "clients that disconnect, singly and many at once, are counted and leave nothing behind on the server" {
     start
     for how in "--cancel 0.5 --cancel-within 0.05" "--cancel 0.9 --storm 0.02"; do
         # shellcheck disable=SC2086 # words
-        dt-loadgen "$url" --rate 0 -n 60 --output 150 $how --json >report || [ $? -eq 1 ] # no answer was left
+        # 1: no answer was complete
+        dt-loadgen "$url" --rate 0 -n 60 --output 150 $how --json >report || [ $? -eq 1 ]
         jq -e '.requests | .cut > 0 and .cut + .ok == 60' report
     done
     for _ in $(seq 600); do
@@ -171,23 +172,23 @@ PY
     [[ "$output" == *"401"* ]]
 }
 
-@test "times are those of a server that is slow in a known way, and waiting counts from when a request was due" {
+@test "times are those of a server with known delays, and waiting counts from when a request was due" {
     await python3 "$DT_SRC/tests/cli/slow-server.py"
-    # 0.05 s and four times 0.01 s. A client that is late itself sees shorter gaps, but no earlier end: so only the
-    # sums are known from below, and what is between is checked against the records.
+    # 0.05 s and four times 0.01 s. A client that is late itself measures shorter gaps but no earlier end. So
+    # only the sums have known lower bounds; gaps are checked against the records.
     dt-loadgen "$url" -c 1 -n 4 --input 9 --json --requests-out each.jsonl >report
     jq -e '.requests.ok == 4 and .output_tokens == 20' report
     jq -e '.ttft_s.min >= 0.05 and .e2e_s.min >= 0.09 and .itl_s.count == 16 and .itl_s.min >= 0' report
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s | . / 4) | (add / 4 - $report[0].tpot_s.mean | fabs) < 1e-6' each.jsonl
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s) | add >= 16 * $report[0].itl_s.mean - 1e-6' each.jsonl
-    # ten at once at a server that takes 0.09 s for each: the last waited for all of them
+    # ten at once at a server that takes 0.09 s for each: the last one waits for all others
     dt-loadgen "$url" --rate 0 -n 10 --input 9 --json --max-ttft 0.3 >report
     jq -e '.e2e_s.max >= 0.9 and .ttft_s.max >= 0.86 and .goodput.requests <= 3 and .goodput.requests == (.goodput.share * 10 | round)' report
     run -3 dt-loadgen "$url" --rate 0 -n 10 --input 9 --max-ttft 0.3 --min-goodput 0.5
     [[ "$output" == *"within the limits"* ]]
 }
 
-@test "refused, broken and late answers are told apart; nothing answered is a failure" {
+@test "refused, broken and late answers are told apart; no answer at all is a failure" {
     await python3 "$DT_SRC/tests/cli/slow-server.py"
     printf '{"timestamp": 0, "input_length": %d, "output_length": 5}\n' 1 2 3 9 1 >mixed.jsonl
     dt-loadgen "$url" --trace mixed.jsonl --json >report
@@ -207,7 +208,7 @@ PY
     done
 }
 
-@test "the histogram has a bar for every class, in ASCII where the terminal has no more" {
+@test "the histogram has a bar for every class, in ASCII if the terminal requires it" {
     await python3 "$DT_SRC/tests/cli/slow-server.py"
     LC_ALL=C dt-loadgen "$url" --rate 0 -n 6 --input 9 --histogram >picture
     grep -q '^requests by time to first token' picture

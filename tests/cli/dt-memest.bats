@@ -1,4 +1,4 @@
-# dt-memest: numbers, verdicts, JSON, and every wrong input.
+# dt-memest: figures, verdicts, JSON, and every invalid input.
 # shellcheck disable=SC2016 # jq has its own $
 load slow
 
@@ -8,7 +8,7 @@ setup() {
 	unset LC_ALL LANG
 }
 
-# one clear line on stderr, nothing on stdout, this status
+# refused STATUS TEXT ARGUMENT...: one line on stderr with TEXT, nothing on stdout, this status
 refused() {
 	local status_wanted=$1 text=$2
 	shift 2
@@ -26,7 +26,7 @@ json() {
 	"$memest" --json "$@" | jq -e "$filter" >/dev/null
 }
 
-@test "the verdict is the exit status" {
+@test "the exit status says whether the model fits" {
 	run "$memest" llama-2-7b --train --optimizer adamw --layout dp8.z3 --gpu-mem 80GiB
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"fits 80.00 GiB"* ]]
@@ -38,7 +38,8 @@ json() {
 }
 
 @test "ranks that re-form after a loss hold weights and states of two layouts" {
-	# a parameter: bf16 weight 2, master 4, moments 8; of ZeRO 1 the last 12 in shares, which have a copy
+	# bytes per parameter: bf16 weight 2, master 4, moments 8; under ZeRO-1 the last 12 are sharded, and
+	# each shard has a copy
 	near() { "$memest" gpt2-124m --elastic dp --json "${@:2}" | jq -e --argjson w "$1" '.reform_bytes / .params / $w | . > 0.999 and . < 1.002'; }
 	near 28 --layout dp4
 	near 18 --layout dp4.z1 --peer-copy 1
@@ -51,7 +52,7 @@ json() {
 	[ "$status" -eq 0 ]
 }
 
-@test "the margin counts" {
+@test "the margin is added" {
 	peak=$("$memest" --json gpt2-124m | jq .peak_bytes)
 	"$memest" gpt2-124m --gpu-mem "$peak" --margin 0
 	run "$memest" gpt2-124m --gpu-mem $((peak - 1)) --margin 0
@@ -60,7 +61,7 @@ json() {
 	[ "$status" -eq 3 ]
 }
 
-@test "JSON: categories and phases add up, keys carry their unit" {
+@test "JSON: categories and phases add up, keys contain their unit" {
 	for model in gpt2-124m llama-3-8b qwen2.5-0.5b; do
 		for layout in dp1 tp2 pp2 dp4.z2 dp2.tp2.pp2.z3; do
 			filter='.schema == 1 and (.peak_bytes == ([.categories[].bytes] | add))
@@ -75,7 +76,7 @@ json() {
 	done
 }
 
-@test "JSON: buffers alive at the peak add up to the peak, and lie in its phase" {
+@test "JSON: buffers alive at the peak add up to the peak and belong to its phase" {
 	filter='{forward:0, loss:1, backward:2, step:3} as $n | .peak_phase as $p
 		| .peak_bytes == ([.buffers[] | select(.at_peak) | .bytes] | add)
 		and ([.buffers[] | select(.at_peak) | $n[.first_phase] <= $n[$p] and $n[.last_phase] >= $n[$p]] | all)'
@@ -90,7 +91,7 @@ json() {
 	[ "$("$memest" --json mistral-7b | jq .params)" = 7241732096 ]
 }
 
-@test "mixed precision with Adam is 2 + 4 + 4 + 8 bytes a parameter here" {
+@test "mixed precision with Adam is 2 + 4 + 4 + 8 bytes per parameter here" {
 	filter='[.categories[] | select(.name | IN("weights", "master", "gradients", "optimizer")) | .bytes] | add
 		== 18 * 124439808'
 	json gpt2-124m
@@ -101,7 +102,7 @@ json() {
 	json gpt2-124m --optimizer sgd
 }
 
-@test "recomputation saves, longer sequences cost" {
+@test "recomputation reduces memory, longer sequences increase it" {
 	none=$("$memest" --json llama-2-7b | jq .peak_bytes)
 	selective=$("$memest" --json llama-2-7b --recompute selective | jq .peak_bytes)
 	full=$("$memest" --json llama-2-7b --recompute full | jq .peak_bytes)
@@ -111,7 +112,7 @@ json() {
 	[ "$short" -lt "$none" ]
 }
 
-@test "what dt-train cannot run yet is estimated by formula, and says so" {
+@test "runs that dt-train does not support are estimated by formula, and the output says so" {
 	for layout in dp2 dp2.z1 pp2 cp2 tp2.s1 dp2.pp2.z3; do
 		rc=0
 		"$memest" --account dt gpt2-124m --layout $layout >/dev/null 2>&1 || rc=$?
@@ -131,7 +132,7 @@ json() {
 	[ "$("$memest" --json gpt2-124m --layout dp2 | jq -r .account)" = dt ]
 }
 
-@test "ZeRO paper, figure 1: 16, 4 + 12/N, 2 + 14/N, 16/N bytes a parameter" {
+@test "ZeRO paper, figure 1: 16, 4 + 12/N, 2 + 14/N, 16/N bytes per parameter" {
 	states() {
 		"$memest" --json --account generic llama-2-7b --seq 1 --layout "$1" --buffers |
 			jq '[.buffers[] | select(.category | IN("weights", "master", "gradients", "optimizer"))
@@ -143,7 +144,7 @@ json() {
 	[ "$(states dp64.z3)" = 0.25 ]
 }
 
-@test "a pipeline shows every stage, the worst marked" {
+@test "a pipeline lists every stage and marks the largest" {
 	run "$memest" llama-2-7b --layout dp2.tp2.pp4 --gpu-mem 80GiB
 	[ "$status" -eq 0 ]
 	echo "$output" | grep -E '^ +0 +0-3 +0-7 .*worst$'
@@ -151,10 +152,10 @@ json() {
 	[ "$(echo "$output" | grep -c worst)" -eq 1 ]
 }
 
-@test "in a pipeline microbatches in flight cost, and the order of work decides how many" {
+@test "in a pipeline, memory grows with the microbatches in flight, whose number depends on the schedule" {
 	peak() { "$memest" --json llama-2-7b --layout pp4 --account generic "$@" | jq .peak_bytes; }
 	[ "$(peak --accumulate 1)" -lt "$(peak --accumulate 4)" ]
-	[ "$(peak --accumulate 4)" -eq "$(peak --accumulate 16)" ] # 1F1B: as many as stages
+	[ "$(peak --accumulate 4)" -eq "$(peak --accumulate 16)" ] # 1F1B: at most as many in flight as stages
 	[ "$(peak --accumulate 16)" -lt "$(peak --accumulate 16 --pipeline gpipe)" ]
 	run "$memest" llama-2-7b --layout pp4.v2 --accumulate 8
 	[ "$status" -eq 0 ]
@@ -162,7 +163,7 @@ json() {
 	[ "$("$memest" llama-2-7b --layout pp4 --pipeline interleaved:2 --accumulate 8)" = "$output" ]
 }
 
-@test "serving: weights and a cache of whole blocks" {
+@test "serving: weights and a KV cache of whole blocks" {
 	filter='.mode == "serve" and (.categories[] | select(.name == "kv-cache") | .bytes) == 8 * 112 * 131072'
 	json --serve llama-3-8b --max-seqs 8 --max-len 100
 	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 8 * 100 * 131072'
@@ -173,20 +174,20 @@ json() {
 	json --serve llama-3-8b --max-seqs 8 --max-len 100 --kv-precision fp32
 	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 4.575 and . < 4.585))'
 	json --serve --account generic llama-3-8b --precision q4_k_m
-	# ours has panels of 16 rows in whole large pages: a little more
+	# dt-serve's panels have 16 rows and fill whole large pages: a little more
 	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 4.6 and . < 5))'
 	json --serve llama-3-8b --precision q4_k_m
 	run "$memest" --serve llama-2-70b --gpu-mem 80GiB
 	[ "$status" -eq 3 ]
 }
 
-@test "solving finds the edge" {
+@test "--solve finds the largest value that fits" {
 	for what in batch seq; do
 		n=$("$memest" --json gpt2-124m --solve $what --gpu-mem 8GiB --seq 256 | jq .solve.value)
 		option=$([ $what = batch ] && echo microbatch || echo seq)
 		[ "$n" -gt 1 ]
 		if [ $what = seq ]; then
-			[ "$n" -eq 1024 ] # the model's positions end first
+			[ "$n" -eq 1024 ] # limited by the model's positions
 			continue
 		fi
 		"$memest" gpt2-124m --seq 256 "--$option" "$n" --gpu-mem 8GiB
@@ -214,7 +215,7 @@ json() {
 	[ "$("$memest" --json llama-2-7b --solve seq --gpu-mem 1GiB | jq .solve.solved)" = false ]
 }
 
-@test "explain says what a category holds" {
+@test "--explain lists what a category contains" {
 	run "$memest" --explain activations gpt2-124m
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"keeps for backward"* ]]
@@ -245,7 +246,7 @@ json() {
 	refused 1 "neither a config.json nor a checkpoint" empty
 }
 
-@test "wrong input: one line and the right status" {
+@test "invalid input: one line and the right status" {
 	refused 2 "a model is missing"
 	refused 2 "one model at a time" gpt2-124m gpt2-355m
 	refused 1 "no preset, file or folder is called 'gpt9'" gpt9
@@ -298,14 +299,14 @@ json() {
 	done <examples
 }
 
-@test "the list names every model" {
+@test "--list names every model" {
 	"$memest" --list | tail -n +2 | while read -r model _; do
 		"$memest" "$model" >/dev/null
 	done
 	"$memest" --list | grep -E '^gpt2-124m +gpt2 +124.4 M'
 }
 
-@test "bars on request, none in a pipe" {
+@test "bars on request, not in a pipe" {
 	run "$memest" gpt2-124m
 	[[ "$output" != *"#"* ]]
 	LC_ALL=C run "$memest" gpt2-124m --bars
@@ -336,7 +337,7 @@ dataset() {
 	"$DT_BIN/dt-dataset" build --tokenizer byte --out data.h5 text
 }
 
-@test "the peak is what dt-train allocates" {
+@test "the estimated peak is what dt-train allocates" {
 	dataset
 	while read -r model args; do
 		# shellcheck disable=SC2086
@@ -355,7 +356,8 @@ dataset() {
 	END
 }
 
-# Sets variable $1 to one of the words after it, by a generator of our own: RANDOM starts anew in subshells.
+# pick NAME WORD...: sets variable NAME to a random one of the words. Has its own generator, because bash
+# reseeds RANDOM in subshells.
 pick() {
 	local to=$1
 	shift
@@ -364,7 +366,7 @@ pick() {
 	printf -v "$to" %s "$1"
 }
 
-# A configuration: model, layout, ranks, batch, acc, and args of both programs.
+# Draws a configuration: sets model, layout, ranks, batch, acc, and args for both programs.
 random_configuration() {
 	acc=1
 	local stages=1 copies=1 mb seq optimizer precision chunk more
@@ -394,11 +396,11 @@ random_configuration() {
 	batch=$((mb * acc * copies))
 }
 
-@test "random configurations: the estimate is the allocation, and what the process takes (48 with DT_SLOW=1)" {
+@test "random configurations: the estimate is the allocation, and near the process size (48 with DT_SLOW=1)" {
 	dataset
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 	export OMPI_MCA_hwloc_base_binding_policy=none
-	state=8128 # the same every time
+	state=8128 # a fixed seed
 	count=6
 	! slow || count=48
 	for i in $(seq $count); do
@@ -418,14 +420,15 @@ random_configuration() {
 		[ "$(jq .peak_bytes e.json)" = "$allocated" ]
 		# shellcheck disable=SC2086
 		"$memest" $model $args --accumulate $acc --account dt --check m.json
-		# 3%, and the constant of dt-memest(1): program, libraries, their buffers, segments between ranks
+		# allow 3% and the constant of dt-memest(1): program, libraries, their buffers, shared memory
+		# between ranks
 		own=$(jq '.ranks[0].peak_bytes' e.json)
 		[ "$process" -gt $((own * 97 / 100)) ]
 		[ "$process" -lt $((own * 103 / 100 + 48 * 1048576)) ]
 	done
 }
 
-# What dt-serve says it has allocated, as GET /metrics.
+# Prints GET /metrics of a dt-serve, which contains the bytes it allocated.
 serving_memory() {
 	local port i
 	"$DT_BIN/dt-serve" --port 0 --threads 1 "$@" >served 2>log 3>&- &
@@ -440,7 +443,7 @@ serving_memory() {
 	[ -s metrics.txt ] || { cat served log; return 1; }
 }
 
-@test "a checkpoint is a model, and serving it takes what dt-serve allocates, to the byte" {
+@test "a checkpoint as model: serving it takes what dt-serve allocates, to the byte" {
 	dataset
 	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
 	"$DT_BIN/dt-train" --model llama-tiny --seq 64 --data data.h5 --steps 1 --threads 1 --no-mfu --save run >log
@@ -466,21 +469,22 @@ serving_memory() {
 		other 2 256 128 16 q8_0 bf16 auto
 		other 32 64 2048 16 q4_0 bf16 int8
 	END
-	# a server of another size is not this one, and the category is named
+	# the metrics of another server configuration do not match, and the category is named
 	run "$memest" other --serve --account dt --max-seqs 32 --max-len 64 --max-tokens 2048 --precision q4_0 \
 		--kv-precision bf16 --check metrics.txt
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"largest difference: kv-cache"* ]]
 }
 
-@test "random servers: every category is what /metrics says, and the process what is allocated (40 with DT_SLOW=1)" {
+@test "random servers: every category is what /metrics says, near the process size (40 with DT_SLOW=1)" {
 	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
 	count=8
 	! slow || count=40
 	DT_BIN=$DT_BIN python3 "$DT_SRC/tests/cli/serve-memory.py" $count
 }
 
-# A safetensors file with the given tensors, sparse: only its head takes room.
+# safetensors FILE TENSOR...: writes a sparse safetensors file with these tensors (NAME:TYPE:SHAPE); only its
+# header takes space
 safetensors() {
 	python3 - "$1" "${@:2}" <<-'END'
 		import json, struct, sys
@@ -500,7 +504,7 @@ safetensors() {
 	END
 }
 
-@test "a safetensors file says exactly what its weights take" {
+@test "a safetensors file gives the exact bytes of its weights" {
 	tensors=(model.embed_tokens.weight:BF16:32000x4096 model.norm.weight:BF16:4096 lm_head.weight:BF16:32000x4096)
 	for i in $(seq 0 31); do
 		p=model.layers.$i
@@ -514,7 +518,7 @@ safetensors() {
 	filter='.file.params == 6738415616 and .params == 6738415616 and .file.weight_bytes == 2 * 6738415616
 		and (.categories[] | select(.name == "weights") | .bytes) == 2 * 6738415616'
 	json --serve --account generic model.safetensors
-	# The same in a folder, with the description beside it: f32 norms count as they are.
+	# The same in a folder with a config.json; norms in f32 are counted in f32.
 	mkdir hf
 	tensors[1]=model.norm.weight:F32:4096
 	safetensors hf/model.safetensors "${tensors[@]}"
@@ -528,11 +532,11 @@ safetensors() {
 	refused 1 "cut.safetensors" cut.safetensors
 	: >empty.safetensors
 	refused 1 "'empty.safetensors' is empty" empty.safetensors
-	printf '\377\377\377\377\0\0\0\0{}' >huge.safetensors # a head of 4 GB
+	printf '\377\377\377\377\0\0\0\0{}' >huge.safetensors # a header of 4 GB
 	refused 1 "huge.safetensors" huge.safetensors
 }
 
-@test "a GGUF head is read; a vocabulary alone is not a model" {
+@test "a GGUF header is read; a file with only a vocabulary is not a model" {
 	python3 - <<-'END'
 		import struct
 		def s(t):
@@ -560,15 +564,15 @@ safetensors() {
 		out += b"\0" * (-len(out) % 32)
 		open("tiny.gguf", "wb").write(out + b"\0" * at)
 	END
-	# q8_0 matrices, f32 vectors: 34 bytes for 32
+	# matrices in q8_0, 34 bytes per 32 elements; vectors in f32
 	n=$((128 * 64 + 4 * 64 * 64 + 3 * 64 * 96))
 	filter=".file.weight_bytes == $((n / 32 * 34 + 3 * 64 * 4)) and .file.params == $((n + 3 * 64)) and .params == .file.params
 		and (.categories[] | select(.name == \"weights\") | .bytes) == .file.weight_bytes"
 	json --serve --account generic tiny.gguf
-	# ours lays them out in panels: to the byte what /metrics says, in the test of random servers above
+	# dt-serve stores them in panels; the test of random servers above compares the bytes with /metrics
 	filter='.account == "dt" and (.categories[] | select(.name == "weights") | .exact)'
 	json --serve tiny.gguf
-	# in two files it is the same model, and half of it is not one
+	# the same model in two files; one half is refused
 	if /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
 		/usr/bin/python3 "$DT_SRC/tests/cli/convert.py" split tiny.gguf tiny 2
 		"$memest" --json --serve tiny.gguf >whole.json
@@ -588,7 +592,7 @@ safetensors() {
 	fi
 }
 
-@test "what training alone or serving alone reads is refused by name where the other is asked for" {
+@test "options for training only, or for serving only, are refused by name in the other mode" {
 	local words=('--fp8' '--seq 100' '--recompute full' '--ema 0.9' '--freeze x' '--global-batch 8'
 		'--accumulate 4' '--pipeline gpipe' '--qat q4_0' '--no-master' '--grad-comm bf16' '--reproducible'
 		'--sync gossip' '--elastic dp' '--save-async' '--documents apart' '--loss-chunk 8'
@@ -615,7 +619,7 @@ safetensors() {
 	"$memest" gpt2-124m --serve --layout cp2
 }
 
-@test "how the states come about is what is computed" {
+@test "the account of the optimizer states says how they are computed" {
 	how() {
 		local category=$1 want=$2
 		shift 2
@@ -639,16 +643,17 @@ safetensors() {
 	[[ $output == "optimizer: parameters: 4 bytes for each row and each column"* ]]
 }
 
-@test "only a number of parameters" {
+@test "only a parameter count" {
 	filter='.params / 7e9 | (. > 0.999 and . < 1.001)'
 	json --params 7e9
 	# 7 B in bf16 with Adam and no master weights: 14, 14 and 28 GB (a handbook's account)
 	filter='[.categories[] | select(.name == "weights" or .name == "gradients") | .bytes / 1e9 | (. > 13.99 and . < 14.01)] |
 		all and length == 2'
 	json --params 7e9 --account generic
-	filter='.categories[] | select(.name == "optimizer") | .bytes / 1e9 | (. > 55.9 and . < 56.1)' # moments in f32
+	# moments in f32
+	filter='.categories[] | select(.name == "optimizer") | .bytes / 1e9 | (. > 55.9 and . < 56.1)'
 	json --params 7e9 --account generic
-	for n in 1B 3B 7B 8B 70B 405B; do # as machines of 8 cards cut them
+	for n in 1B 3B 7B 8B 70B 405B; do # layouts for machines of 8 GPUs
 		filter=".peak_bytes > 0"
 		json --account dt --params $n --layout tp8.pp8
 	done
@@ -657,7 +662,7 @@ safetensors() {
 	refused 2 "params" --params -7
 }
 
-@test "mixtures of experts hold all experts, latent attention caches its ranks" {
+@test "mixtures of experts hold all experts; latent attention caches its latents" {
 	# dt-serve keeps routers and norms in f32
 	filter='.params == 46702792704 and .account == "dt" and
 		(.categories[] | select(.name == "weights") | .bytes) == 2 * (46702792704 + 32 * 8 * 4096 + 65 * 4096)'
@@ -699,13 +704,13 @@ safetensors() {
 	refused 1 "has no sequences" resnet-50 --why --gpu-mem 1GiB
 }
 
-@test "windows bound the cache of their layers" {
-	# Gemma 3 1B: 26 layers, one in six sees all; 1 KV head of 256, 512 tokens of window
+@test "sliding windows bound the cache of their layers" {
+	# Gemma 3 1B: 26 layers, one in six with full attention; 1 KV head of 256, a window of 512 tokens
 	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 2 * 256 * 2 * (4 * 8192 + 22 * 512)'
 	json --serve gemma-3-1b --max-seqs 1 --max-len 8192 --account generic
 	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 256 * 2 * (4 * 8192 + 22 * 512)'
 	json --serve gemma-3-1b --max-seqs 1 --max-len 8192 --kv-precision fp8
-	# dt-serve's blocks are those of all layers; its int8 has a scale of four bytes a head
+	# dt-serve's blocks cover all layers; its int8 cache has a scale of four bytes per head
 	filter='.account == "dt" and (.categories[] | select(.name == "kv-cache") | .bytes) == 2 * 260 * 26 * 8192'
 	json --serve gemma-3-1b --max-seqs 1 --max-len 8192 --kv-precision int8
 }
@@ -722,14 +727,15 @@ safetensors() {
 	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo --account dt
 }
 
-@test "adapters beside a served model: as many as are in memory" {
+@test "adapters beside a served model: memory for the largest number loaded" {
 	# r = 16 on all linears of Llama-3-8B: 41,943,040 parameters, as PEFT counts them
 	filter='.account == "dt" and (.categories[] | select(.name == "adapters") | .bytes) == 8 * 2 * 41943040'
 	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16
 	filter='(.categories[] | select(.name == "adapters") | .bytes) < 8 * 2 * 41943040'
 	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16 --layout tp2 --account generic
 	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16 --layout tp2 --account dt
-	# 8 bytes a row of every linear: 32 layers of (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) rows
+	# row norms for magnitudes: 8 bytes per row of every linear, 32 layers of (4096 + 2 * 1024 + 4096 + 2
+	# * 14336 + 4096) rows
 	filter='(.categories[] | select(.name == "adapters") | .bytes) == 8 * (2 * 41943040 + 8 * 1376256)'
 	json --serve llama-3-8b --max-loras 8 --max-lora-rank 16 --dora
 	refused 2 "--dora requires --lora or --max-loras" llama-3-8b --serve --dora
@@ -752,7 +758,7 @@ safetensors() {
 	json --account deepspeed llama-2-7b --layout dp8.z3 --offload all --offload-to nvme
 }
 
-@test "why: the first branch that fits is taken" {
+@test "--why prints the first measure that makes the model fit" {
 	run "$memest" gpt2-124m --gpu-mem 80GiB --why
 	[[ "$output" == *"one device?"*"yes (chosen)"* ]]
 	filter='.why.steps | map(select(.taken)) | length == 1 and .[0].fits and (.[0].layout | startswith("tp8.pp"))'
@@ -764,7 +770,7 @@ safetensors() {
 	refused 2 "option '--margin'" llama-2-7b --margin 20%% --gpu-mem 1GiB
 }
 
-@test "solving for ZeRO and for a layout" {
+@test "--solve zero and --solve layout" {
 	filter='.layout == "dp8.z3" and .solve.value == 3 and .fits'
 	json llama-2-7b --layout dp8 --solve zero --gpu-mem 40GiB
 	filter='.world == 8 and .fits and .solve.solved'
@@ -774,10 +780,10 @@ safetensors() {
 	[ "$a" -eq "$b" ]
 }
 
-@test "the timeline and its picture" {
+@test "the timeline and its SVG" {
 	run "$memest" gpt2-124m --timeline
 	[[ "$output" == *"the peak"* ]]
-	echo "$output" | grep -E '^activations .* -$' # none in the step
+	echo "$output" | grep -E '^activations .* -$' # no activations in the step phase
 	"$memest" gpt2-124m --svg picture.svg >/dev/null
 	python3 -c 'import xml.etree.ElementTree as e; assert len(e.parse("picture.svg").getroot()) > 20'
 	rc=0
@@ -800,16 +806,16 @@ safetensors() {
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"largest difference: activations"* ]]
 	[[ "$output" == *" +4096"* ]]
-	# as much more in one place as less in another: the sum agrees, the categories do not
+	# one category larger and another smaller by the same amount: the sum agrees, the categories do not
 	"$memest" --json gpt2-tiny | jq '(.categories[] | select(.name == "activations") | .bytes) += 4096 |
 		(.categories[] | select(.name == "logits") | .bytes) -= 4096' >moved.json
 	run "$memest" gpt2-tiny --check moved.json
 	[ "$status" -eq 3 ]
-	# without categories a guess
+	# a measurement without categories: the closest size is suggested
 	printf '{"peak_bytes": %d}' $((peak + 1000)) >sum.json
 	run "$memest" gpt2-tiny --check sum.json
 	[[ "$output" == *"size closest to the difference:"* ]]
-	# a process is its constant larger
+	# a process size is larger by the constant
 	printf '{"rss_bytes": %d}' $((peak + 100 * 1048576)) >rss.json
 	"$memest" gpt2-tiny --check rss.json --framework-mem 100MiB
 	: >nothing
@@ -824,7 +830,7 @@ safetensors() {
 	refused 1 "has neither peak_bytes" gpt2-tiny --check <(echo '{}')
 }
 
-@test "what dt-train says of its own peak agrees in every category" {
+@test "dt-train's report of its own peak agrees in every category" {
 	dataset
 	"$DT_BIN/dt-train" --model gpt2-tiny --seq 64 --microbatch 2 --data data.h5 --steps 3 --threads 1 --no-mfu \
 		--metrics m.json
@@ -834,13 +840,13 @@ safetensors() {
 	[ "$status" -eq 0 ]
 	[[ "$output" == *activations*optimizer* ]] || [[ "$output" == *optimizer*activations* ]]
 	[[ "$output" == *"+0.00%"* ]]
-	# more was kept than this says: the activations are off, and by name
+	# estimated with more recomputation than was used: the activations are off, by name
 	run "$memest" gpt2-tiny --seq 64 --microbatch 2 --recompute full --check m.json
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"largest difference: activations"* ]]
 }
 
-@test "no MPI, no device library is linked" {
+@test "neither MPI nor a device library is linked" {
 	run ldd "$memest"
 	[[ "$output" == *"libjansson"* ]]
 	[[ "$output" != *"libmpi"* ]]
@@ -848,7 +854,7 @@ safetensors() {
 	[[ "$output" != *"hdf5"* ]]
 }
 
-@test "--device: what is free on the card is what there is" {
+@test "--device: the memory available is what is free on the GPU" {
 	peak=$("$memest" gpt2-124m --json | jq .peak_bytes)
 	export LD_LIBRARY_PATH=$DT_HELP
 	FAKE_CUDA_FREE=$peak "$memest" gpt2-124m --device cuda --margin 0
@@ -866,7 +872,7 @@ safetensors() {
 	[ "$status" -eq 2 ]
 }
 
-@test "words of other programs for a precision are answered with the word here" {
+@test "other programs' names of a precision are answered with the name here" {
     for word in awq:q4_0 GPTQ:q4_0 int8:q8_0 fp8_e4m3:fp8 float32:fp32; do
         run "$memest" --serve --precision "${word%:*}" gpt2-124m
         [ "$status" -eq 2 ]
@@ -874,7 +880,7 @@ safetensors() {
     done
 }
 
-@test "what memory holds beyond the model's positions is told, a guessed shape is not called exact" {
+@test "a length beyond the model's positions is reported; a guessed shape is not called exact" {
     run "$memest" --solve context llama-3-8b --gpu-mem 80GiB --serve
     [[ $output == *"the model was made for 8192 tokens"* ]]
     run "$memest" --solve context llama-3-8b --gpu-mem 32GiB --serve
@@ -886,20 +892,20 @@ safetensors() {
     [[ $output == *"no batch, however small, fits; --why says what would"* ]]
 }
 
-@test "--vocab changes the embedding and the head, nothing else" {
+@test "--vocab changes only the embedding and the head" {
     small=$("$memest" gpt2-124m --vocab 257 --json | jq .params)
     [ "$(("$("$memest" gpt2-124m --json | jq .params)" - small))" -eq $(((50257 - 257) * 768)) ]
 }
 
-# bytes / 1e9 of a query's key
-gigabytes() { # key, arguments
+# gigabytes KEY ARGUMENT...: prints bytes of a jq path / 1e9
+gigabytes() {
     "$memest" --json "${@:2}" | jq "$1 / 1e9"
 }
 
-@test "the account of handbooks: what they print, line by line" {
+@test "the account of handbooks: their printed figures, line by line" {
     book=(--account book --train)
-    # 7B: weights 14, moments 28, gradients 14, activations 12 GB; 54 forward, 68 backward, 56 in the step. Their 7B
-    # is 7.0e9 parameters, Llama 2's 6.74e9; 12 GB of activations are 2,850 tokens.
+    # 7B: weights 14, moments 28, gradients 14, activations 12 GB; peaks: forward 54, backward 68, step 56.
+    # Their 7B has 7.0e9 parameters, Llama 2's 6.74e9; 12 GB of activations correspond to 2,850 tokens.
     seq=2850 scale=$(jq -n '7 / 6.738415616')
     for row in "weights 14" "optimizer 28" "gradients 14"; do
         b=$(gigabytes ".categories[] | select(.name == \"${row% *}\") | .bytes" "${book[@]}" --seq $seq llama-2-7b)
@@ -911,24 +917,26 @@ gigabytes() { # key, arguments
         jq -e --argjson s "$scale" '.phase_bytes | map_values(. / 1e9)
             | (.forward + 40.43 * ($s - 1) - 54 | fabs < 0.5) and (.backward + 53.9 * ($s - 1) - 68 | fabs < 0.5) and
               (.step * $s - 56 | fabs < 0.1)'
-    # Training in bf16 with Adam: 60-70, 110-130 and 600-700 GB for 7B, 13B and 70B hold between 2,048 and 4,096 tokens.
+    # Training in bf16 with Adam: the printed 60-70, 110-130 and 600-700 GB for 7B, 13B and 70B match lengths
+    # between 2,048 and 4,096 tokens.
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-7b) | . > 60 and . < 70"
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-13b) | . > 110 and . < 130"
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 3072 llama-2-70b) | . > 600 and . < 700"
-    # 7B in 64 to 72 GB elsewhere: 2,560 to 4,096 tokens; the same account, no other arithmetic.
+    # 64 to 72 GB for 7B elsewhere: the same account with 2,560 to 4,096 tokens.
     for seq in 2560 4096; do
         jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq $seq llama-2-7b) | . > 64 and . < 72"
     done
-    # 1B in 8 GB counts the states alone, unlike those lines: with activations it takes more.
+    # 8 GB for 1B counts only the states, unlike the lines above: with activations it takes more.
     jq -en "$(gigabytes .phase_bytes.step "${book[@]}" gemma-3-1b) - 8 | fabs < 0.01"
     jq -en "$(gigabytes .peak_bytes "${book[@]}" --seq 2048 gemma-3-1b) > 9"
-    # 13B needs two cards of 80 GB: 8 bytes a parameter, which ZeRO 3 halves; 16 with master weights fit no more.
+    # 13B on two GPUs of 80 GB: 8 bytes per parameter, halved by ZeRO-3; 16 bytes with master weights do not
+    # fit.
     run "$memest" "${book[@]}" --gpu-mem 80GB --seq 1024 llama-2-13b
     [ "$status" -eq 3 ]
     "$memest" "${book[@]}" --layout dp2.z3 --gpu-mem 80GB --seq 1024 llama-2-13b >/dev/null
     run "$memest" --account generic --layout dp2.z3 --gpu-mem 80GB --seq 1024 llama-2-13b
     [ "$status" -eq 3 ]
-    # Networks of images are in no account but ours, which allocates what it says: refused by name.
+    # Only dt's own account, that of its allocations, covers image networks; the others refuse them by name.
     run "$memest" "${book[@]}" --microbatch 32 resnet-18
     [ "$status" -ne 0 ]
     [[ $output == *"by --account dt"* ]]

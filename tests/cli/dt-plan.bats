@@ -1,4 +1,4 @@
-# dt-plan: plans that fit and run, agreement with dt-memest, JSON, and every wrong input.
+# dt-plan: plans that fit and run, agreement with dt-memest, JSON, and every invalid input.
 
 load slow
 
@@ -11,7 +11,7 @@ setup() {
 	export OMPI_MCA_hwloc_base_binding_policy=none
 }
 
-# one clear line on stderr, nothing on stdout, this status
+# refused STATUS TEXT ARGUMENT...: one line on stderr with TEXT, nothing on stdout, this status
 refused() {
 	local status_wanted=$1 text=$2
 	shift 2
@@ -25,32 +25,32 @@ refused() {
 	grep -qF -- "$text" lines
 }
 
-@test "unlike devices: who is faster computes more microbatches; what is printed runs" {
+@test "different devices: the faster ones compute more microbatches; the printed command runs" {
 	both() { "$plan" --json --top 1 --precision bf16 --microbatch 1 --global-batch 4096 "$@" gpt2-124m; }
-	# kinds that are the same one are one kind
+	# kinds that are the same device count as one kind
 	both --gpu H100:8,H100:8 --compare dp16.z1 >same.json
 	both --gpu H100 --gpus 16 --compare dp16.z1 >plain.json
 	jq -en --slurpfile a same.json --slurpfile b plain.json '($a[0].compared | has("shares") | not) and
 		($a[0].compared.step_s / $b[0].compared.step_s - 1 | fabs < 1e-12) and ($a[0].compared.mfu / $b[0].compared.mfu - 1 | fabs < 1e-12)'
-	# of many microbatches rates add up: half of each alone
+	# with many microbatches rates add up: half the ranks of each kind
 	both --gpu A100 --gpus 16 --compare dp16.z1 >slow.json
 	both --gpu H100:8,A100:8 --compare dp16.z1 >mixed.json
 	jq -en --slurpfile h plain.json --slurpfile a slow.json --slurpfile m mixed.json '
 		[$h[0], $a[0], $m[0]] | map(.compared.tokens_per_s) | (.[2] / ((.[0] + .[1]) / 2) - 1) | fabs < 0.02'
 	jq -e '.compared.shares | split(",") | map(tonumber) | length == 16 and add == 4096 and .[0] > 1.5 * .[8] and .[0] - .[7] <= 1' mixed.json
 	jq -e '.cluster.kinds == [{device: "H100", gpus: 8}, {device: "A100", gpus: 8}]' mixed.json
-	# ranks that meet within a microbatch wait for the slowest
+	# tensor-parallel ranks wait for the slowest in every microbatch
 	both --gpu A100 --gpus 16 --compare dp8.tp2 >slow.json
 	both --gpu H100:8,A100:8 --compare dp8.tp2 >mixed.json
 	jq -en --slurpfile a slow.json --slurpfile m mixed.json '$m[0].compared.step_s >= $a[0].compared.step_s and ($m[0].compared | has("shares") | not)'
-	# a description goes out and comes in
+	# a cluster description is written and read back
 	"$plan" --gpu H100:2,A100:2 --emit cluster >cluster.json
 	both --gpu H100:2,A100:2 | jq .plans >one
 	both --cluster cluster.json | jq .plans >two
 	cmp one two
 	jq '.kinds[0].gpus = 3' cluster.json >wrong.json
 	refused 1 "'kinds' are 5 devices, 'gpus' is 4" --cluster wrong.json gpt2-124m
-	# the trainer takes the list
+	# the trainer accepts the list of shares
 	"$DT_BIN/dt-dataset" build --tokenizer byte --out d.h5 "$BATS_TEST_FILENAME" 2>log
 	args=$("$plan" --gpu H100:1,L4:1 --vocab 257 --seq 128 --microbatch 1 --global-batch 16 --compare dp2 gpt2-mini --emit args)
 	[[ $args == *"--shares "* ]]
@@ -82,7 +82,7 @@ refused() {
 	done
 }
 
-@test "a plan's memory is what dt-memest says of it" {
+@test "a plan's memory is dt-memest's estimate" {
 	"$plan" --json --gpus 8 --gpu H100 --global-batch 64 llama-2-7b >p.json
 	for i in 0 1 2; do
 		jq -r ".plans[$i] | \"\\(.layout) \\(.microbatch) \\(.accumulation) \\(.recompute) \\(.peak_bytes)\"" p.json >line
@@ -94,7 +94,7 @@ refused() {
 	done
 }
 
-@test "nothing fits: status 3; what is asked to compare is judged" {
+@test "nothing fits: status 3; a layout given with --compare is judged" {
 	run "$plan" --gpus 8 --gpu T4 llama-3-70b
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"nothing fits"* ]]
@@ -107,7 +107,7 @@ refused() {
 	refused 3 "nothing fits" --gpus 8 --gpu T4 --emit args llama-3-70b
 }
 
-@test "faster links and devices make faster plans" {
+@test "faster links and faster devices make faster plans" {
 	step() { "$plan" --json "$@" | jq '.plans[0].step_s'; }
 	jq -en "$(step --gpu A100 --gpus 8 llama-2-7b) > $(step --gpu H100 --gpus 8 llama-2-7b)"
 	jq -en "$(step --gpus 64 --nic-bandwidth 1 llama-2-7b) > 1.05 * $(step --gpus 64 --nic-bandwidth 100 llama-2-7b)"
@@ -121,7 +121,7 @@ refused() {
 	"$plan" --json --links - --gpus 8 llama-2-7b <links.json | jq -e '.cluster.levels[0].latency_s == 1e-6'
 }
 
-@test "a cluster survives being written and read" {
+@test "a cluster description survives being written and read" {
 	"$plan" --emit cluster --gpu H100 --gpus 64 --topology dragonfly --oversubscription 4 --leaf 4 >c.json
 	"$plan" --emit cluster --cluster c.json >d.json
 	cmp c.json d.json
@@ -130,8 +130,9 @@ refused() {
 		--topology dragonfly --oversubscription 4 --leaf 4 llama-2-7b | jq -c .plans)" ]
 }
 
-@test "calibration finds what the runs were made with" {
-	# Steps as another machine would take them: predicted with other constants, then forgotten.
+@test "calibration recovers the constants behind measured runs" {
+	# Step times of an imaginary machine: predicted with other constants, which calibration must then
+	# find.
 	"$plan" --emit cluster --gpu cpu --gpus 2 | jq -c '.cores_per_node = 2 | .matmul_efficiency = 0.31 |
 		.memory_efficiency = 1.2 | .op_s = 3e-5' >true.json
 	for run in gpt2-tiny:dp1:4:64 gpt2-mini:dp1:4:256 gpt2-mini:dp1:1:128 llama-tiny:dp2:4:128 gpt2-nano-char:dp1:8:64 \
@@ -153,7 +154,7 @@ refused() {
 	jq -en "$before > 0.2 and $after < 0.02"
 }
 
-@test "what it emits, dt-train runs" {
+@test "dt-train runs the emitted arguments" {
 	seq 1 2000 >text
 	"$DT_BIN/dt-dataset" build --tokenizer byte --out data.h5 text
 	for model in gpt2-tiny llama-tiny; do
@@ -166,7 +167,7 @@ refused() {
 	done
 }
 
-@test "linears in 8 bits: faster where matrices are large; the arguments say so; refused where there are none" {
+@test "fp8 linears: faster for large matrices; in the emitted arguments; refused without such linears" {
 	ratio=99
 	for model in llama-2-7b gpt2-1558m; do
 		"$plan" --gpus 8 --gpu H100 --compare dp8.z3 --microbatch 4 --recompute selective --json $model >a.json
@@ -174,9 +175,9 @@ refused() {
 		before=$ratio
 		ratio=$(jq -n --slurpfile a a.json --slurpfile b b.json '$a[0].compared.step_s / $b[0].compared.step_s')
 		echo "$model: $ratio times as fast"
-		# narrow matrices are written in 8 bits longer than that gains
+		# for narrow matrices conversion to 8 bits takes longer than it saves
 		jq -en "$ratio < $before and $ratio < 2 and $ratio > (if $before == 99 then 1.2 else 0.7 end)"
-		# and the room that takes is in the plan
+		# the plan includes the memory for it
 		[ "$(jq .compared.peak_bytes b.json)" = "$("$memest" --train --fp8 $model --layout dp8.z3 --microbatch 4 \
 			--recompute selective --accumulate "$(jq .compared.accumulation b.json)" --seq "$(jq .seq_tokens b.json)" \
 			--json | jq .peak_bytes)" ]
@@ -192,13 +193,13 @@ refused() {
 		and (.phases[] | select(.phase == "prefill") | .bound == "compute")'
 }
 
-@test "handbooks: a ridge of 0.156 is off by a thousand, two weeks for 7B and 1T tokens by 22" {
-	# 312 TFLOP/s over 2 TB/s is 156 flops a byte; theirs divides 312 by 2,000
+@test "handbooks: a ridge of 0.156 is off by a factor of 1000, two weeks for 7B and 1T tokens by 22" {
+	# 312 TFLOP/s over 2 TB/s is 156 FLOP/B; the handbook divides 312 by 2,000
 	[[ $("$plan" roofline --gpu A100 llama-2-7b) == *"print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand times that"* ]]
 	[[ $("$plan" roofline --gpu cpu llama-2-7b) != *handbooks* ]]
 	jq -en '312e12 / 2e12 / 0.156 | . > 999.9 and . < 1000.1'
-	# 6 flops a parameter and token are 4.2e22: 14 days of 8 A100 at their peak are 3.0e21, a fourteenth; at the share of
-	# the peak that training reaches it is 22 times two weeks.
+	# 6 flops per parameter and token are 4.2e22 flops: 14 days of 8 A100 at their peak are 3.0e21, a
+	# fourteenth. At the fraction of the peak that training reaches it takes 22 times two weeks.
 	jq -en '6 * 7e9 * 1e12 / (8 * 312e12 * 14 * 86400) | . > 13.9 and . < 14'
 	run "$plan" --gpus 8 --gpu A100 llama-2-7b --tokens 1T
 	days=$(sed -n 's/.*about \([0-9]*\) days.*/\1/p' <<<"$output" | head -1)
@@ -214,12 +215,13 @@ refused() {
 	[ "$status" -eq 3 ]
 	"$plan" --serve --gpu L4 --weights q4_k_m --json llama-3-8b | jq -e '.plans[0].meets'
 	sequences() { "$plan" --serve --gpu L4 --tpot 0.2 --json "$@" llama-3-8b | jq '.plans[0].sequences'; }
-	[ "$(sequences --kv-precision int8)" -gt "$(sequences)" ] # the cache is what bounds them
+	# the KV cache limits the number of sequences
+	[ "$(sequences --kv-precision int8)" -gt "$(sequences)" ]
 	[ "$(sequences --kv-precision bf16)" -eq "$(sequences)" ]
 }
 
-@test "servers: P99 of a simulated trace, its own rate or --rate, shared beginnings found" {
-	for i in {0..39}; do # four prompts of two blocks each, a second apart
+@test "servers: P99 of a simulated trace, at its own rate or --rate, with shared prefixes found" {
+	for i in {0..39}; do # four prompts of two blocks each, one second apart
 		echo "{\"timestamp\": $((i * 1000)), \"input_length\": 1024, \"output_length\": 20, \"hash_ids\": [$((i % 4)), 9]}"
 	done >trace.jsonl
 	asked=("$plan" --serve --gpu H100 --json llama-3-8b --trace trace.jsonl)
@@ -236,7 +238,7 @@ refused() {
 	run "$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 llama-3-8b
 	[[ $output == *"Disaggregated prefill on the same number of devices:"*" x tp2 for prefill, "*" for decode"* ]]
 	"$plan" --serve --gpu H100 --rate 2 --prompt-len 32000 --output-len 400 --ttft 0.7 --tpot 0.012 --requests 100 \
-		--max-num-batched-tokens 4096 --json llama-3-8b >long.json # rows of prompts are shared by servers for them alone
+		--max-num-batched-tokens 4096 --json llama-3-8b >long.json # only prefill servers use cp
 	jq -e '.plans[0].apart | (.prefill_layout | test("^tp2[.]cp")) and .decode_layout == "tp2" and .meets' long.json
 	"$plan" --serve --gpu L4 --gpus-per-node 1 --rate 0.1 --tpot 1 --ttft 5 --requests 20 --json llama-2-13b |
 		jq -e '.plans[0] | .pp == 2 and .meets'
@@ -247,7 +249,7 @@ refused() {
 	refused 2 "--trace requires --serve" --trace trace.jsonl gpt2-124m
 }
 
-@test "servers of images: memory is what dt-memest says, more ranks for a higher rate, what images cost" {
+@test "servers of image models: memory is dt-memest's, more ranks for a higher rate, cost per image" {
 	asked=("$plan" --serve --gpu H100 --ttft 0.05 --price 2)
 	"${asked[@]}" --rate 5000 --json resnet-50 >a.json
 	jq -e '.plans[0] | .meets and .simulated.requests == 4000 and .simulated.latency_p99_s <= 0.05 and
@@ -267,7 +269,7 @@ refused() {
 	[ "$status" -eq 3 ]
 }
 
-@test "wrong input: one line and the right status" {
+@test "invalid input: one line and the right status" {
 	refused 2 "a model is missing"
 	refused 2 "a model is missing" roofline
 	refused 2 "one model at a time" gpt2-124m gpt2-355m
@@ -287,7 +289,7 @@ refused() {
 	refused 2 "--serve cannot be combined with --compare" --serve --compare dp8 gpt2-124m
 	for word in "--rate 2" "--prompt-len 9" "--output-len 9" "--ttft 1" "--tpot 1" "--weights bf16" "--kv-precision int8"; do
 		# shellcheck disable=SC2086
-		refused 2 "${word% *} requires --serve" $word gpt2-124m # nothing is passed over in silence
+		refused 2 "${word% *} requires --serve" $word gpt2-124m # every such option is refused
 	done
 	refused 2 "--tokens cannot be combined with --serve" --serve --tokens 1B gpt2-124m
 	refused 2 "--mtbf cannot be combined with --serve" --serve --mtbf 10 gpt2-124m
@@ -309,14 +311,14 @@ refused() {
 	refused 1 "global batch of 1" --gpus 1024 --global-batch 1 --compare dp1024 gpt2-124m
 }
 
-@test "no MPI, no device library is linked" {
+@test "neither MPI nor a device library is linked" {
 	run ldd "$plan"
 	[[ "$output" == *"libjansson"* ]]
 	[[ "$output" != *"libmpi"* ]]
 	[[ "$output" != *"dnnl"* ]]
 }
 
-@test "--emit gives the whole line that starts the plan" {
+@test "--emit gives the complete command that starts the plan" {
 	run "$plan" --gpus 64 --gpu H100 llama-2-70b --emit command
 	[[ $output == "mpirun -np 64 --map-by ppr:8:node dt-train --data corpus.h5 --device cuda --model llama-2-70b "* ]]
 	run "$plan" --gpus 16 --gpu H100 llama-2-7b --emit srun --data here.h5
@@ -326,10 +328,10 @@ refused() {
 	run "$plan" --gpus 64 --gpu H100 llama-2-70b --tokens 2e12
 	[[ $output =~ "take about "[0-9]+" days" ]]
 	days=$(grep -o 'about [0-9]*' <<<"$output")
-	[[ $days == *[1-9]0 || ${#days} -le 8 ]] # two digits
+	[[ $days == *[1-9]0 || ${#days} -le 8 ]] # two significant digits
 }
 
-@test "--here says what the machine has and what it is enough for; a tp over machines is told" {
+@test "--here describes the machine and what it suffices for; tp across machines is reported" {
 	run "$plan" --here
 	[ "$status" -eq 0 ]
 	[[ $output == *"memory     "*"GPUs       "*"largest model known by name"*"served in q4_0"* ]]
@@ -341,7 +343,7 @@ refused() {
 	[[ $output == *"tp16 spans machines of 8 devices: every layer waits"* ]]
 }
 
-@test "--serve counts the devices that there are" {
+@test "--serve takes the number of devices that exist" {
 	run "$plan" --serve --gpus 2 --gpu H100 llama-3-70b
 	[ "$status" -eq 0 ]
 	[[ ${lines[2]} == tp2* && $output == *"needs 4 devices, there are 2"* ]]
@@ -351,7 +353,7 @@ refused() {
 	"$plan" --serve --gpu H100 --rate 50 --requests 500 llama-3-70b
 }
 
-@test "--spot: what interrupted devices cost; energy where the power is known" {
+@test "--spot: the cost with interrupted devices; energy if the power is known" {
 	asked=("$plan" --gpus 16 --gpu H100 --tokens 1B --price 2 llama-3-8b)
 	"${asked[@]}" --mtbf 500 --restart-time 300 --checkpoint-every 600 --spot 60% --json | jq -e '
 		(.device_hours * 3600 / 16 / .run_s - 1 | fabs < 1e-9) and (.cost / .device_hours - 2 | fabs < 1e-9) and
@@ -369,7 +371,7 @@ refused() {
 	run "${asked[@]}" --mtbf 500 --spot 60%
 	[[ $output == *"kWh at 700 W a device"*"loses the least"*"at a price 60% lower"*"saves 5"* ]]
 	run "$plan" --gpus 8 --price 2 --tokens 1T --mtbf 10 --spot 60% llama-3-8b
-	[[ $output == *"with these interruptions: 4"[0-9][0-9]" days, "* ]] # not 9723h47m
+	[[ $output == *"with these interruptions: 4"[0-9][0-9]" days, "* ]] # in days, not 9723h47m
 	run "${asked[@]}" --mtbf 0.1 --restart-time 600 --spot 1%
 	[[ $output == *"exceeds full price by"* ]]
 	for word in "--save-time 100" "--restart-time 100" "--checkpoint-every 100"; do
@@ -385,7 +387,7 @@ refused() {
 		.energy_kwh_per_million_tokens_at_most * .tokens_per_s * 3.6 - 700 * .tp | fabs < 1e-6'
 }
 
-@test "--serve --price: what a million new tokens cost" {
+@test "--serve --price: the cost of a million output tokens" {
 	"$plan" --serve --gpu H100 --price 2 --rate 1 --output-len 256 --json llama-3-8b |
 		jq -e '.plans[] | (.cost_per_million_tokens * .tokens_per_s * 3600 / 1e6 - 2 * .tp | fabs < 1e-9) and
 		       (.cost_per_million_tokens_at_rate * 256 * 3600 / 1e6 - 2 * .tp * .replicas | fabs < 1e-9)'
@@ -393,7 +395,7 @@ refused() {
 	[[ $output == *"a million"*"at the requested rate"* ]]
 	run "$plan" --serve --gpu H100 llama-3-8b
 	[[ $output != *"a million"* ]]
-	# a terminal of 80 columns has all of it, in two tables
+	# a terminal of 80 columns shows all columns, in two tables
 	script -qec "stty cols 80; '$plan' --serve --gpu H100 --rate 100 --requests 400 --price 2.5 llama-3-70b" /dev/null \
 		</dev/null | tr -d '\r' >wide
 	awk 'length > 80 { print; bad = 1 } END { exit bad }' wide

@@ -1,4 +1,4 @@
-# dt-plot: what is drawn, from what input, and what is refused.
+# dt-plot: its drawings, its inputs, and what it refuses.
 
 bats_require_minimum_version 1.5.0
 
@@ -12,12 +12,12 @@ setup() {
     done >run.jsonl
 }
 
-# A command that must fail. A bare "! command" in the middle of a test is not looked at.
+# refute COMMAND...: the command must fail. In bats, a bare "! command" fails a test only on its last line.
 refute() {
     ! "$@"
 }
 
-@test "titles and names that are no UTF-8 are drawn as U+FFFD" {
+@test "titles and names that are not UTF-8 are drawn with U+FFFD" {
     cp run.jsonl $'caf\xe9.jsonl'
     cp run.jsonl $'\xff\x80.jsonl'
     dt-plot --title $'caf\xe9 & caf\xc3\xa9' --svg x.svg loss $'caf\xe9.jsonl' $'\xff\x80.jsonl'
@@ -31,10 +31,10 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     dt-plot --bars node --title $'caf\xe9' loss run.jsonl | iconv -f UTF-8 -t UTF-8 >/dev/null
 }
 
-@test "a curve of one key, from a file and from a pipe, is the same" {
+@test "a curve of one key is the same from a file and from a pipe" {
     dt-plot loss run.jsonl >file.txt
     dt-plot loss <run.jsonl >stdin.txt
-    cat run.jsonl | dt-plot >pipe.txt # loss is the key unless another is named
+    cat run.jsonl | dt-plot >pipe.txt # the default key is loss
     cmp file.txt stdin.txt
     cmp file.txt pipe.txt
     [ "$(wc -l <file.txt)" -eq 20 ]
@@ -43,7 +43,7 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     tail -n 1 file.txt | grep -q '^ *0 .* 80 .*step$'
 }
 
-@test "size, title and plain characters" {
+@test "size, title and ASCII characters" {
     dt-plot --ascii --width 40 --height 10 --title 'My run' loss run.jsonl >out.txt
     [ "$(head -n 1 out.txt)" = "My run" ]
     [ "$(wc -l <out.txt)" -eq 10 ]
@@ -51,20 +51,20 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     LC_ALL=C refute grep -q '[^ -~]' out.txt
 }
 
-@test "a dumb terminal and a C locale get plain characters" {
+@test "a dumb terminal and a C locale get ASCII characters" {
     TERM=dumb dt-plot loss run.jsonl >dumb.txt
     LC_ALL=C dt-plot loss run.jsonl >c.txt
     LC_ALL=C refute grep -q '[^ -~]' dumb.txt
     cmp dumb.txt c.txt
 }
 
-@test "several curves without colour have marks of their own, with colour are coloured" {
+@test "several curves have different marks without colour, and different colours with it" {
     run dt-plot loss lr run.jsonl
     [ "$status" -eq 0 ]
     [[ $output == *' ** loss'* && $output == *' ++ lr'* ]]
     run dt-plot --color always loss lr run.jsonl
     [[ $output == *$'\e[36m'* && $output == *$'\e[33m'* ]]
-    run dt-plot --color auto loss lr run.jsonl # no terminal, no colour
+    run dt-plot --color auto loss lr run.jsonl # no terminal, so no colour
     [[ $output != *$'\e'* ]]
 }
 
@@ -73,7 +73,7 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     run dt-plot loss run.jsonl other.jsonl
     [ "${lines[0]}" = loss ]
     [[ $output == *' run.jsonl'* && $output == *' other.jsonl'* ]]
-    mkdir -p runs/a runs/b # folders that all files have in common are left out
+    mkdir -p runs/a runs/b # a common parent folder is left out of the names
     cp run.jsonl runs/a/m.jsonl
     cp run.jsonl runs/b/m.jsonl
     run dt-plot loss runs/a/m.jsonl runs/b/m.jsonl
@@ -87,19 +87,19 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     run dt-plot --by node loss run.jsonl
     [ "${lines[0]}" = loss ]
     [[ $output == *' n0'* && $output == *' n1'* ]]
-    # names that would take more than a third of the width stand above
+    # names that would take more than a third of the width are printed above
     run dt-plot --width 30 --by node loss <(sed 's/"n\([01]\)"/"a-long-name-\1"/' run.jsonl)
     [[ ${lines[1]} == *a-long-name-0* ]]
 }
 
-@test "--smooth draws means" {
+@test "--smooth draws moving means" {
     printf '{"y":%d}\n' 0 8 0 8 0 8 | dt-plot --smooth 2 --ascii y >out.txt
-    # 0 4 4 4 4 4: the highest tick is 4
+    # the means are 0 4 4 4 4 4: the highest tick is 4
     grep -q '^4.* +' out.txt
     refute grep -q '^[5-8].* +' out.txt
 }
 
-@test "--smooth is as wide for a sparse curve as for a dense one, whose points are then its own" {
+@test "--smooth has the same width for sparse and dense curves; a sparse curve then keeps its points" {
     for i in $(seq 0 199); do
         echo "{\"step\":$i,\"loss\":0$( ((i % 50)) || echo ",\"eval_loss\":$((i * i))")}"
     done >both.jsonl
@@ -110,7 +110,7 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     cmp 1.txt 20.txt
 }
 
-@test "ten curves: a mark each, names beside their ends, the axis named, in 80 columns" {
+@test "ten curves: one mark each, names beside their ends, the axis labelled, in 80 columns" {
     for i in $(seq 0 9); do
         for b in 1024 65536 1048576; do
             echo "{\"size_bytes\":$b,\"busbw_gbs\":$((b / 1024 + i * 300)),\"algorithm\":\"alg$i\"}"
@@ -139,7 +139,7 @@ for want in ["busbw_gbs", "size_bytes", "1 KiB", "1 MiB"] + ["alg%d" % i for i i
     dt-plot --stack --ascii --width 40 --height 10 compute_s comm_s parts.jsonl >out
     head -n 1 out | grep -q '^4 +++*  *++ comm_s$\|^4 +++*$'
     tail -n 3 out | head -n 1 | grep -q '^0 +\**$'
-    [ "$(grep -c '^[ 0-9]* [+|]\*' out)" -ge 5 ]  # three quarters are the first
+    [ "$(grep -c '^[ 0-9]* [+|]\*' out)" -ge 5 ]  # the first curve is three quarters of the sum
     [ "$(grep -c '^[ 0-9]* [+|]++' out)" -ge 1 ]
     dt-plot --stack --svg - compute_s comm_s parts.jsonl | python3 -c '
 import sys, xml.etree.ElementTree as E
@@ -162,7 +162,7 @@ assert len(areas) == 2, areas'
     [ "$status" -eq 2 ]
 }
 
-@test "a key that has the name of a file needs --key" {
+@test "a key with the name of a file needs --key" {
     cp run.jsonl loss
     run dt-plot loss
     [ "$status" -eq 0 ]
@@ -170,13 +170,13 @@ assert len(areas) == 2, areas'
     [ "$status" -eq 0 ]
 }
 
-@test "logarithmic axes leave out what is not above zero and say so" {
+@test "logarithmic axes leave out values that are not positive and say so" {
     run dt-plot --log-y lr run.jsonl
     [ "$status" -eq 0 ]
     [[ $output == *'skipped points that are zero or less: 1'* ]]
 }
 
-@test "lines without the key, blank lines and null are passed over" {
+@test "lines without the key, blank lines and null are skipped" {
     printf '{"loss":1}\n\n{"other":2}\n{"loss":null}\n{"loss":3}' | dt-plot loss
 }
 
@@ -194,7 +194,7 @@ assert len(areas) == 2, areas'
     [ "$status" -eq 1 ]
 }
 
-@test "a byte-order mark is passed over; numbers that JSON does not have are named" {
+@test "a byte-order mark is skipped; numbers that JSON does not have are named" {
     printf '\xef\xbb\xbf{"loss":1}\n{"loss":2}\n' >mark.jsonl
     dt-plot loss mark.jsonl
     for x in NaN -Infinity; do
@@ -207,7 +207,7 @@ assert len(areas) == 2, areas'
     [[ $output == *"beyond 1.8e308"* ]]
 }
 
-@test "a bad line does not kill whoever writes the pipe" {
+@test "a bad line does not kill the process that writes the pipe" {
     { echo garbage; for _ in 1 2 3 4 5; do sleep 0.1; echo '{"loss":1}'; done; echo survived >alive; } | {
         run dt-plot loss
         [ "$status" -eq 1 ]
@@ -216,11 +216,11 @@ assert len(areas) == 2, areas'
     [ "$(cat alive)" = survived ]
 }
 
-@test "nothing to draw says what there is" {
+@test "if there is nothing to draw, the message lists the keys that exist" {
     run dt-plot nosuch run.jsonl
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: no line has a number under 'nosuch'; the lines have: step, loss, lr" ]
-    # Of many keys as many whole ones as there is room for.
+    # Of many keys, only as many as fit are listed, none of them cut.
     seq 40 | sed 's/.*/"a_rather_long_key_&":&/' | paste -sd, | sed 's/.*/{&}/' >many.jsonl
     run dt-plot nosuch many.jsonl
     [ "$status" -eq 1 ]
@@ -232,7 +232,7 @@ assert len(areas) == 2, areas'
     run dt-plot loss ./nosuch.jsonl
     [ "$status" -eq 1 ]
     [[ $output == *"cannot open './nosuch.jsonl': No such file or directory" ]]
-    run dt-plot loss nosuch.jsonl </dev/null # named like a file, so not a key
+    run dt-plot loss nosuch.jsonl </dev/null # it looks like a file name, so it is not taken as a key
     [ "$status" -eq 1 ]
     [[ $output == *"cannot open 'nosuch.jsonl': No such file or directory" ]]
 }
@@ -247,14 +247,14 @@ assert len(areas) == 2, areas'
     [[ $output == *"Try 'dt-plot --help' for more information."* ]]
 }
 
-@test "bars, the last value of a name counts" {
+@test "bars show the last value of each name" {
     printf '{"n":"weights","size_bytes":1048576}\n{"n":"grads","size_bytes":1}\n{"n":"grads","size_bytes":524288}\n' |
         dt-plot --ascii --width 40 --bars size_bytes --by n >out.txt
     [ "$(cat out.txt)" = "weights   1.00 MiB ####################
 grads    512.0 KiB ##########" ]
 }
 
-@test "SVG is well formed, holds its texts and is written whole or not at all" {
+@test "SVG is well formed, contains its texts and is written completely or not at all" {
     dt-plot --svg out.svg --title 'a < b & c' loss lr run.jsonl
     python3 -c '
 import sys, xml.etree.ElementTree as E
@@ -275,7 +275,7 @@ assert len(list(E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}r
     [ "$(find . -name '*.tmp.*')" = "" ]
 }
 
-@test "the picture does not overwrite its input" {
+@test "the SVG does not overwrite its input" {
     cp run.jsonl keep
     run dt-plot --svg run.jsonl loss run.jsonl
     [ "$status" -eq 2 ]
@@ -283,7 +283,7 @@ assert len(list(E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}r
     cmp run.jsonl keep
 }
 
-@test "a full disk is an error, a reader that leaves is not talked about" {
+@test "a full disk is an error, a reader that closes the pipe is not reported" {
     run bash -c 'dt-plot loss run.jsonl >/dev/full'
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: cannot write to standard output: No space left on device" ]
@@ -292,7 +292,7 @@ assert len(list(E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}r
     [ "$output" = "⠒⠒ loss" ]
 }
 
-@test "on a terminal the picture follows the pipe" {
+@test "on a terminal the drawing is updated as the pipe delivers" {
     command -v script >/dev/null || skip "needs script(1)"
     cat >live.sh <<'END'
 for i in 1 2 3 4; do
@@ -305,7 +305,7 @@ for i in 1 2 3 4; do
 done | dt-plot --width 40 --height 8 loss
 END
     script -qfec "bash live.sh" typescript </dev/null >/dev/null
-    # drawn more than once, each time over the last: eight lines up
+    # drawn more than once, each time over the previous one: eight lines up
     [ "$(grep -c $'\e\[8A' typescript)" -ge 2 ]
 }
 # SPDX-License-Identifier: Apache-2.0

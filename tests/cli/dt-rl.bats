@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# dt-rl: the same numbers on any number of actors, a program's environments, actors that end, bad input.
+# dt-rl: the same numbers with any number of actors, environments by an external program, actors that end, bad
+# input.
 bats_require_minimum_version 1.5.0
 load slow
 
@@ -12,7 +13,7 @@ teardown() {
     [ -z "${pid:-}" ] || kill -9 "$pid" 2>/dev/null || true
 }
 
-await() { # a command that is to succeed within a minute, while the program runs
+await() { # COMMAND...: must succeed within a minute, while dt-rl runs
     for _ in $(seq 1200); do
         "$@" >/dev/null 2>&1 && return 0
         kill -0 "$pid" || return 1
@@ -21,12 +22,12 @@ await() { # a command that is to succeed within a minute, while the program runs
     return 1
 }
 
-refused() { # status, what stderr says, arguments
+refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     run --separate-stderr -"$1" timeout 60 dt-rl "${@:3}"
     [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
 }
 
-@test "the same numbers on one actor and on four; what was learnt is kept and plays" {
+@test "the same numbers with one actor and with four; a checkpoint is saved and plays" {
     for n in 1 4; do
         timeout 60 dt-rl train --env cartpole --actors $n --envs 8 --frames 8k --every 10 --json --save kept$n >$n.jsonl
         jq -c 'del(.elapsed_s)' $n.jsonl >$n.txt
@@ -38,7 +39,7 @@ refused() { # status, what stderr says, arguments
     refused 1 "the policy has 4 observations and 2 actions" play --env grid:3 kept1
 }
 
-@test "a program's environments are learnt in, and a score that is not reached is no" {
+@test "an external program's environments are learned; a target score that is not reached is exit status 3" {
     timeout 60 dt-rl train --env-command "$DT_SRC/tests/cli/corridor.py" --envs 4 --frames 100k --until 0.8 >lines
     run -3 timeout 60 dt-rl train --env cartpole --frames 1k --until 475
     refused 1 "ended 8 times without a result; last reason: the environment" \
@@ -46,21 +47,21 @@ refused() { # status, what stderr says, arguments
                              read -r x; echo "{\"observations\":[[0]]}"; exit 1'
 }
 
-@test "the two-step game: values by themselves and their sum settle for 7, a monotonic mixture finds 8" {
+@test "the two-step game: independent values and their sum (VDN) settle for 7, a mixture (QMIX) finds 8" {
     for how in dqn:7 vdn:7 qmix:8; do
         timeout 120 dt-rl train --algorithm "${how%:*}" --env twostep --epsilon 1 --frames 16k --actors 1 --save kept --overwrite
         dt-rl play --env twostep --episodes 4 --json kept | jq -e ".score_mean == ${how#*:}"
     done
 }
 
-@test "a replay of priorities leads to the goal of a grid, its oldest steps thrown away" {
+@test "prioritized replay solves a grid, with its oldest steps discarded" {
     timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 400k --until 0.9
     timeout 120 dt-rl train --algorithm dqn --env grid:4 --frames 6k --every 50 --replay 2k --json >lines
     jq -es 'all(.[]; .replay <= 2000 and .value_mean != null and .entropy == null) and (.[-1].replay == 2000)' lines
     refused 2 "--warm-up is larger than --replay" train --algorithm dqn --env cartpole --replay 500
 }
 
-@test "what ended and went on is what did not end, to the bit; what does not fit is refused" {
+@test "a resumed run equals an uninterrupted one, to the bit; a checkpoint that does not fit is refused" {
     for how in a2c:3 a3c:1; do
         train=(timeout 60 dt-rl train --algorithm "${how%:*}" --actors "${how#*:}" --env cartpole --envs 6 --every 10 --json)
         rm -rf whole half rest
@@ -77,7 +78,7 @@ refused() { # status, what stderr says, arguments
     refused 1 "nowhere" train --env cartpole --resume nowhere
 }
 
-@test "values go on with their mixer, and say that the replay did not" {
+@test "value methods resume with their mixer, and say that the replay buffer is empty" {
     train=(timeout 60 dt-rl train --env twostep --epsilon 1 --actors 1 --json)
     "${train[@]}" --algorithm qmix --frames 12k --save kept >first
     run --separate-stderr "${train[@]}" --algorithm qmix --frames 16k --resume kept --save more
@@ -88,19 +89,19 @@ refused() { # status, what stderr says, arguments
     refused 1 "no tensor mixer/" train --algorithm qmix --env twostep --resume sum
 }
 
-@test "a2c has the same numbers where an actor is killed" {
+@test "a2c has the same numbers when an actor is killed" {
     train=(dt-rl train --env cartpole --frames 100k --every 10 --json)
     timeout 60 "${train[@]}" --save calm >calm.jsonl
     timeout 60 "${train[@]}" --save hurt >hurt.jsonl 3>&- &
     pid=$!
-    await grep '"update": *20,' hurt.jsonl || true # it may have done all by now
+    await grep '"update": *20,' hurt.jsonl || true # it may have finished by now
     kill -9 "$(pgrep -P "$(pgrep -P "$pid" | head -1)" | head -1)" || true
     wait $pid
     pid=
     dt-shard-ckpt diff calm hurt
 }
 
-@test "a2c, a3c, impala and dqn go on without an actor that is killed, until a signal ends them in good order" {
+@test "a2c, a3c, impala and dqn continue after an actor is killed, until a signal ends them cleanly" {
     for how in a2c a3c impala dqn; do
         dt-rl train --algorithm $how --env cartpole --frames 1000G --every 20 --json --save $how >$how.jsonl 3>&- &
         pid=$!
@@ -137,7 +138,7 @@ refused() { # status, what stderr says, arguments
     refused 2 "'--mixer-width' is an option of qmix, not of vdn" train --env twostep -a vdn --mixer-width 7
 }
 
-@test "agents that observe the same act differently by their number, which a checkpoint keeps" {
+@test "agents with equal observations act differently by their index, which a checkpoint keeps" {
     cat >pair.py <<'END'
 import json, sys
 n = 0
@@ -164,7 +165,7 @@ END
         train -a vdn "${pair[@]}" --actors 1 --frames 6k --resume without --agent-id
 }
 
-@test "frames that end before values learn are refused" {
+@test "a number of frames that ends before learning starts is refused" {
     refused 2 "--frames 500 end before the first update: the replay buffer needs 1000 steps (--warm-up)" \
         train -a dqn --env cartpole --frames 500 --save kept
     refused 2 "--replay-ratio" train -a dqn --env cartpole --frames 2k --replay-ratio 0.01
@@ -173,7 +174,7 @@ END
     refused 1 "the replay buffer starts empty and needs" train -a dqn --env cartpole --frames 2500 --resume kept
 }
 
-@test "where lines cannot be written, what was learnt is kept all the same" {
+@test "if metrics cannot be written, the parameters are saved nevertheless" {
     train=(timeout 60 dt-rl train --env cartpole --frames 1000G --every 10)
     run -1 bash -c '"${@:1}" 2>err >/dev/full' - "${train[@]}" --save full
     [[ $(<err) == "dt-rl: cannot write to standard output: No space left on device" ]]
@@ -183,7 +184,7 @@ END
     dt-shard-ckpt verify pipe
 }
 
-@test "checkpoints on the way; a folder belongs to one run" {
+@test "periodic checkpoints; a folder belongs to one run" {
     train=(dt-rl train --env cartpole --every 1000)
     "${train[@]}" --frames 5k --save kept --save-every 8
     [ -d kept/step-00000008 ] && [ -d kept/step-00000016 ] && [ -d kept/step-00000020 ]
@@ -207,7 +208,7 @@ END
     pid=
 }
 
-@test "a hangup ends it in good order, unless nohup has it ignored" {
+@test "a hangup ends it cleanly, unless nohup ignores it" {
     dt-rl train --env cartpole --frames 1000G --save kept >lines 3>&- &
     pid=$!
     await grep update lines

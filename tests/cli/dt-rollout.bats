@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-rollout: the same draws in any batch and behind a server, rewards of a program, bad input.
+# dt-rollout: the same samples in any batch and with a server, rewards by an external program, bad input.
 bats_require_minimum_version 1.5.0
 
 setup_file() {
@@ -18,12 +18,12 @@ setup() {
     common=(--threads 1 --precision fp32 --max-tokens 6)
 }
 
-refused() { # status, what stderr says, arguments
+refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     run --separate-stderr -"$1" timeout 60 dt-rollout "${@:3}"
     [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
 }
 
-@test "a rollout is a function of the seed and its number: not of the batch, nor of who asks" {
+@test "a rollout is a function of the seed and its number, not of the batch" {
     dt-rollout sample "${common[@]}" --task copy:2 --count 70 --group 4 run >all.jsonl
     [ "$(wc -l <all.jsonl)" -eq 70 ]
     dt-rollout sample "${common[@]}" --task copy:2 --first 65 --count 2 --group 4 run >two.jsonl
@@ -61,7 +61,7 @@ refused() { # status, what stderr says, arguments
     grep -q 401 wrong.txt
 }
 
-@test "a reward program sees prompt, answer and item; its failures are told and cost one answer each" {
+@test "a reward program gets prompt, answer and item; each of its failures is reported and costs one answer" {
     echo '{"prompt": "ab>", "want": 7}' >p.jsonl
     dt-rollout sample "${common[@]}" --reward "jq -c --unbuffered '.item.want + (.prompt | length)'" run p.jsonl \
         >scored.jsonl

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-route from the shell, before servers whose behaviour is set (route-mock.py) and before dt-serve.
+# dt-route in front of mock servers with controlled behaviour (route-mock.py), and in front of dt-serve.
 
 bats_require_minimum_version 1.5.0
 
@@ -21,7 +21,7 @@ teardown() {
     done
 }
 
-# until_true COMMAND...: within a minute
+# until_true COMMAND...: waits up to a minute until it succeeds
 until_true() {
     for _ in $(seq 1200); do
         "$@" && return
@@ -32,7 +32,7 @@ until_true() {
     return 1
 }
 
-# mock NAME [OPTION...]: a server; its address in the variable NAME, its process in pid_NAME
+# mock NAME [OPTION...]: starts a mock server; variable NAME is its address, pid_NAME its process
 mock() {
     local name=$1
     shift
@@ -48,7 +48,7 @@ ups() {
     [ "$(curl -s "${auth[@]}" "$url/route/servers" | jq '[.servers[] | select(.up)] | length')" = "$1" ]
 }
 
-# route N OPTION...: a router, once N servers are in; sets $url and $router
+# route N OPTION...: starts a router and waits until it sees N servers; sets $url and $router
 route() {
     local n=$1
     shift
@@ -61,7 +61,7 @@ route() {
     until_true ups "$n"
 }
 
-# ask [CURL-OPTION...]: a completion; body in $body
+# ask [CURL-OPTION...]: requests a completion; $body replaces the default body
 ask() {
     curl -s -m 20 -H 'Content-Type: application/json' -d "${body:-{\"model\":\"m\",\"prompt\":\"hello\"\}}" "$@" "$url/v1/completions"
 }
@@ -74,7 +74,7 @@ got() {
     curl -s "$1/mock" | jq -r "$2"
 }
 
-# said SERVER FILTER WANTED, shows METRIC WANTED: whether it is so, for until_true
+# said SERVER FILTER WANTED, shows METRIC WANTED: conditions for until_true
 said() {
     [ "$(got "$1" "$2")" = "$3" ]
 }
@@ -91,7 +91,7 @@ denies() {
     ! "$@"
 }
 
-@test "answers and streams pass through unchanged; the id is made, kept and returned; trace context goes on" {
+@test "answers and streams pass unchanged; request ids are created, kept, returned; trace context passes on" {
     mock a
     route 1 "$a"
     [ "$(ask | jq -c '[.server, .model, .usage.completion_tokens]')" = '["a","m",3]' ]
@@ -109,7 +109,7 @@ denies() {
     ask -D headers -o /dev/null
     [ "$(sed -n 's/^X-Request-Id: \(req-[0-9a-f]*\).*/\1/p' headers)" = "$(got "$a" '.headers."x-request-id"')" ]
     [ "$(body='{"model":"none","prompt":"x"}' ask | jq -c '[.error.code, .error.param]')" = '["model_not_found","model"]' ]
-    # errors as Anthropic's API has them, for who speaks it
+    # errors in the format of Anthropic's API for its clients
     messages() { curl -s -m 20 -d "{\"model\":\"$1\",\"stream\":true,\"max_tokens\":5,\"messages\":[]}" "$url/v1/messages"; }
     [ "$(messages none | jq -c '[.type, .error.type]')" = '["error","not_found_error"]' ]
     set_mock "$a" '{"tokens": 9, "die_after": 2}'
@@ -121,7 +121,7 @@ denies() {
     [ "$(ask -0 | jq -r .server)" = a ]
 }
 
-@test "policies: round in turn, least by load, cache and hash by the prompt, sessions stay" {
+@test "policies: round robin, least loaded, cache and hash by prompt, sessions stay on a server" {
     mock a
     mock b
     mock c
@@ -131,7 +131,8 @@ denies() {
         for i in $(seq 12); do ask; done | jq -r .server | sort | uniq -c | awk '{ print $1 }' >counts
         case $policy in
         round) [ "$(sort -u counts)" = 4 ] ;;
-        least | two | cache) [ "$(wc -l <counts)" -ge 2 ] ;; # a short prompt: ties go to who served least
+        # a short prompt: ties go to the server that served least
+        least | two | cache) [ "$(wc -l <counts)" -ge 2 ] ;;
         esac
         if [ "$policy" = cache ] || [ "$policy" = hash ]; then
             for k in 1 2 3; do
@@ -149,7 +150,7 @@ denies() {
     done
 }
 
-@test "load counts from the choice to the last byte: slow prompts of 32K bytes and one token spread out" {
+@test "load counts from the choice of the server to the last byte: slow prompts of 32K bytes spread out" {
     mock a
     mock b
     route 2 --policy least "$a" "$b"
@@ -170,13 +171,13 @@ denies() {
     until_true shows server_running 0
 }
 
-@test "retries: elsewhere before the first byte, never after it; Retry-After is kept; a budget" {
+@test "retries: on another server before the first byte, never after it; Retry-After is obeyed; a budget" {
     mock a
     mock b
     route 2 --policy round "$a" "$b"
     set_mock "$a" '{"status": 503, "retry_after": 600}'
     for i in $(seq 6); do [ "$(ask | jq -r .server)" = b ]; done
-    [ "$(got "$a" .requests)" = 1 ] # left alone as long as it says
+    [ "$(got "$a" .requests)" = 1 ] # not asked again before Retry-After
     kill "$router"
     wait "$router"
     route 2 --policy round "$a" "$b"
@@ -184,7 +185,7 @@ denies() {
     ask >/dev/null
     ask >/dev/null
     [ "$(got "$a" .requests)" = 2 ]
-    more() { # and is asked again after that
+    more() { # it is asked again afterwards
         ask >/dev/null
         [ "$(got "$a" .requests)" -gt 2 ]
     }
@@ -200,7 +201,7 @@ denies() {
     [ "$(grep -c '"choices"' out)" = 2 ]
     [ "$(grep -c '"code":"server_lost"' out)" = 1 ]
     denies grep -q DONE out
-    # a status that stays: the server's own answer comes in the end, and no storm
+    # every attempt fails: the client gets the server's own error in the end, and retries do not multiply
     kill "$router"
     wait "$router"
     echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"retry_backoff_s\": 0.01, \"circuit_failures\": 100000}" >conf
@@ -212,18 +213,18 @@ denies() {
     [ "$(sort codes | uniq -c | tr -d '\n ')" = 100500 ]
     [ "$(jq -r .error.message out | sort | uniq -c | xargs)" = "100 as wanted" ]
     after=$(($(got "$a" .requests) + $(got "$b" .requests)))
-    [ $((after - before)) -le 125 ] # a tenth of the requests, and ten at the start
+    [ $((after - before)) -le 125 ] # the retry budget is a tenth of the requests, and ten at the start
     [ "$(metric retries_denied_total)" -gt 50 ]
 }
 
-@test "a server that is killed under load costs no client an answer; it comes back" {
+@test "a server that is killed under load costs no client its answer; it comes back" {
     mock a
     mock b
     route 2 --policy least "$a" "$b"
     set_mock "$a" '{"delay": 0.05}'
     set_mock "$b" '{"delay": 0.05}'
     for i in $(seq 8); do
-        { # until the kill, and ten more
+        { # until the kill, then ten more
             until [ -e killed ]; do ask -o /dev/null -w '%{http_code}\n'; done
             for k in $(seq 10); do ask -o /dev/null -w '%{http_code}\n'; done
         } >"codes-$i" &
@@ -241,7 +242,7 @@ denies() {
     until_true ups 2
 }
 
-@test "circuit: a server that answers badly is left alone, then tried with one request" {
+@test "circuit breaker: a server with errors is left alone, then tried with one request" {
     mock a
     mock b
     echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"policy\": \"round\", \"circuit_failures\": 3, \"circuit_open_s\": 600,
@@ -261,7 +262,7 @@ denies() {
     until_true closes
 }
 
-@test "health: a server whose /health is bad goes out after probes, and comes back" {
+@test "health: a server with a failing /health leaves after some probes, and comes back" {
     mock a
     mock b
     echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"health_interval_s\": 0.1, \"health_fall\": 2}" >conf
@@ -277,7 +278,7 @@ denies() {
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 503 ]
 }
 
-@test "drain and undrain: what runs goes on, nothing new comes" {
+@test "drain and undrain: running requests continue, no new ones arrive" {
     mock a
     mock b
     route 2 --policy least "$a" "$b"
@@ -304,11 +305,11 @@ denies() {
     [ "$(curl -s -X POST -o /dev/null -w '%{http_code}' "$url/route/drain?server=http://nowhere")" = 404 ]
 }
 
-@test "a client that goes away has its request cancelled at the server" {
+@test "the request of a client that disconnects is cancelled at the server" {
     mock a
     route 1 "$a"
     set_mock "$a" '{"gap": 0.1, "tokens": 100000}'
-    leaves() { # after its request has come to the server
+    leaves() { # BODY: sends a request, disconnects after it has reached the server
         local n=$(($(got "$a" .requests) + 1))
         curl -sN -m 300 -d "$1" "$url/v1/completions" >/dev/null 3>&- &
         pids+=($!)
@@ -324,7 +325,7 @@ denies() {
     until_true shows server_running 0
 }
 
-@test "names: an alias, weights that are sticky by session, a shadow that nobody sees" {
+@test "model names: an alias, weights that are sticky by session, a shadow whose answers nobody sees" {
     mock a --models old
     mock b --models new
     mock c --models shade
@@ -348,7 +349,7 @@ denies() {
         '"chat" "shade" "model_not_found" ' ]
 }
 
-@test "keys: limits in requests and tokens, headers, accounts that a bill can be made of, keys nowhere written" {
+@test "API keys: limits in requests and tokens, headers, accounts for billing, keys are never written out" {
     mock a --key upstream-secret
     printf 'sk-one tenant=red requests-per-minute=3\nsk-two tenant=blue tokens-per-minute=1000\nsk-admin admin=yes\n' >keys
     echo "{\"servers\": [{\"url\": \"$a\", \"key\": \"upstream-secret\", \"models\": [\"m\"]}]}" >conf
@@ -365,7 +366,8 @@ denies() {
     [ "$(ask -o out -D headers -w '%{http_code}' -H 'Authorization: Bearer sk-one')" = 429 ]
     grep -qi '^Retry-After: [1-9]' headers
     [ "$(jq -r .error.code out)" = rate_limit_exceeded ]
-    # a stream that did not ask for its usage: we do, and take it out
+    # a stream without stream_options: the router requests usage from the server and removes it from the
+    # answer
     body='{"model":"m","prompt":"hello there","stream":true}' ask -N -H 'Authorization: Bearer sk-two' >out
     [ "$(got "$a" '.body.stream_options.include_usage')" = null ] || true
     denies grep -q usage out
@@ -384,7 +386,7 @@ denies() {
     denies grep -r -e sk-one -e sk-two -e sk-admin -e upstream-secret books log
 }
 
-@test "accounts: null for an option is none, a guess is of the prompt alone, more than a whole quota is refused for good" {
+@test "accounts: null is unset, estimates count the prompt, more than a whole quota is refused for good" {
     mock a
     printf 'B1 tenant=B tokens-per-minute=60\nC1 tenant=C\nADM admin=yes\n' >keys
     auth=(-H 'Authorization: Bearer ADM')
@@ -401,13 +403,14 @@ denies() {
         until_true booked $((n += 1))
     done
     jq -se 'map([.estimated, .prompt_tokens, .model]) | unique == [[false, 5, null]]' books
-    # no usage: a token is four bytes of the prompt, whatever else the body holds
+    # no usage in the answer: estimated as one token per four bytes of the prompt, without the rest of the
+    # body
     set_mock "$a" '{"raw": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"}'
     body="{\"prompt\":\"abcdefgh\",\"user\":\"$pad\"}" ask -H 'Authorization: Bearer C1' -o /dev/null
     until_true booked 5
     tail -n 1 books | jq -e '.estimated and .prompt_tokens == 2'
     set_mock "$a" '{"raw": null}'
-    # what can never pass is told so, and takes nothing of the quota
+    # a request that can never pass is refused for good, and takes nothing from the quota
     body='{"prompt":"x","max_tokens":5000}'
     [ "$(ask -H 'Authorization: Bearer B1' -o out -w '%{http_code}')" = 400 ]
     jq -e '.error.code == "request_over_quota" and (.error.message | test("5001 tokens.*whole quota of 60"))' out
@@ -417,7 +420,7 @@ denies() {
     [ "$(ask -H 'Authorization: Bearer B1' -o /dev/null -w '%{http_code}')" = 200 ]
 }
 
-@test "a path that takes POST alone is 405 for GET, one that is not there 404" {
+@test "GET on a path for POST only is 405, an unknown path 404" {
     mock a
     route 1 "$a"
     [ "$(curl -s -o out -D head -w '%{http_code}' "$url/v1/completions")" = 405 ]
@@ -425,7 +428,7 @@ denies() {
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/nowhere")" = 404 ]
 }
 
-@test "priorities and shares: when servers are full, who waits goes in the right order" {
+@test "priorities and shares: when servers are full, requests wait in the right order" {
     mock a
     printf 'k-low tenant=low\nk-high tenant=high priority=5\nk-admin admin=yes\n' >keys
     echo "{\"servers\": [{\"url\": \"$a\", \"max_running\": 1}]}" >conf
@@ -458,8 +461,8 @@ denies() {
     [ "$(cat codes-* | sort | uniq -c | xargs)" = "1 200 3 503" ]
 }
 
-@test "scaling: a request waits while a command starts a server, more come with load, they go when it is quiet" {
-    mock a # here a server is started and stopped by what its health says
+@test "scaling: a request waits while a command starts a server, load adds more, idle servers are stopped" {
+    mock a # the test starts and stops a server by changing its /health
     mock b
     set_mock "$a" '{"health": 503}'
     set_mock "$b" '{"health": 503}'
@@ -477,7 +480,7 @@ END
     one=$(sed -n '1s/^1 up=0 start=\([^ ]*\) stop=$/\1/p' scaled)
     [ -n "$one" ]
     until_true shows servers_wanted 0
-    until_true ups 0 # and stopped when nothing came
+    until_true ups 0 # and stopped when no requests came
     grep -q "^0 up=1 start= stop=$one$" scaled
     for i in 1 2 3 4 5; do ask -m 100 -o /dev/null -w '%{http_code}\n' >"codes-$i" & sent+=($!); done
     wait "${sent[@]}"
@@ -486,7 +489,7 @@ END
     [ "$(metric scale_errors_total)" = 0 ]
 }
 
-@test "names: every address is a server while it is there; requests wait for a first one" {
+@test "DNS names: every address is a server while it is listed; requests wait for the first one" {
     mock a
     export FAKE_NAMES=$PWD/names
     : >names
@@ -510,7 +513,7 @@ END
     until_true ups 0
 }
 
-@test "contrib: the objects for Kubernetes name options, routes and metrics that there are" {
+@test "contrib: the Kubernetes objects use options, routes and metrics that exist" {
     /usr/bin/python3 -c 'import yaml' || skip "no PyYAML"
     mock a
     route 1 "$a"
@@ -525,7 +528,7 @@ END
     dt-route check route.json | grep -q '1 server'
 }
 
-@test "scaling: what a command that fails leaves behind; the deadline of those that wait; without a command a signal alone" {
+@test "scaling: a command that fails; the deadline of waiting requests; without a command only a metric" {
     mock a
     set_mock "$a" '{"health": 503}'
     echo "{\"servers\": [{\"url\": \"$a\"}], \"on_scale\": \"echo no; exit 4\", \"scale_min\": 0, \"scale_hold_s\": 0.3}" >conf
@@ -533,7 +536,7 @@ END
     ask -m 100 -o out -w '%{http_code}' | grep -qx 503
     [ "$(jq -r .error.code out)" = no_server ]
     until_true grep -q 'on_scale failed with exit status 4' log
-    [ "$(cat url)" = "$url" ] # standard output is not the command's
+    [ "$(cat url)" = "$url" ] # the command does not write to the router's standard output
     kill "$router"
     wait "$router"
     set_mock "$a" '{"health": 200}'
@@ -554,18 +557,18 @@ END
     [[ $stderr == *"'scale_max' is 2, but only 1 servers are configured for on_scale"* ]]
 }
 
-@test "a second server is asked after a while, where that is wanted, and the first answer counts" {
+@test "hedging: a second server is asked after a delay, if configured, and the first answer counts" {
     mock a
     mock b
     echo "{\"servers\": [{\"url\": \"$a\"}, {\"url\": \"$b\"}], \"policy\": \"round\", \"hedge_s\": 0.2}" >conf
     route 2 --config conf
-    set_mock "$a" '{"hold": true}' # never
+    set_mock "$a" '{"hold": true}' # it never answers
     for i in 1 2 3 4; do [ "$(ask -m 300 | jq -r .server)" = b ]; done
     [ "$(metric hedges_total)" -ge 1 ]
     until_true shows server_running 0
 }
 
-@test "configuration: checked by name, read again without dropping a stream, a wrong one changes nothing" {
+@test "configuration: checked by name, reloaded without dropping a stream, an invalid one changes nothing" {
     mock a
     mock b
     echo "{\"servers\": [{\"url\": \"$a\"}]}" >conf
@@ -597,7 +600,7 @@ END
     echo "{\"servers\": [{\"url\": \"$b\"}]}" >conf
     kill -HUP "$router"
     is_in() { curl -s "$url/route/servers" | jq -e --arg u "$1" '.servers | any(.url == $u and .up)'; }
-    until_true is_in "$b" # a is leaving: its stream goes on
+    until_true is_in "$b" # a is being removed, but its stream continues
     [ "$(ask | jq -r .server)" = b ]
     echo '{"servers": 5}' >conf
     kill -HUP "$router"
@@ -608,7 +611,7 @@ END
     grep -q DONE stream
 }
 
-@test "a restart drops nothing: the socket is passed on, streams end where they began" {
+@test "a restart drops nothing: the socket is handed over, running streams end in the old process" {
     mock a
     route 1 "$a"
     set_mock "$a" '{"gap": 0.2, "tokens": 8}'
@@ -623,7 +626,7 @@ END
     wait "${loads[@]}" $stream
     grep -q DONE stream
     [ "$(cat codes-* | sort | uniq -c | awk '{ print $1, $2 }')" = "180 200" ]
-    wait "$router" # the old one has ended, and well
+    wait "$router" # the old process has ended, with status 0
     heir=$(sed -n 's/.*process \([0-9]*\) takes over.*/\1/p' log)
     pids+=("$heir")
     [ "$(ask | jq -r .server)" = a ]
@@ -642,7 +645,7 @@ END
     [ "$(awk '/VmHWM/ { print $2 }' "/proc/$router/status")" -lt 200000 ] # KiB
 }
 
-@test "hostile servers: lying lengths, broken chunks, endless heads and bodies, answers nobody asked for" {
+@test "hostile servers: wrong lengths, broken chunks, endless heads and bodies, unrequested answers" {
     mock a
     echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 1, \"retry_backoff_s\": 0.01, \"circuit_failures\": 100000, \"request_timeout_s\": 3}" >conf
     route 1 --config conf
@@ -665,7 +668,7 @@ HTTP/1.0 200 OK\r\n\r\nto the end|200
 END
     set_mock "$a" "{\"raw\": \"HTTP/1.1 200 OK\\r\\nX: \", \"raw_endless\": true}"
     [ "$(ask -o out -w '%{http_code}')" = 502 ]
-    # a body without end to a client that reads it: ended by request_timeout_s, in bounded memory
+    # an endless body to a client that reads it: ended by request_timeout_s, in bounded memory
     set_mock "$a" "{\"raw\": \"HTTP/1.1 200 OK\\r\\nContent-Type: text/event-stream\\r\\n\\r\\n\", \"raw_endless\": true}"
     ask -m 300 -N -o /dev/null || [ $? -ne 28 ]
     [ "$(awk '/VmHWM/ { print $2 }' "/proc/$router/status")" -lt 100000 ]
@@ -676,7 +679,7 @@ END
     until_true shows held_bytes 0
 }
 
-@test "100,000 keys: found at once, read again at once, none of them written" {
+@test "100,000 keys: looked up fast, reloaded fast, none of them written out" {
     mock a
     awk 'BEGIN { for (i = 0; i < 100000; i++) print "sk-" i * 7919 " tenant=t" i; print "sk-admin admin=yes" }' >keys
     auth=(-H 'Authorization: Bearer sk-admin')
@@ -692,10 +695,10 @@ END
     denies grep -q sk- log
 }
 
-@test "a configuration is taken whole or not at all: all of its servers are others, or those that leave hold their places" {
+@test "a configuration is applied completely or not at all: all servers replaced; too many places needed" {
     mock a
     mock b
-    # nothing answers at ports 1 to 600
+    # nothing listens on ports 1 to 600
     conf_of() { # FIRST LAST KEYS [URL]
         seq "$1" "$2" | jq -cs --arg keys "$3" --arg url "${4-}" '{servers: [([$url] | map(select(. != "")))[],
             (.[] | "http://127.0.0.1:\(.)")] | map({url: .}), api_key_file: $keys, first_byte_timeout_s: 300}'
@@ -718,7 +721,7 @@ END
     as sk-one
     until_true ups 1
     [ "$(ask "${auth[@]}" | jq -r .server)" = b ]
-    # one that leaves still answers, and all 256 places are wanted
+    # a server that is leaving still answers, and all 256 places are requested
     set_mock "$b" '{"hold": true}'
     ask "${auth[@]}" -m 300 >held &
     held=$!
@@ -738,7 +741,7 @@ END
     is 200
 }
 
-@test "no file is left for a connection: said once, clients and requests wait, no server is taken for lost" {
+@test "no file descriptor left: reported once, clients and requests wait, no server counts as failed" {
     mock a
     dt-route() {
         ulimit -n 40
@@ -748,7 +751,7 @@ END
     echo "{\"servers\": [{\"url\": \"$a\"}], \"max_connections\": 100, \"head_timeout_s\": 300, \"health_interval_s\": 0.1}" >conf
     route 1 --config conf
     grep -q 'the limit of open files is 40, but max_connections 100 may need 250: raise the limit' log
-    # one client asks when 60 others have taken every file; they go when the file "go" is there
+    # one client asks while 60 others hold every descriptor; they disconnect once the file "go" exists
     /usr/bin/python3 -c 'import os, socket, sys, time
 def until(f):
     while not f():
@@ -770,7 +773,7 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     until_true test -e asked
     before=$(ticks)
     sleep 2
-    [ "$(($(ticks) - before))" -lt 100 ] # of 200: it does not go round and round
+    [ "$(($(ticks) - before))" -lt 100 ] # of 200 ticks: it does not spin
     [ "$(grep -c 'accepting no connections for now' log)" = 1 ]
     touch go
     wait "$clients"
@@ -779,27 +782,27 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     denies grep -q ' is down' log
 }
 
-@test "the soft limit of open files is raised" {
+@test "the soft limit of open files is raised to the hard limit" {
     mock a
     ulimit -Sn 40
     route 1 "$a"
     [ "$(awk '/Max open files/ { print $4 }' "/proc/$router/limits")" = "$(ulimit -Hn)" ]
 }
 
-@test "names in messages: cut between characters, what is no UTF-8 is refused or replaced" {
+@test "names in messages: truncated between characters; invalid UTF-8 is refused or replaced" {
     mock a
     route 1 "$a"
     body=$(printf '{"model":"m\377","prompt":"x"}')
     [ "$(ask -o out -w '%{http_code}')" = 400 ]
     [ "$(jq -r .error.message out)" = "'model' is not a string" ]
-    body="{\"model\":\"$(printf 'aé%.0s' $(seq 150))\",\"prompt\":\"x\"}" # its byte 200 is inside a character
+    body="{\"model\":\"$(printf 'aé%.0s' $(seq 150))\",\"prompt\":\"x\"}" # byte 200 is inside a character
     [ "$(ask -o out -w '%{http_code}')" = 404 ]
     jq -e '.error.message | startswith("no server has the model '"'"'aéaéaé")' out
     [ "$(curl -s -o out -w '%{http_code}' "$url/v1/models/x%ff")" = 404 ]
     [ "$(jq -r .error.message out)" = "no server has the model 'x�'" ]
 }
 
-@test "the index is what the servers say they have: stored, pushed out, gone with a restart of the router or the server" {
+@test "the index is what servers report: stored, evicted, lost by a restart of the router or the server" {
     : >u-one
     dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny --max-model-len 400 --kv-cache-mem 320KiB >u-one 2>log-one 3>&- &
     pids+=($!)
@@ -817,7 +820,7 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     [ "${#a}" = 16 ]
     [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" -gt 300 ]
     next=$(curl -s "$one/kv/events" | jq -r .next)
-    long b >/dev/null # there is room for one of them
+    long b >/dev/null # the cache has room for one prompt only
     b=$(names)
     [ "${#b}" = 16 ]
     [ "$a" != "$b" ]
@@ -826,7 +829,7 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     [ "$(long a | jq .usage.prompt_tokens_details.cached_tokens)" -lt 300 ]
     kill "$router"
     wait "$router"
-    route 1 "$one" # it knows at once what is there
+    route 1 "$one" # the new router knows the blocks at once
     until_true shows index_blocks 1
     [ "$(curl -s -o out -w '%{http_code}' "$one/kv/events?after=x")" = 400 ]
     for wrong in '{}' '{"share": 0.5, "names": "12"}' '{"share": 0.9, "names": "0123456789abcdef0123456789abcdef"}' '{"share": 1, "names": "0123456789ABCDEF"}'; do
@@ -835,8 +838,8 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     done
 }
 
-@test "routing on what servers say finds nine tenths of what an oracle finds, and keeps their work even" {
-    # 40 users by chance, each with a prompt that grows, 8 shared beginnings, caches that hold a part of it
+@test "routing by reported blocks finds nine tenths of what an oracle finds, and balances load" {
+    # 40 users at random, each with a growing prompt, 8 shared prefixes, caches that hold a part of them
     awk 'BEGIN { s = 1; for (t = 0; t < 2000; t++) { s = s * 16807 % 2147483647; u = s % 40; n[u]++; printf "%.2f 64 %d 50", t * 0.05, (10 + n[u]) * 64
         for (i = 0; i < 10; i++) printf " %d", (u % 8) * 1000 + i
         for (i = 0; i < n[u]; i++) printf " %d", 100000 + u * 1000 + i
@@ -855,7 +858,7 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     done
 }
 
-@test "dt-serve behind it: streams, tokens in the books, a rolling restart without an error" {
+@test "in front of dt-serve: streams, token accounts, a rolling restart without an error" {
     for name in one two; do
         : >"u-$name"
         dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny >"u-$name" 2>"log-$name" 3>&- &
@@ -881,7 +884,7 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
         dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port "${at##*:}" --served-model-name tiny >"u-$name" 2>>"log-$name" 3>&- &
         pids+=($!)
         until_true test -s "u-$name"
-        until_true curl -sf "$at/health" # the router may not have seen that it was away
+        until_true curl -sf "$at/health" # the router may not have noticed that it was away
         until_true ups 2
     done
     wait "${loads[@]}"

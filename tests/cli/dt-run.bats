@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# A job that is killed, stopped, asked to end and moved trains what an undisturbed one does. With --reproducible the
-# parameters of any dp are the same to the bit, so one uninterrupted run is what all are compared with.
+# Jobs that are killed, stopped, asked to end or moved train what an undisturbed job trains. With
+# --reproducible the parameters are the same to the bit for any dp, so all jobs are compared with one
+# uninterrupted run.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -21,21 +22,21 @@ setup() {
     rm -rf run events.jsonl
     train=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible
         --global-batch 12 --microbatch 1 --steps 70 --save run --save-every 10 --comm-timeout 60 --metrics m.jsonl)
-    # what is to be hit is still there when this shell is late; ranks that wait for a slow one cost time, too, so the
-    # starts that nothing is done to are not
+    # Ranks are slowed down so that the target of a fault still exists when this shell is late. Since that
+    # costs time, starts without a fault run at full speed.
     slow=(--inject 'slow:rank=0,seconds=0.1')
     twice=("${slow[@]}" --inject 'slow:rank=0,seconds=0.1,start=2')
     export TMPDIR=$BATS_TEST_TMPDIR
 }
 
-event() { # filter of jq over all events
+event() { # FILTER: jq filter over all events
     jq -se "$1" events.jsonl >/dev/null || { echo "not so: $1"; cat events.jsonl; return 1; }
 }
 
-wait_for() { # event [how often], at most two minutes
+wait_for() { # EVENT [COUNT]: waits at most two minutes for COUNT events
     local n
     for _ in $(seq 1200); do
-        n=$(grep -c "\"event\":\"$1\"" events.jsonl 2>/dev/null) || true # no file yet: nothing at all
+        n=$(grep -c "\"event\":\"$1\"" events.jsonl 2>/dev/null) || true # no file yet: no event
         [ "${n:-0}" -lt "${2:-1}" ] || return 0
         sleep 0.1
     done
@@ -46,14 +47,14 @@ wait_for() { # event [how often], at most two minutes
 
 same_as_plain() {
     dt-shard-ckpt diff plain/step-00000070 run/step-00000070 || return 1
-    # each step counts once, the parts add up to the wall clock, and none is made up
+    # each step counts once, the times of goodput's parts add up to the wall time, none is negative
     event 'map(select(.event == "books"))[-1] | .steps <= 70 and .other_s > -0.1 and
         (([.steps_s, .start_up_s, .data_s, .save_s, .restore_s, .redone_s, .recovery_s, .other_s] | add) - .wall_s |
             fabs < 0.1)' || return 1
     [ -z "$(find "$TMPDIR" -name 'dt-run.*')" ]
 }
 
-gone() { # process, within 30 s; a zombie is gone
+gone() { # PID: waits up to 30 s for its end; a zombie counts as ended
     for _ in $(seq 300); do
         case $(ps -o stat= -p "$1") in '' | Z*) return 0 ;; esac
         sleep 0.1
@@ -62,13 +63,13 @@ gone() { # process, within 30 s; a zombie is gone
     return 1
 }
 
-# The processes of the job that began to train last: mpirun and its ranks.
+# job: sets $mpirun and ${ranks[@]} to the pids of the newest start
 job() {
     mapfile -t ranks < <(jq -s 'map(select(.event == "training"))[-1].ranks | sort_by(.rank)[].pid' events.jsonl)
     mpirun=$(ps -o ppid= -p "${ranks[0]}" | tr -d ' ')
 }
 
-@test "what cannot be supervised is refused" {
+@test "jobs that cannot be supervised are refused" {
     run -2 --separate-stderr dt-run -- mpirun -np 2 true
     [[ $stderr == *"runs neither dt-train nor dt-serve"* ]]
     run -2 --separate-stderr dt-run -- dt-train --model gpt2-tiny --data d.h5
@@ -91,7 +92,7 @@ job() {
     [[ $stderr == *"cannot start '/nonexistent/dt-train'"* ]]
 }
 
-@test "a killed rank: the job goes on from its newest checkpoint, to the same bits" {
+@test "a killed rank: the job resumes from its newest checkpoint, to the same bits" {
     dt-run --events events.jsonl --ranks 3 -- "${train[@]}" "${slow[@]}" 2>err &
     pid=$!
     wait_for saved
@@ -105,7 +106,7 @@ job() {
     grep -q "rank 2 (process ${ranks[2]}) has died" err
 }
 
-@test "a killed mpirun and a stopped rank, with the launcher's line given" {
+@test "a killed mpirun and a stopped rank, with a launcher given on the command line" {
     takes_long
     dt-run --events events.jsonl --heartbeat-timeout 2 -- mpirun -np 2 "${train[@]}" "${twice[@]}" --layout dp2 2>err &
     pid=$!
@@ -135,7 +136,7 @@ job() {
     event 'map(select(.event == "books"))[0] | .steps == 70 and .steps_redone == 0'
 }
 
-@test "signals at every moment of a step change no bit" {
+@test "signals at any moment of a step change no bit" {
     local steps=8 last=step-00000008
     ! slow || steps=60 last=step-00000060
     rm -f m.jsonl
@@ -151,7 +152,7 @@ job() {
     dt-shard-ckpt diff undisturbed/$last run/$last
 }
 
-@test "asked to end, by a signal, a file and a command: 75, and the same command goes on" {
+@test "asked to end by a signal, a file and a command: 75, and the same command resumes" {
     dt-run --events events.jsonl --save-file save.now -- mpirun -np 2 "${train[@]}" "${slow[@]}" 2>err &
     pid=$!
     wait_for training
@@ -172,7 +173,7 @@ job() {
     dt-shard-ckpt diff plain/step-00000070 run/step-00000070
 }
 
-@test "a mirror: checkpoints are sent, read back and checked; a run whose folder is gone goes on from there" {
+@test "a mirror: checkpoints are uploaded and checked; a run without its folder resumes from there" {
     local short=("${train[@]/70/10}" --save-every 5)
     local get='[ ! -e store/%n ] || cp -r store/%n %s'
     local other='if [ %n = latest ]; then cp -r store/latest %s; else cp -r store/step-00000010 %s; fi'
@@ -185,14 +186,14 @@ job() {
     [ ! -e run.mirror ]
     mv run kept
     short=("${train[@]/70/15}" --save-every 5)
-    # what comes back is another checkpoint than the one that was sent
+    # the mirror returns another checkpoint than the one uploaded
     dt-run --events events.jsonl --mirror 'true' --mirror-get "$other" --ranks 1 -- "${short[@]}" 2>err
     grep -q "downloaded 'step-00000010' from the mirror" err
     grep -q -- "--mirror: checking step 15 failed" err
     dt-train "${short[@]:1}" --save plain15 --resume kept --metrics -
     dt-shard-ckpt diff plain15/step-00000015 run/step-00000015
     event 'map(select(.event == "mirror-failed"))[-1] | .mirror_step == 15 and .at == "checking"'
-    # failures end nothing, but for a mirror that cannot say what it has
+    # failures of the mirror do not end the job, unless it cannot say which checkpoints it has
     rm -rf run plain15
     run -1 --separate-stderr dt-run --mirror true --mirror-get 'exit 5' --ranks 1 -- "${short[@]}"
     [[ $stderr == *"--mirror-get failed (exit status 5): cannot tell whether the mirror has a checkpoint"* ]]
@@ -203,10 +204,10 @@ job() {
     [[ $stderr == *"--mirror and --mirror-get need each other"* ]]
 }
 
-@test "a mirror keeps as many checkpoints as the run, and knows across runs which it has" {
+@test "a mirror keeps as many checkpoints as the run, and remembers across runs which it has" {
     takes_long
     local short=("${train[@]/70/45}" --save-every 5) get='[ ! -e store/%n ] || cp -r store/%n %s'
-    # the first command to remove step 5 fails; what is not there is removed
+    # the first command to remove step 5 fails; removing what is missing succeeds
     local drop='echo %n >>dropped; [ %n != step-00000005 ] || [ -e failed ] || { touch failed; exit 9; }; rm -rf store/%n'
     rm -rf store failed dropped m.jsonl
     mkdir store
@@ -220,10 +221,10 @@ job() {
     grep -q -- "--mirror: removing step 5 failed (exit status 9); the run continues" err
     [ "$(ls store)" == $'latest\nstep-00000015\nstep-00000020' ]
     [ "$(cat dropped)" == $'step-00000005\nstep-00000005\nstep-00000010' ]
-    # many in one run
+    # several removals in one run
     "${mirror[@]}" "${short[@]}" "${slow[@]/0.1/0.2}" --stop-at 40 --keep 1 2>err
     [ "$(ls store)" == $'latest\nstep-00000040' ]
-    # one that has to fetch, where a sent one was not whole and another is what the run keeps for good
+    # a run that downloads: one uploaded checkpoint was incomplete, another is kept permanently by the run
     jq -c '.torn += [37] | .whole += [36]' store/latest/mirrored.json >list
     mv list store/latest/mirrored.json
     cp -r store/step-00000040 store/step-00000036
@@ -234,7 +235,7 @@ job() {
     [ "$(ls store)" == $'latest\nstep-00000036\nstep-00000045' ]
     [ "$(cat store/latest/latest)" == step-00000045 ]
     dt-shard-ckpt verify store/step-00000045
-    # dt-run is killed while it sends: the next one removes what is not whole
+    # dt-run is killed while it uploads: the next one removes the incomplete checkpoint
     rm -rf run store
     mkdir store
     rm -f events.jsonl
@@ -259,7 +260,7 @@ job() {
     [[ $stderr == *"--mirror-remove has no %n"* ]]
 }
 
-@test "dt-run itself is killed: the job saves and ends, the next one goes on" {
+@test "dt-run itself is killed: the job saves and ends, the next dt-run resumes" {
     dt-run --events events.jsonl -- mpirun -np 2 "${train[@]}" "${slow[@]}" 2>err &
     pid=$!
     wait_for saved
@@ -271,7 +272,7 @@ job() {
     gone "$mpirun"
 }
 
-@test "a crash loop ends with 93, what says no or names a wrong option is not tried again" {
+@test "a crash loop ends with 93; exit status 3 and usage errors are not retried" {
     printf '#!/bin/sh\necho "start $DT_RUN_TEST" >>starts\nexit ${STATUS:-1}\n' >dt-train-fake
     chmod +x dt-train-fake
     rm -f starts
@@ -285,7 +286,7 @@ job() {
     [ "$(wc -l <starts)" -eq 5 ]
 }
 
-@test "a hang: no step for --step-timeout, then it is started again" {
+@test "a hang: no step within --step-timeout, then the job is restarted" {
     printf '#!/bin/sh\n[ ! -e hung ] || exit 0\ntouch hung\nexec sleep 1000\n' >dt-train-fake
     chmod +x dt-train-fake
     rm -f hung
@@ -293,8 +294,9 @@ job() {
     event '[.[] | select(.event == "stalled")] | length == 1'
 }
 
-@test "a machine that is lost, with the first rank on it: the others go on without it" {
-    # Machines are imitated: a name of their own, started by an agent of ours. To lose one is to kill all that has its name.
+@test "a host is lost, with rank 0 on it: the others go on without it" {
+    # Hosts are imitated: the agent below starts processes under another host name. Losing a host means
+    # killing all processes with its name.
     unshare --uts true 2>/dev/null || skip "needs unshare --uts"
     cat >agent <<-'END'
 	#!/bin/bash
@@ -319,7 +321,7 @@ job() {
     event '[.[] | select(.event == "host-out") | .host] == ["machine-a"]'
     event '[.[] | select(.event == "start") | .ranks] == [4, 2]'
 }
-@test "the flight recorder says who was missing when a rank was killed" {
+@test "the flight recorder names the missing rank after a rank was killed" {
     run mpirun --quiet -np 3 "${train[@]}" --flight-recorder flight --inject kill:rank=1,step=30
     [ "$status" -ne 0 ]
     run -3 dt-run explain flight.*
@@ -328,11 +330,11 @@ job() {
     run -1 dt-run explain d.h5
 }
 
-@test "contrib/slurm: hosts that are down are left out, what is preempted is requeued" {
+@test "contrib/slurm: hosts that are down are left out, a preempted job is requeued" {
     mkdir -p fakes
     printf '#!/bin/sh\ncase $1 in show) printf "a\\nb\\nc\\n" ;; requeue) echo "$2" >>requeued ;; esac\n' >fakes/scontrol
     printf '#!/bin/sh\ncase $3 in b) echo "down*" ;; *) echo allocated ;; esac\n' >fakes/sinfo
-    # as dt-run would: the hosts, then 75
+    # a fake dt-run: lists the hosts, then exits with 75
     printf '#!/bin/sh\nprintf "%%s\\n" "$*" >called\nsh -c "$4" >listed\nexit ${STATUS:-75}\n' >fakes/dt-run
     chmod +x fakes/*
     rm -f requeued
@@ -341,15 +343,15 @@ job() {
     [ "$(cat listed)" = $'a:2\nc:2' ]
     [ "$(cat requeued)" = 7 ]
     [[ $(cat called) == "--ranks 2:6 --discover "*" -- dt-train --model gpt2-tiny --save run-7 "* ]]
-    # in a chain of array jobs the next one goes on; done is done
+    # in a chain of array jobs the next job resumes; after exit status 0 nothing follows
     SLURM_ARRAY_JOB_ID=5 PATH=$PWD/fakes:$PATH run -75 bash "$DT_SRC/contrib/slurm/train.sbatch"
     [[ $(cat called) == *" --save run-5 "* ]]
     STATUS=0 PATH=$PWD/fakes:$PATH run -0 bash "$DT_SRC/contrib/slurm/train.sbatch"
     [ "$(wc -l <requeued)" -eq 1 ]
 }
 
-@test "systemd's protocol: ready, a sign of life a step, stopping" {
-    # a datagram socket as systemd would give one
+@test "systemd's protocol: ready, a watchdog message per step, stopping" {
+    # a datagram socket like systemd's
     python3 -c 'import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 s.bind("notify.sock")
@@ -363,13 +365,14 @@ while True:
     NOTIFY_SOCKET=$PWD/notify.sock dt-run -- "${train[@]}" --steps 20 2>err
     wait %1
     [ "$(head -1 notified)" = READY=1 ]
-    grep -q WATCHDOG=1 notified # steps that are heard of together are one sign
+    grep -q WATCHDOG=1 notified # steps that are read together give one message
     rm -f notify.sock bound
 }
 
 @test "a slow rank is named, and its host left out on request" {
     unshare --uts true 2>/dev/null || skip "needs unshare --uts"
-    # two imitated machines of one rank; the second computes 0.03 s longer a step, and is judged after 80
+    # two imitated hosts of one rank each; the second takes 0.03 s longer per step, and is judged after 80
+    # steps
     cat >agent <<-'END'
 	#!/bin/bash
 	host=$1
@@ -378,7 +381,7 @@ while True:
 	END
     chmod +x agent
     printf 'machine-a:1\nmachine-b:1\n' >hosts
-    local two=(--steps 120 --global-batch 2) # a step that is short beside it
+    local two=(--steps 120 --global-batch 2) # a step that is short compared with 0.03 s
     export OMPI_MCA_plm_rsh_agent=$PWD/agent OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
     timeout 400 dt-run --events events.jsonl --ranks 1:2 --discover 'cat hosts' --evict-slow 0.5 --heartbeat-timeout 20 \
         -- "${train[@]}" "${two[@]}" --save-every 30 --layout dp2 --inject slow:rank=1,seconds=0.03 2>err || { cat err; return 1; }
@@ -390,10 +393,10 @@ while True:
     dt-shard-ckpt diff alone/step-00000120 run/step-00000120
 }
 
-@test "everything at random: ranks, mpirun and dt-run killed, ranks stopped, hosts that change, a full disk" {
+@test "random faults: ranks, mpirun and dt-run killed, ranks stopped, hosts changed, a full disk" {
     takes_long
     local steps=40
-    ! slow || steps=800 # a hundred faults and more
+    ! slow || steps=800 # more than a hundred faults
     mkdir -p kills
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \
         --steps $steps --save kills/plain --metrics kills/plain.jsonl
@@ -402,7 +405,7 @@ while True:
     [ -z "$(find "$TMPDIR" -name 'dt-run.*')" ]
 }
 
-@test "the same of an elastic run, whose lost ranks are replaced" {
+@test "the same for an elastic run, whose lost ranks are replaced" {
     slow || skip "a hundred faults take minutes: DT_SLOW=1"
     mkdir -p lost
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \

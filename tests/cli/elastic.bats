@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
-# A run that loses ranks and goes on in its processes trains what an undisturbed one does: with --reproducible the
-# parameters of any membership are the same to the bit. The global batch of 10 divides by 1, 2 and 5 ranks alone.
+# A run that loses ranks and goes on in the remaining processes trains what an undisturbed one trains: with
+# --reproducible the parameters are the same to the bit for any set of ranks. The global batch of 10 is
+# divisible by 1, 2 and 5 ranks only.
 bats_require_minimum_version 1.5.0
 load slow
 
@@ -29,7 +30,7 @@ teardown() {
     [ -z "$pid" ] || kill -KILL $(pgrep -P "$pid") "$pid" 2>/dev/null || true
 }
 
-events() { # of a kind, in the metrics
+events() { # the events "ranks" in the metrics
     jq -c "select(.event == \"ranks\") | [.step, .from, .to]" m.jsonl
 }
 
@@ -40,7 +41,7 @@ each_step_once() {
 
 more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
 
-@test "ranks die and stand still, the first too: the others go on, to the same bits" {
+@test "ranks die and stand still, rank 0 too: the others go on, to the same bits" {
     timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --inject kill:rank=0,step=10 \
         --inject stop:rank=2,step=16 --inject kill:rank=1,step=26 2>err
     grep -q "rank 0 (process [0-9]*) has died: the run continues on 3 ranks instead of 4 after step 9 " err
@@ -48,12 +49,12 @@ more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
     [ "$(events)" == $'[9,4,3]\n[15,3,2]\n[25,2,1]' ]
     each_step_once
     dt-shard-ckpt diff plain/step-00000040 run/step-00000040
-    # the checkpoint of the step before the stop is whole, none is left half written
+    # the checkpoint of the step before the stop is complete; no partial one is left
     dt-shard-ckpt verify run
     [ -z "$(find run -name '*.tmp')" ]
 }
 
-@test "without --reproducible: what a run of the smaller layout from that step is, to the bit" {
+@test "without --reproducible: the same as a run on the smaller layout from that step, to the bit" {
     local fast=("${train[@]/--reproducible/--no-mfu}")
 
     timeout 120 mpirun --enable-recovery -np 3 "${fast[@]}" --steps 30 --layout dp3 --inject kill:rank=1,step=16 2>err
@@ -65,8 +66,8 @@ more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
         <(jq -c 'select(.loss) | [.step, .loss, .grad_norm]' m.jsonl)
 }
 
-# ZERO PRECISION RANKS FAULT...: the parameters of a run that loses ranks are those of a run of so many ranks up to the
-# step after which the others went on, and of the rest from there
+# zero_loses ZERO PRECISION RANKS FAULT...: a run that loses ranks has the parameters of a run on RANKS ranks
+# until the last step before the loss, and on the remaining ranks from there.
 zero_loses() {
     local layout=z$1 ranks=$3 after left
     local zero=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision "$2" --global-batch 12
@@ -86,16 +87,16 @@ zero_loses() {
     dt-shard-ckpt diff lost/step-00000009 run/step-00000009
 }
 
-@test "ZeRO: the next rank has a copy of a lost rank's states, to the bit" {
+@test "ZeRO: the next rank holds a copy of a lost rank's states, to the bit" {
     takes_long
     zero_loses 1 fp32 3 --inject kill:rank=2,step=6
 }
 
-@test "ZeRO: a rank dies in the update, when some ranks have made theirs and others have not" {
+@test "ZeRO: a rank dies during the update, when some ranks have updated and others have not" {
     zero_loses 3 bf16 4 --inject kill-update:rank=1,step=5 --inject late:rank=0,step=5 --inject late:rank=2,step=5
 }
 
-@test "a stopped rank that is continued finds itself voted out, and leaves" {
+@test "a stopped rank that is continued learns that it was excluded, and exits" {
     timeout 120 mpirun --enable-recovery -np 3 "${train[@]}" --steps 100000 --layout dp3 --inject stop:rank=0,step=10 2>err &
     pid=$!
     until_true grep -q "makes no progress: the run continues on 2 ranks" err
@@ -111,16 +112,16 @@ zero_loses() {
     grep -q "stopped by a signal after step [0-9]*, checkpoint saved" err
 }
 
-@test "ranks that compute when another is lost do not compute to the end of the step" {
+@test "ranks that compute when another rank is lost stop before the end of the step" {
     takes_long
-    # 2000 microbatches a rank; the second rank dies as it begins its second step
+    # 2000 microbatches per rank; rank 1 dies at the beginning of its second step
     timeout 300 mpirun --enable-recovery -np 2 "${train[@]}" --global-batch 4000 --steps 2 --layout dp2 \
         --inject kill:rank=1,step=2 2>err
     [ "$(events)" == '[1,2,1]' ]
     jq -se 'map(select(.event == "ranks"))[0].computed | . < 1000' m.jsonl
 }
 
-@test "under dt-run a lost rank is no new start, the loss of all is one" {
+@test "under dt-run the loss of one rank is no restart, the loss of all is one" {
     timeout 120 dt-run --events events.jsonl --ranks 4 -- "${train[@]}" --steps 40 --inject kill:rank=0,step=18,start=1 2>err
     [ "$(jq -c 'select(.event == "start") | .start' events.jsonl)" == 1 ]
     jq -se 'map(select(.event == "rank-lost")) | length == 1 and .[0].rank == 0' events.jsonl
@@ -132,17 +133,17 @@ zero_loses() {
         --inject kill:rank=1,step=22,start=1 2>err
     [ "$(jq -c 'select(.event == "start") | .start' events.jsonl)" == $'1\n2' ]
     dt-shard-ckpt diff plain/step-00000040 run/step-00000040
-    # the ranks' exit status, where mpirun says 0
+    # dt-run sees the ranks' exit status, although mpirun returns 0
     run -93 timeout 120 dt-run --ranks 2 --tries 1 -- "${train[@]}" --steps 50 --metrics /nonexistent/m.jsonl
 }
 
-# Two ranks have died, and there are three again.
+# True if two ranks have died and there are three again.
 replaced() {
     jq -se 'map(select(.event == "ranks")) | (map(select(.why | test("has died"))) | length >= 2) and last.to == 3' \
         m.jsonl >/dev/null 2>&1
 }
 
-@test "a rank that is corrupt again leaves; after the first time it is mended" {
+@test "a rank that is corrupted a second time leaves; after the first time it is repaired" {
     timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --check-replicas 5 \
         --inject flip:rank=1,step=10,bit=20,element=777 --inject flip:rank=2,step=15,bit=20,element=777 \
         --inject flip:rank=1,step=25,bit=20,element=777 2>err
@@ -154,10 +155,10 @@ replaced() {
     [ "$(jq 'select(.loss) | .step' m.jsonl)" == "$(seq 40)" ]
 }
 
-@test "dt-run --replace: new processes take the state from the others, and the run is what it would have been" {
+@test "dt-run --replace: new processes receive the state; the run equals an undisturbed one" {
     local status=0
 
-    # the run is ended once all are replaced, whenever that is
+    # the run is ended once all lost ranks are replaced
     timeout 300 dt-run --replace --events events.jsonl --ranks 3 -- "${train[@]}" --steps 100000 \
         --inject kill:rank=1,step=4 --inject kill:rank=0,step=20 --inject slow:rank=2,seconds=0.05 2>err &
     pid=$!
@@ -178,7 +179,7 @@ replaced() {
     dt-shard-ckpt diff lost/step-*"$last" run/step-*"$last"
 }
 
-@test "ZeRO: a new process gets a share of the states, and the run is that of so many ranks from there" {
+@test "ZeRO: a new process receives a share of the states; the run equals one on that many ranks from there" {
     slow || skip "trains slowly, for a process to join in time: DT_SLOW=1"
     local zero=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --global-batch 12
         --microbatch 1 --steps 30 --save-every 1 --keep 40 --comm-timeout 60)
@@ -202,7 +203,7 @@ replaced() {
     [ "$(jq 'select(.loss) | .step' m.jsonl)" == "$(seq 200)" ]
 }
 
-@test "what it does not go with is refused" {
+@test "incompatible options are refused" {
     run -2 --separate-stderr timeout 60 mpirun -np 2 "${train[@]}" --steps 2
     [[ $stderr == *"--elastic needs dt-run or mpirun --enable-recovery"* ]]
     run -2 --separate-stderr "${train[@]}" --steps 2 --transport mpi

@@ -1,4 +1,6 @@
-/* A libcuda.so.1 for dt-memest: one card, FAKE_CUDA_FREE bytes of which are free. */
+/*
+ * A fake libcuda.so.1 for dt-memest: one GPU with FAKE_CUDA_FREE bytes of free memory; none if it is unset.
+ */
 #include <stdlib.h>
 
 static int retained, pushed;

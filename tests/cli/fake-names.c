@@ -1,6 +1,6 @@
 /*
- * A name server for tests (LD_PRELOAD): the name pods.test has the IPv4 addresses in the file $FAKE_NAMES,
- * one a line, at this moment.
+ * A fake name server for tests (LD_PRELOAD): the host pods.test has the IPv4 addresses that the file
+ * $FAKE_NAMES lists, one per line. The file is read again at every lookup.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ int getaddrinfo(const char *host, const char *port, const struct addrinfo *hint,
 	while (f && fgets(line, sizeof(line), f)) {
 		line[strcspn(line, "\n")] = '\0';
 		if (real_lookup()(line, port, hint, end) == 0)
-			end = &(*end)->ai_next; /* freeaddrinfo takes such a list as one */
+			end = &(*end)->ai_next; /* freeaddrinfo frees the joined lists as one */
 	}
 	if (f)
 		fclose(f);

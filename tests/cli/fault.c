@@ -1,11 +1,16 @@
 /*
- * Preloaded by tests: makes a call on the files of a checkpoint fail, or ends or stops the process there.
- * DT_FAULT=CALL:N[+]:WHAT, where CALL is pwrite, fsync, fallocate, rename or latest (the rename of that
- * link), N counts from 1 over all of a process, + means from then on, and WHAT is an errno as a number, kill
- * or stop; a stopped process goes on with the call when it is continued. Files are those with "step-" in
- * their path. scratch-pread, scratch-pwrite and scratch-fallocate are those on files of base/scratch.h, which
- * have no io_uring then; WHAT may also be short: the call moves a part; or, of scratch-pread, change: a byte
- * of what was read is another one. scratch-statvfs: no block is free.
+ * Preloaded by tests: makes a call on a file of a checkpoint fail, or kills or stops the process at that
+ * call. DT_FAULT=CALL:N[+]:WHAT
+ *
+ * CALL is pwrite, fsync, fallocate, rename or latest (the rename of the link "latest"). N is the number of
+ * the call within the process, counted from 1 over all files with "step-" or "latest" in their path; with +
+ * all later calls are affected, too. WHAT is an errno as a number, kill or stop. A stopped process completes
+ * the call once it is continued.
+ *
+ * CALL scratch-pread, scratch-pwrite or scratch-fallocate concerns files of base/scratch.h, for which
+ * io_uring is then disabled. WHAT may then also be short (the call transfers only 8 KiB) or, for
+ * scratch-pread, change (one bit of the data read is flipped). scratch-statvfs: the file system reports no
+ * free block.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,7 +25,10 @@
 
 static atomic_int calls;
 
-/* 1: the call fails with errno set; 2: it moves a part; 3: it changes a byte; 0: it is done. */
+/*
+ * Returns 1: the call fails with errno set; 2: it transfers only a part; 3: it changes a bit; 0: it is
+ * carried out.
+ */
 static int fails(const char *call, const char *path, int fd)
 {
 	const char *want = getenv("DT_FAULT"), *p;

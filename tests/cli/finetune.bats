@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Fine-tuning of a part of a model.
+# Fine-tuning of a part of a model: --freeze, resize-vocab.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -19,15 +19,15 @@ setup() {
         --threads 1 --comm-timeout 120)
 }
 
-tensors() { # checkpoint prefix: names, without the prefix
+tensors() { # CHECKPOINT PREFIX: tensor names, without the prefix
     dt-shard-ckpt ls "$1" --json | jq -r --arg p "$2/" '.tensors[].name | select(startswith($p)) | ltrimstr($p)'
 }
 
-alike() { # prefix: names that two checkpoints, a and b, have with the same bits
+alike() { # PREFIX: names of tensors that are bit-equal in the checkpoints a and b
     dt-shard-ckpt diff a b --json | jq -r --arg p "$1/" '.tensors[] | select(.equal and (.name | startswith($p))) | .name | ltrimstr($p)'
 }
 
-@test "--freeze: what is left has the gradients it has without; what is frozen stays and has no state" {
+@test "--freeze: trained tensors keep their gradients; frozen ones do not change and have no state" {
     local model re rest
     while read -r model re; do
         dt-train --model $model.json "${common[@]}" --steps 1 --save a --overwrite --save-grads >/dev/null
@@ -59,7 +59,7 @@ END
     jq -en "$(dt-memest llama-3-8b --freeze 'layers.*' --json | jq "$states") < 0.2 * $(dt-memest llama-3-8b --json | jq "$states")"
 }
 
-@test "--freeze: a run goes on, on another layout and in 16 bits" {
+@test "--freeze: a run resumes, on another layout and in 16 bits" {
     for precision in fp32 bf16; do
         args=(--model llama.json "${common[@]}" --precision "$precision" --freeze 'embed.*|layers\.0\..*')
         dt-train "${args[@]}" --steps 4 --metrics whole.jsonl >/dev/null
@@ -74,7 +74,7 @@ END
     [[ $output == *freeze* ]]
 }
 
-@test "--freeze: what means nothing is refused" {
+@test "--freeze: invalid combinations are refused" {
     train_refused 2 "matches no parameter of 'llama'" --model llama.json --freeze 'layers'
     train_refused 2 "matches every parameter" --model llama.json --freeze '.*'
     train_refused 2 "is not a regular expression" --model llama.json --freeze '('
@@ -83,7 +83,7 @@ END
     run -1 dt-memest llama-3-8b --account generic --freeze 'embed.*'
     [[ $output == *"--freeze needs --account dt"* ]]
 }
-rows() { # checkpoint tensor columns first: rows of a matrix from number `first` on, a line each
+rows() { # CHECKPOINT TENSOR COLUMNS FIRST: the rows of a matrix from row FIRST on, one per line
     dt-shard-ckpt cat "$2" "$1" | tr -s ' \n' '\n' | awk -v c="$3" -v f="$4" 'NF { i++; if (i > c * f) printf "%s%s", $1, i % c ? " " : "\n" }'
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# dt-train --fp8: it learns as bf16 does, layouts and recomputation change next to nothing, the memory is as planned,
-# which linears it is comes from shapes alone, and a card does what the processor does.
+# dt-train --fp8: it learns as bf16 does, layouts and recomputation change next to nothing, memory is as
+# planned, the linears in fp8 follow from shapes alone, and a GPU does what the CPU does.
 
 load ranks
 
@@ -22,17 +22,18 @@ setup() {
     common=(--data d.h5 --lr 1e-3 --warmup 10 --no-mfu --threads 1 --comm-timeout 120)
 }
 
-# Two loss curves of equal length: 19 of 20 steps differ by less than bound, relative, and no step by ten times that.
-# A single step may: where a loss jumps for one batch, any other rounding makes it jump more or less.
-agrees() { # file file bound
+# agrees FILE FILE BOUND: of two loss curves of equal length, 19 of 20 steps differ by less than BOUND,
+# relative, and none by ten times that. Single steps may differ more: where the loss jumps for one batch, any
+# rounding changes the jump.
+agrees() {
     jq -en --slurpfile a "$1" --slurpfile b "$2" --argjson bound "$3" \
         'if ($a|length) != ($b|length) or ($a|length) == 0 then error("curves of different length") else
          [range($a|length) | (($a[.].loss - $b[.].loss) / $a[.].loss) | fabs] | sort |
          [.[length * 19 / 20 | floor], last] | debug | .[0] < $bound and .[1] < 10 * $bound end' >/dev/null
 }
 
-@test "200 steps of real text (60 without DT_SLOW=1): within 1% of bf16, and not the same" {
-    local model steps rate=3e-4 # at rates where bf16 itself leaves fp32, so does this
+@test "200 steps of real text (60 without DT_SLOW=1): within 1% of bf16, and not identical" {
+    local model steps rate=3e-4 # at rates where bf16 diverges from fp32, fp8 does, too
     steps=$(few 60 200)
     for model in gpt2-tiny llama-tiny; do
         dt-train --model $model "${common[@]}" --lr $rate --seq 64 --microbatch 8 --steps "$steps" >bf16.jsonl
@@ -43,8 +44,9 @@ agrees() { # file file bound
     done
 }
 
-@test "layouts agree with one rank: scales are each rank's own" {
-    # A number rounds the same whatever the scale, but for the smallest: losses as of fp32, gradients nearly.
+@test "layouts agree with one rank: each rank has its own scales" {
+    # Rounding to floating point does not depend on the scale, except for the smallest numbers: losses agree
+    # as in fp32, gradients nearly.
     local bounds=(--loss-bound 5e-4 --tensor-bound 0.2)
     dt-train verify --fp8 --layouts "dp1,$(few dp2.z1,tp2.s1,pp2 dp2,dp2.z1,dp2.z3,tp2,tp2.s1,pp2)" "${bounds[@]}" --model gpt2-tiny "${common[@]}" \
         --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --steps 10
@@ -52,7 +54,7 @@ agrees() { # file file bound
         --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --steps 10
 }
 
-@test "recomputation and a split backward change no bit; resuming neither" {
+@test "recomputation, a split backward and resuming change no bit" {
     takes_long
     local opts=(--model llama.json "${common[@]}" --seq 32 --microbatch 2 --global-batch 4 --steps 8 --fp8)
     curve() { jq -c '[.loss, .grad_norm]'; }
@@ -69,7 +71,7 @@ agrees() { # file file bound
     dt-shard-ckpt diff whole part
 }
 
-@test "sums that do not depend on their order, weights without masters, fp16" {
+@test "reproducible sums, weights without masters, fp16" {
     local opts=(--model gpt2-tiny "${common[@]}" --seq 32 --fp8 --steps 5 --global-batch 4)
     dt-train "${opts[@]}" --microbatch 4 --reproducible | jq .loss >one
     mpirun -np 2 dt-train "${opts[@]}" --microbatch 2 --layout dp2 --reproducible | jq .loss | cmp - one
@@ -89,7 +91,7 @@ agrees() { # file file bound
         echo "$args: $(jq .peak_bytes e.json), allocated $(jq .peak_bytes m.jsonl)"
         [ "$(jq .peak_bytes e.json)" = "$(jq .peak_bytes m.jsonl)" ]
         # shellcheck disable=SC2086
-        # operands in 8 bits live beside what is computed: never less memory than without them
+        # operands in 8 bits are additional buffers: never less memory than without --fp8
         [ "$(jq .peak_bytes e.json)" -ge "$(dt-memest $model --train $args --json | jq .peak_bytes)" ]
         jq -e '.fp8 and .account == "dt"' e.json
     done <<-END
@@ -103,13 +105,13 @@ agrees() { # file file bound
     [[ $output == *"--fp8 needs --account dt"* ]]
 }
 
-@test "which linears: where sizes divide by 16, said once; nowhere is an error" {
+@test "which linears: those whose sizes divide by 16, reported once; none is an error" {
     dt-train --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 2>err >/dev/null
     grep -q 'computes in 8 bits: qkv, o, up and down of every layer$' err
-    # 88 columns go into down: it stays as it is
+    # down has 88 input columns: it stays in bf16
     dt-train --model part.json "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 2>err >/dev/null
     grep -q 'computes in 8 bits: qkv, o and up of every layer; not, because sizes are not multiples of 16: down$' err
-    # 44 of them on each of two ranks, 88 of gate and up together
+    # tp2 leaves 44 of them per rank, and 88 rows of gate and up together
     mpirun -np 2 dt-train --model part.json "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 --layout tp2 2>err >/dev/null
     [ "$(grep -c 'computes in 8 bits: qkv and o of every layer; not, because sizes are not multiples of 16: up and down$' err)" -eq 1 ]
     for args in "odd.json --seq 32" "gpt2-tiny --seq 24"; do
@@ -120,7 +122,7 @@ agrees() { # file file bound
     done
 }
 
-@test "an emulated card follows the processor in 8 bits; a card before sm_89 is refused by name" {
+@test "an emulated GPU follows the CPU in fp8; a GPU before sm_89 is refused by name" {
     command -v dt-train-emulated >/dev/null || skip "no C++ compiler, no emulated card"
     local opts=("${common[@]}" --seq 16 --microbatch 1 --steps "$(few 5 10)" --fp8)
     for model in gpt2-tiny part.json; do
@@ -137,7 +139,7 @@ agrees() { # file file bound
     [[ $output == *"--fp8: this GPU (sm_80, emulated) has no matrix products of 8-bit floats"* ]]
 }
 
-@test "MFU is measured by products of 8 bits" {
+@test "MFU is relative to the measured rate of fp8 products" {
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --microbatch 1 --steps 1 --threads 1 --fp8 2>err | jq -e '.mfu > 0'
     grep -q 'matmul rate measured: .* e4m3 on all ranks together' err
 }

@@ -1,7 +1,7 @@
 /*
- * greedy CKPT PRECISION N PROMPT: N greedy tokens after PROMPT's bytes, printed as a JSON array. Independent
- * of serving: every token comes from one pass over the whole text from its start, nothing is kept between
- * two passes, one sequence in the batch.
+ * greedy CKPT PRECISION N PROMPT: prints N greedy tokens after the bytes of PROMPT as a JSON array. A
+ * reference for dt-serve: every token comes from one forward pass over the whole text, without KV cache
+ * entries of earlier passes and with a batch of one sequence.
  */
 #include "base/json.h"
 #include "ckpt/source.h"

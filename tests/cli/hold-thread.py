@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""hold-thread.py PID: stops that thread of a process which computes most (ptrace), says "held", and lets it go at the
-end of its own standard input. Exit 77 where one process may not stop a thread of another."""
+"""hold-thread.py PID: stops the thread of the process that uses most processor time (ptrace), prints "held",
+and releases it at the end of standard input. Exit status 77: ptrace of another process is not permitted."""
 
 import ctypes
 import os
@@ -16,13 +16,13 @@ libc.ptrace.restype = ctypes.c_long
 
 
 def ticks(pid):
-    """Processor time of each thread, in clock ticks."""
+    """Returns the processor time of each thread, in clock ticks."""
     ret = {}
     for tid in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{tid}/stat", encoding="ascii") as f:
                 field = f.read().rsplit(")", 1)[1].split()
-        except OSError:  # it ended
+        except OSError:  # the thread has ended
             continue
         ret[int(tid)] = int(field[11]) + int(field[12])
     return ret

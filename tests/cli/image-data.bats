@@ -1,9 +1,10 @@
 #!/usr/bin/env bats
-# What dt-train makes of data sets of images: classes that differ, damage, sizes, augmentation on any number of threads.
+# Image data sets in dt-train: different classes, damage, sizes, augmentation with any number of threads.
 bats_require_minimum_version 1.5.0
 load ranks
 
-# One folder a class, of 8 images of 12 x 12, dark on the left, brighter on the right from class to class.
+# make_set: one folder per class with 8 images of 12 x 12, dark on the left; the right half is brighter from
+# class to class.
 make_set() {
     local folder=$1 shade=0
     shift
@@ -41,7 +42,7 @@ refused() {
     [ "$status" -eq 1 ]
 }
 
-@test "weights and data have the same classes in the same order, or a head of their own" {
+@test "weights and data must have the same classes in the same order, or the head is replaced" {
     refused --model abc.net --data lmz.h5 --steps 1
     [[ $output == *"class 0 is 'l' in 'lmz.h5' and 'a' in abc.net"* ]]
     [[ $output == *--new-head* ]]
@@ -57,7 +58,7 @@ refused() {
     [ "$(jq -s 'map(.step) | max' m.jsonl)" -eq 2 ]
 }
 
-@test "an image that is damaged in the set is named when it is needed, by any number of threads" {
+@test "a damaged image is named when it is read, with any number of threads" {
     dt-dataset images --store jpeg --channels 1 -o jpeg.h5 abc
     at=$(LC_ALL=C grep -obUaP '\xff\xd8\xff' jpeg.h5 | sed -n 5p | cut -d: -f1) # the fifth image
     printf '\0' | dd of=jpeg.h5 bs=1 seek="$at" conv=notrunc 2>dd.log
@@ -68,7 +69,7 @@ refused() {
     done
 }
 
-@test "images that are smaller than the crop, or of another size than evaluation needs, are named" {
+@test "images smaller than the crop, or of another size than evaluation requires, are named" {
     refused --model mlp:400-16-3 --data abc.h5 --image-size 20 --crop pad:3 --steps 1
     [[ $output == *"an image of 18 x 18 is smaller than the crop of 20 x 20"* ]]
     for crop in pad pad:0 pad:x pad:2x pad:2:mirror resized:0 resized:1.5 resized:x resized:0.5x; do
@@ -81,7 +82,7 @@ refused() {
     [[ $output == *"nothing.h5"* ]]
 }
 
-@test "augmentation does not depend on threads, and a run goes on in the middle of it" {
+@test "augmentation does not depend on threads, and a run resumes in the middle of it" {
     common+=(--model mlp:144-16-3 --data abc.h5 --crop pad:2 --flip --cutout 4 --mixup 0.4 --cutmix 1 --schedule constant)
     for threads in 0 1 3; do
         dt-train "${common[@]}" --steps 7 --loader-threads $threads
@@ -100,12 +101,12 @@ refused() {
         [ "$status" -eq 1 ]
     done
 }
-# The mean of the first channel in the newest checkpoint of a folder, to six digits.
+# pixel_mean FOLDER: the mean of the first channel in its newest checkpoint, times 1e6
 pixel_mean() {
     jq -r '.pixels.mean[0] * 1e6 | round' "$1"/latest/manifest.json
 }
 
-@test "pixels are normalised as the weights' were, and a run that goes on keeps that" {
+@test "pixels are normalised as for the pretrained weights, and a resumed run keeps that" {
     dt-train "${common[@]}" --model mlp:144-16-3 --data abc.h5 --normalize mnist --steps 1 --save mnist.net
     [ "$(pixel_mean mnist.net)" = 130700 ]
     dt-train "${common[@]}" --model mnist.net --data abc.h5 --steps 1 --save tuned.net 2>said

@@ -1,17 +1,18 @@
 #!/usr/bin/env bats
-# dt-train on images: it learns, ranks agree, a run goes on, what cannot be is refused by name.
+# dt-train on images: it learns, ranks agree, runs resume, invalid requests are refused by name.
 bats_require_minimum_version 1.5.0
 load ranks
 
 setup_file() {
     on_ranks
-    # Three classes: a bright bar in the left, the middle or the right third, brighter by i.
+    # Three classes: a bright bar in the left, the middle or the right third, brighter with the image's
+    # number.
     bars bars
     dt-dataset images --out bars.h5 bars 2>build.log || { cat build.log; return 1; }
 }
 
-# bars NAME [mirror]: a folder of them, left and right exchanged on request; moved by $shift pixels down and right, the
-# border mirrored; of $classes alone
+# bars NAME [mirror]: makes a folder of such images; mirror exchanges left and right. $shift moves them down
+# and right by so many pixels, with a mirrored border; $classes restricts the classes.
 bars() {
     local class at i
     for class in ${classes:-left middle right}; do
@@ -37,19 +38,19 @@ setup() {
     common=(--model cnn2 --data bars.h5 --precision fp32 --no-mfu --threads 1 --lr 3e-3 --comm-timeout 60)
 }
 
-@test "a small net learns three classes; every image of the evaluation counts once" {
+@test "a small network learns three classes; every image of the evaluation counts once" {
     dt-train "${common[@]}" --eval-data bars.h5 --microbatch 24 --steps 30 --metrics m.jsonl --save net 2>said
     grep -q "24 images per step" said
     [ "$(jq -s 'map(select(.loss)) | length' m.jsonl)" -eq 30 ]
     tail -1 m.jsonl | jq -e '.eval_images == 120 and .top1 > 0.9 and .top5 == 1'
     dt-shard-ckpt verify net
-    # the same evaluation, in uneven parts over three ranks
+    # the same evaluation, in unequal parts over three ranks
     mpirun -np 3 dt-train "${common[@]}" --eval-data bars.h5 --microbatch 7 --global-batch 21 --resume auto --save net \
         --accept-change global-batch --steps 31 --lr 3e-3 --metrics n.jsonl 2>&1
     tail -1 n.jsonl | jq -e '.eval_images == 120 and .top1 > 0.9'
 }
 
-@test "ranks that share batch statistics have the losses of one" {
+@test "ranks with synchronized batch statistics have the losses of one rank" {
     dt-train "${common[@]}" --microbatch 24 --steps 6 --metrics one.jsonl 2>/dev/null
     for layout in dp2 dp2.z1 dp2.z3 dp3; do
         np=${layout:2:1}
@@ -67,13 +68,14 @@ setup() {
     jq -en --slurpfile a one.jsonl --slurpfile b many.jsonl \
         '[range(24) as $i | ($a[$i].loss - $b[$i].loss) / ([$a[$i].loss, 0.01] | max) | fabs] | max < 1e-5'
     jq -es '.[0].shares == [12, 12] and all(.shares | add == 24) and (.[-1].shares | .[1] >= 1 and .[1] < .[0])' many.jsonl
-    # rounds of which a part is no more than a microbatch, and not of one size
+    # rounds that are not all of the same size, with parts of at most a microbatch
     mpirun -np 2 dt-train "${common[@]}" --microbatch 10 --global-batch 24 --steps 12 --shares auto --inject slow:rank=1,factor=6,start=0 \
         --metrics many.jsonl 2>/dev/null
     jq -es 'all(.shares | add == 8 and max <= 10) and .[0].shares == [4, 4]' many.jsonl
 }
 
-# one OPTIONS...: one rank. as_one RANKS OPTIONS...: several have its losses, weights, average and statistics.
+# one OPTION...: trains on one rank. as_one RANKS OPTION...: several ranks have its losses, weights, averages
+# and statistics.
 one() { rm -rf alone && dt-train "${uneven[@]}" --microbatch 30 --metrics alone.jsonl --save alone "$@" 2>/dev/null; }
 as_one() {
     local np=$1
@@ -88,7 +90,7 @@ as_one() {
     jq -e '.tensors_total == 20 and ([.tensors[].max_abs] | max) < 1e-6' diff.json
 }
 
-@test "ranks with unequal parts of a batch have losses, weights and running statistics of one" {
+@test "ranks with unequal parts of a batch have the losses, weights and running statistics of one" {
     uneven=("${common[@]}" --eval-data bars.h5 --optimizer sgd --lr 1e-3 --steps 4 --ema 0.5)
     one --global-batch 24
     as_one 2 --global-batch 24 --microbatch 18 --shares 3,1
@@ -97,19 +99,19 @@ as_one() {
     # a rank without images
     as_one 3 --global-batch 24 --microbatch 21 --shares 1000,6000,1 --layout dp3.z3
     [ "$(tail -2 unequal.jsonl | head -1 | jq -c .shares)" = "[3,21,0]" ]
-    # a batch that ranks do not divide, and one with fewer images than ranks
+    # a batch that is not divisible by the ranks, and one with fewer images than ranks
     one --global-batch 25 --mixup 0.2 --label-smoothing 0.1
     as_one 2 --global-batch 25 --microbatch 13 --mixup 0.2 --label-smoothing 0.1
     as_one 3 --global-batch 25 --microbatch 9 --layout dp3.z2 --mixup 0.2 --label-smoothing 0.1
     one --global-batch 2
     as_one 3 --global-batch 2 --microbatch 4
-    # several rounds a step: statistics are a round's, whoever has its images
+    # several rounds per step: batch statistics are those of a round, over all ranks
     one --global-batch 23 --microbatch 12
     as_one 3 --global-batch 23 --microbatch 4
     as_one 2 --global-batch 23 --microbatch 6
 }
 
-@test "what is planned is what is allocated; a run goes on to the bit" {
+@test "the memory allocated is as planned; a run resumes to the bit" {
     dt-train "${common[@]}" --microbatch 8 --steps 6 --metrics whole.jsonl --save whole 2>/dev/null
     dt-memest whole --train --microbatch 8 --precision fp32 --check whole.jsonl
     dt-train "${common[@]}" --microbatch 8 --steps 3 --metrics a.jsonl --save part --save-every 3 --schedule constant 2>/dev/null
@@ -118,7 +120,7 @@ as_one() {
     [ "$(tail -1 b.jsonl | jq .loss)" = "$(tail -1 c.jsonl | jq .loss)" ]
 }
 
-@test "an average of the weights has the running statistics of the weights, and is what was evaluated" {
+@test "averaged weights are saved with the running statistics of the weights, and are what was evaluated" {
     for np in 1 2; do
         mpirun -np $np dt-train "${common[@]}" --eval-data bars.h5 --microbatch $((24 / np)) --layout dp$np --steps 6 --ema 0.5 \
             --metrics ema.$np.jsonl --save ema.$np 2>/dev/null
@@ -137,7 +139,7 @@ as_one() {
     done
 }
 
-@test "dt-eval counts what dt-train counts, on any number of ranks and either way of sharing" {
+@test "dt-eval has dt-train's figures, on any number of ranks and either way of sharing" {
     dt-train "${common[@]}" --eval-data bars.h5 --microbatch 24 --steps 8 --metrics m.jsonl --save seen 2>/dev/null
     dt-eval images bars.h5 seen --precision fp32 --batch 50 --threads 1 --predictions one.jsonl --json >one.json
     jq -en --slurpfile a one.json --slurpfile b <(tail -1 m.jsonl) '$a[0].top1 == $b[0].top1 and $a[0].top5 == 1 and
@@ -174,7 +176,7 @@ as_one() {
     same='[range(120) as $i | ($a[$i].probability - $b[$i].probability | fabs)] | max'
     jq -en --slurpfile a bars.mirror.jsonl --slurpfile b mirrored.mirror.jsonl "$same < 1e-5"
     jq -en --slurpfile a bars.none.json --slurpfile b mirrored.none.json '($a[0].loss - $b[0].loss | fabs) > 1e-3'
-    # cross-entropy is convex in the logits: that of a mean is at most the mean of both
+    # cross-entropy is convex in the logits: the loss of mean logits is at most the mean of the losses
     jq -en --slurpfile m bars.mirror.json --slurpfile a bars.none.json --slurpfile b mirrored.none.json \
         '$m[0].loss <= ($a[0].loss + $b[0].loss) / 2 + 1e-6'
     mpirun -np 2 dt-eval images bars-raw.h5 both --precision fp32 --threads 1 --split data --batch 50 --tta mirror --predictions two.jsonl >two.txt
@@ -183,8 +185,8 @@ as_one() {
     run -2 dt-eval images bars.h5 both --tta rotate
 }
 
-@test "--tta mirror-shift: half the mean of an image and its mirror image, half of both moved by a pixel" {
-    # of two classes a probability says by how much one logit is larger
+@test "--tta mirror-shift: half from an image and its mirror image, half from both shifted by a pixel" {
+    # with two classes the probability gives the difference of the logits
     for shift in 0 -1 1; do
         for mirror in "" mirror; do
             classes="left middle" bars view$shift$mirror "$mirror"
@@ -202,7 +204,7 @@ as_one() {
             END { print NR, bad, moved; exit !(NR == 80 && !bad && moved > 40) }'
 }
 
-@test "steps at rate 0 give the averaged weights statistics of their own, and change nothing else" {
+@test "steps with learning rate 0 recompute running statistics of averaged weights, and nothing else" {
     dt-train "${common[@]}" --microbatch 24 --steps 6 --ema 0.5 --metrics /dev/null --save run 2>/dev/null
     dt-shard-ckpt convert --from ema --to dt run averaged
     dt-train "${common[@]/cnn2/averaged}" --microbatch 24 --lr 0 --weight-decay 0 --optimizer sgd --bn-momentum 0.2 --steps 3 \
@@ -212,7 +214,7 @@ as_one() {
     jq -e '[.tensors[] | select(.equal) | .name] | all(test("running_(mean|var)$") | not)' <<<"$output"
 }
 
-@test "CIFAR-10 by the fast recipe, 16 epochs: an hour of two cores" {
+@test "CIFAR-10 with the fast recipe, 16 epochs: an hour on two cores" {
     takes_long
     local images=${DT_TEST_DATA:-$DT_SRC/../shared/data}/cifar10
     [ -r "$images/unpack.py" ] || skip "no cifar10 in ${images%/*}"
@@ -220,13 +222,14 @@ as_one() {
     python3 "$images/unpack.py" cifar
     "$DT_SRC/bench/images/cifar10" --train cifar/train.bin --test cifar/test.bin --work work >result.json
     cat result.json
-    # coded as JPEG they are harder than the originals, of which 94% are right
+    # images stored as JPEG are harder than the originals, of which 94% are right
     jq -e '.top1 > 0.895 and .top1_mirror_shift > 0.905' result.json
 }
 
-@test "airbench94: filters of the data, ranks agree, what is frozen stays, folded or not" {
+@test "airbench94: filters from the data, ranks agree, frozen weights stay, with norms folded or not" {
     mkdir air && cd air
-    # CIFAR's records of noise, whose middle is brighter by the class; without noise values that are pooled would be equal
+    # records like CIFAR's, of noise with a middle whose brightness depends on the class; without noise pooled
+    # values would be equal
     LC_ALL=C awk 'BEGIN {
         for (i = 0; i < 48; i++) {
             printf "%c", i % 3
@@ -255,13 +258,14 @@ as_one() {
     done
     jq -en --slurpfile a ./--fold-norms.json --slurpfile b ./--no-fold-norms.json --slurpfile c <(tail -1 more.jsonl) \
         '($a[0].loss - $b[0].loss | fabs) < 1e-5 and ($a[0].loss - $c[0].eval_loss | fabs) < 1e-5'
-    # after one step running statistics are 1 - X of their beginning, which is 0 for means, and X of the batch's
+    # after one step running statistics are 1 - X of their start value, which is 0 for means, plus X of the
+    # batch's
     for x in 0.1 0.4; do
         dt-train "${net[@]}" --microbatch 24 --steps 1 --bn-momentum $x --metrics /dev/null --save bn$x 2>/dev/null
         dt-shard-ckpt cat --raw model/layer1.norm1.running_mean bn$x | od -An -v -w4 -tf4 >mean$x
     done
     paste mean0.1 mean0.4 | awk '{ bad += ($2 - 4 * $1) ^ 2 > 1e-10; some += $1 * $1 > 1e-6 } END { exit !(NR == 64 && !bad && some > 32) }'
-    # an average of the weights; of those that are frozen there is none
+    # an average of the weights; frozen ones are not averaged
     dt-train "${net[@]}" --microbatch 24 --steps 3 --ema 0.5 --metrics ema.jsonl --save ema 2>/dev/null
     dt-shard-ckpt convert --from ema --to dt ema average
     dt-eval images noise.h5 average --precision fp32 --batch 24 --threads 1 --json >average.json
@@ -274,7 +278,7 @@ as_one() {
     [[ $output == *"--flip-alternate"*"--flip"* ]]
 }
 
-@test "an evaluation is refused for other classes, sizes and normalisations" {
+@test "evaluation refuses other classes, sizes and normalisations" {
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save any --metrics /dev/null 2>/dev/null
     mkdir two && cp -r bars/left bars/right two/
     dt-dataset images --out two.h5 two 2>/dev/null
@@ -294,7 +298,7 @@ as_one() {
     [[ $output == *nothere* ]]
 }
 
-@test "convolutions are compiled for this processor, none is the library's reference" {
+@test "convolutions are compiled for this processor, none is oneDNN's reference implementation" {
     for precision in fp32 bf16; do
         DNNL_VERBOSE=1 ONEDNN_VERBOSE=1 dt-train "${common[@]}" --model resnet-18 --image-size 32 --precision $precision \
             --microbatch 2 --steps 1 --optimizer sgd --metrics /dev/null >verbose 2>/dev/null
@@ -306,7 +310,7 @@ as_one() {
     done
 }
 
-@test "weights go to other libraries' files and back with their statistics, classes and pixels" {
+@test "export to other libraries' files and back, with statistics, classes and pixel normalisation" {
     dt-train "${common[@]}" --model resnet-18 --image-size 32 --microbatch 2 --steps 1 --optimizer sgd --save r18 --metrics /dev/null 2>/dev/null
     DNNL_VERBOSE=1 ONEDNN_VERBOSE=1 dt-eval images bars.h5 r18 --limit 4 --predictions folded.jsonl >verbose
     grep -q "exec,cpu,convolution,.*forward_inference.*eltwise_relu" verbose
@@ -321,19 +325,19 @@ as_one() {
     dt-shard-ckpt convert hf back
     dt-shard-ckpt diff -w r18 back
     jq -e '.classes == ["left", "middle", "right"] and (.pixels.deviation | length) == 3' back/latest/manifest.json
-    # the tensors alone say what net it is
+    # the architecture is recognized from the tensors alone
     mkdir bare
     cp hf/model.safetensors bare/
     dt-memest bare/model.safetensors --train --microbatch 1 --json | jq -e '.model == "resnet18"'
     dt-eval images bars.h5 bare/model.safetensors --image-size 32 --limit 4 --normalize data | grep "on 4 images"
-    # a net that timm does not have
+    # an architecture that timm does not have
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save c2 --metrics /dev/null 2>/dev/null
     dt-shard-ckpt convert c2 c2hf --to safetensors
     dt-shard-ckpt convert c2hf c2back
     dt-shard-ckpt diff -w c2 c2back
 }
 
-@test "what cannot be is refused by name" {
+@test "invalid requests are refused by name" {
     run dt-train "${common[@]}" --microbatch 8 --steps 1 --layout tp2
     [ "$status" -ne 0 ]
     run mpirun -np 2 dt-train "${common[@]}" --microbatch 8 --steps 1 --shares auto --bn-span rank
@@ -359,7 +363,7 @@ as_one() {
         run -2 dt-train "${common[@]}" --microbatch 8 --steps 1 --$o
         [[ $output == *"--${o% *} 'foo' is not "* ]]
     done
-    for o in "seq 5" "vocab 100"; do # of text: passed over in silence they would seem to hold
+    for o in "seq 5" "vocab 100"; do # options of text models must not be ignored
         run -2 dt-train "${common[@]}" --steps 1 --$o
         [[ $output == *"--${o% *} is for text models, which 'cnn2' is not"* ]]
     done
@@ -368,8 +372,8 @@ as_one() {
     [[ $output == *"'cnn2' is an image classifier: it generates no text"* ]]
 }
 
-@test "bench/scaling: one table of ranks measured and simulated, strong and weak, and a picture" {
-    # as on any machine: what the times are is not asked here
+@test "bench/scaling: one table of measured and simulated ranks, strong and weak scaling, and a plot" {
+    # times are not checked
     for weak in '' --weak; do
         # shellcheck disable=SC2086 # a word or none
         "$DT_SRC/bench/scaling" "$DT_BIN/.." bars.h5 --model cnn2 --batch 24 --steps 3 --ranks 2 --upto 4 --split requests $weak \
@@ -385,8 +389,9 @@ as_one() {
     done
 }
 
-# Three passes over Fashion-MNIST. Published for them: 84.94, 89.17 and 90.58%; here 85.78, 89.62 and 90.71% on one rank,
-# 86.72, 89.06 and 90.47% on two. Another seed moves these by some tenths: half a point less is asked for.
+# Three epochs of Fashion-MNIST. Published accuracies after each: 84.94, 89.17 and 90.58%; here 85.78, 89.62
+# and 90.71% on one rank, 86.72, 89.06 and 90.47% on two. Another seed changes them by some tenths, so the
+# test requires half a point less.
 @test "a ResNet-18 learns Fashion-MNIST, on one rank and on two" {
     slow || skip "half an hour: set DT_SLOW=1"
     local data=${DT_TEST_DATA:-$DT_SRC/../shared/data}/fashion-mnist r

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What is shipped: the installed tree works wherever it lies, the tarball holds every file of the repository, and the
-# Debian package names the packages that scripts/deps names.
+# Installation and packaging: the installed tree works at any place, the tarball contains every file of the
+# repository, and the Debian package lists the packages of scripts/deps.
 bats_require_minimum_version 1.5.0
 load slow
 
@@ -16,7 +16,7 @@ problem() {
     problems=$((problems + 1))
 }
 
-@test "the installed tree runs after it was moved, and knows nothing of where it was built" {
+@test "the installed tree runs after it was moved, and contains no path of the build" {
     meson install -C "$build" --no-rebuild --destdir "$PWD/root" --quiet
     prefix=$(meson introspect --buildoptions "$build" | jq -r '.[] | select(.name == "prefix").value')
     mv "root$prefix" moved
@@ -45,7 +45,7 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "meson dist holds every file of the commit" {
+@test "meson dist contains every file of the commit" {
     takes_long
     git -C "$DT_SRC" rev-parse HEAD >/dev/null 2>&1 || skip "needs a git checkout"
     git clone -q --depth 1 "file://$(git -C "$DT_SRC" rev-parse --path-format=absolute --git-common-dir)" \
@@ -57,8 +57,8 @@ problem() {
     diff want got
 }
 
-@test "the Debian package builds with what scripts/deps builds with" {
-    # gcc and libc6-dev are essential for builds
+@test "the Debian package's build dependencies are those of scripts/deps" {
+    # gcc and libc6-dev are build-essential
     "$DT_SRC/scripts/deps" list build | grep -vx -e gcc -e libc6-dev | sort >want
     sed -n '/^Build-Depends:/,/^[^ ]*:/p' "$DT_SRC/debian/control" | sed -n 's/^ \([a-z0-9.+-]*\).*/\1/p' | sort >got
     diff want got

@@ -1,5 +1,5 @@
-"""Holds the experiment for Katib to dt-train: katib-check.py EXPERIMENT.yml OPTIONS.json METRICS.jsonl. Prints how often
-the collector's filter finds the objective."""
+"""Checks the Katib experiment against dt-train's options: katib-check.py EXPERIMENT.yml OPTIONS.json
+METRICS.jsonl. Prints how often the metrics collector's filter finds the objective."""
 import json
 import re
 import sys

@@ -1,5 +1,6 @@
-"""Holds the objects for serving on Kubernetes to the programs: kubernetes-check.py DIR SERVE-OPTIONS.json ROUTE-OPTIONS.json METRICS
-SERVERS.json. Writes the router's configuration to route.json and prints the kinds."""
+"""Checks the Kubernetes objects for serving against the programs' options, metrics and routes:
+kubernetes-check.py DIR SERVE-OPTIONS.json ROUTE-OPTIONS.json METRICS SERVERS.json.
+Writes the router's configuration to route.json and prints the kinds."""
 import glob
 import json
 import re
@@ -69,7 +70,7 @@ conf = json.loads(objects["ConfigMap", "dt-route"]["data"]["route.json"])
 service = re.fullmatch(r"http://([a-z-]+):(\d+)", server["url"])
 assert objects["Service", service[1]]["spec"]["clusterIP"] == "None" and server["each"]
 assert int(service[2]) in {p["port"] for p in objects["Service", service[1]]["spec"]["ports"]}
-server["url"] = "http://127.0.0.1:" + service[2]  # the name is the cluster's
+server["url"] = "http://127.0.0.1:" + service[2]  # the configured name exists only in the cluster
 json.dump(conf, open("route.json", "w", encoding="utf-8"))
 
 scaled = objects["ScaledObject", "dt-serve"]["spec"]

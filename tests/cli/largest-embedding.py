@@ -1,4 +1,5 @@
-"""The largest magnitude of wte[TOKEN] + wpe[p], p below POSITIONS, of a GPT-2: largest-embedding.py FILE TOKEN POSITIONS."""
+"""Prints the largest magnitude of wte[TOKEN] + wpe[p] of a GPT-2 over positions p < POSITIONS:
+largest-embedding.py FILE TOKEN POSITIONS."""
 import array
 import json
 import struct

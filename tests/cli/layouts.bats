@@ -1,17 +1,18 @@
 #!/usr/bin/env bats
-# Every way to split a model trains the same model: layouts against one rank, schedules, ZeRO, recomputation, sums
-# that do not depend on their order, memory as planned, dying ranks.
+# Every layout trains the same model: layouts against one rank, schedules, ZeRO, recomputation, reproducible
+# sums, memory as planned, dying ranks.
 #
-# A pruned set of layouts is part of every check; DT_SLOW=1 runs all of them.
+# By default only a selection of the layouts runs; DT_SLOW=1 runs all.
 
 bats_require_minimum_version 1.5.0
 load ranks
 
 setup_file() {
     on_ranks
-    cat "$DT_SRC/LICENSE" >text.txt # which does not change: sums of other orders part at other samples otherwise
+    cat "$DT_SRC/LICENSE" >text.txt # a text that never changes: the bounds of this file depend on it
     dt-dataset build --tokenizer byte --out d.h5 text.txt
-    # odd vocabularies, layers that no pipeline divides, two key/value heads under four heads
+    # odd vocabularies, a number of layers that no pipeline divides evenly, two key/value heads under four
+    # heads
     jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 5, n_head: 4, n_positions: 64}' >gpt2.json
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
@@ -28,11 +29,11 @@ setup_file() {
     jq -n '{model_type: "olmo2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000}' >olmo2.json
-    # two of eight experts
+    # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
         num_experts_per_tok: 2, sliding_window: null, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
-    # latent attention, three of eight experts behind a dense layer, one for all tokens
+    # latent attention; one dense layer, then layers with three of eight experts and a shared expert
     jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 4,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 16, q_lora_rank: 24, qk_nope_head_dim: 10,
         qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 8, n_shared_experts: 1, num_experts_per_tok: 3,
@@ -46,8 +47,8 @@ setup() {
         --threads 1 --comm-timeout 120)
 }
 
-# verify MODEL LAYOUTS OPTION...: they agree with dp1 to the default bounds, over 6 steps the first, which tells most,
-# and what is behind a '+'; with DT_SLOW=1 all over 20 steps
+# verify MODEL LAYOUTS OPTION...: the layouts agree with dp1 within the default bounds. Runs 6 steps of the
+# first layout, which covers most, and of those marked '+'; with DT_SLOW=1 20 steps of all.
 verify() {
     local model=$1 layouts=$2
     shift 2
@@ -55,7 +56,7 @@ verify() {
     dt-train verify --layouts "dp1,${layouts//+/}" --model "$model" "${common[@]}" --steps "$(few 6 20)" "$@" >&2
 }
 
-metric() { # file key: of the last step
+metric() { # FILE KEY: value of the last step
     jq -s "map(select(.loss)) | .[-1].$2" "$1"
 }
 
@@ -67,9 +68,10 @@ metric() { # file key: of the last step
     verify llama.json tp4.s1,dp2.z1,tp4.z3,+pp2.v2,dp2.tp2.z3,dp2.tp2.pp2.z2
 }
 
-@test "OLMo 2 and Gemma 2, no norms in front and capped logits: layouts agree with one rank, and the account is exact" {
+@test "OLMo 2 and Gemma 2: layouts agree with one rank, and the memory plan is exact" {
     verify gemma2.json tp2.pp2.s1,dp2.tp2.pp2.z2,tp4.s1
-    # norms over all of q and all of k, whose heads tp cuts; at 1e-3 its gradients jump, and any rounding with them
+    # norms over all of q and all of k, whose heads tp cuts; at a rate of 1e-3 gradients jump and amplify any
+    # rounding
     verify olmo2.json tp4.s1,dp2.z3,+pp2.v2,dp2.pp2.z2,dp2.tp2.z3,tp2 --lr 3e-4
     verify olmo2.json pp2,tp2 --pipeline zb-h1 --recompute selective --lr 3e-4
     verify olmo2.json tp2.s1 --recompute full --lr 3e-4
@@ -80,7 +82,7 @@ metric() { # file key: of the last step
     done
 }
 
-@test "Qwen3 and Gemma 3, norms of heads and behind: layouts agree with one rank, and the account is exact" {
+@test "Qwen3 and Gemma 3: layouts agree with one rank, and the memory plan is exact" {
     local model
     for model in qwen3.json gemma3.json; do
         verify $model tp2.pp2.s1,dp2.tp2.pp2.z2,dp2.z3,tp4.s1,tp2
@@ -90,7 +92,7 @@ metric() { # file key: of the last step
     done
 }
 
-@test "a mixture of experts: layouts agree with one rank, both losses counted, and the account is exact" {
+@test "a mixture of experts: layouts agree with one rank, both router losses counted, memory plan exact" {
     verify mixtral.json dp2.tp2.z3,dp2.tp2.pp2.s1.z2,dp2.z1,tp4.s1,tp2,pp2.v2 --router-z-loss 0.01 --balance-loss 0.1
     verify mixtral.json pp2,tp2 --pipeline zb-h1 --recompute selective
     verify mixtral.json tp2.s1,dp2.z3 --recompute full --balance-over microbatch
@@ -99,7 +101,7 @@ metric() { # file key: of the last step
         dt-train --model mixtral.json "${common[@]}" --steps 2 --recompute $over --metrics m.jsonl >/dev/null
         dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute $over --check m.jsonl
     done
-    # every choice is counted once, whatever is computed again: tokens x choices a layer
+    # every choice is counted once, also under recomputation: tokens x choices per layer
     [ "$(metric m.jsonl 'expert_counts | map(add) | unique | tostring')" = '"[512]"' ]
     run ! mpirun -np 2 dt-train --model mixtral.json "${common[@]}" --layout dp2 --capacity-factor -1 --steps 1
     run ! mpirun -np 3 dt-train --model mixtral.json "${common[@]}" --layout tp3 --steps 1
@@ -107,7 +109,7 @@ metric() { # file key: of the last step
     [[ "$output" == *"ep2, but 'llama' has no experts"* ]]
 }
 
-@test "latent attention: layouts agree with one rank, and the account is exact" {
+@test "latent attention: layouts agree with one rank, and the memory plan is exact" {
     verify deepseek.json tp2.pp2.s1,dp2.tp2.pp2.s1.z2,dp2.z3,tp4.s1,+dp2.ep2,pp2,tp2
     verify deepseek.json tp2.s1,pp2 --pipeline zb-h1 --recompute selective
     local over
@@ -117,11 +119,12 @@ metric() { # file key: of the last step
     done
 }
 
-@test "experts over ep: layouts agree with one rank, memory as planned, and a checkpoint is every layout's" {
+@test "experts over ep: layouts agree with one rank, memory as planned, checkpoints reshard" {
     verify mixtral.json dp2.tp2.ep2.s1,dp2.ep2,dp4.ep4,cp2.ep2,+dp4.ep2,dp2.pp2.ep2 --router-z-loss 0.01 --balance-loss 0.1
     verify mixtral.json dp2.pp2.ep2,dp2.tp2.ep2 --pipeline zb-h1 --recompute selective
     ! slow || verify mixtral.json dp2.ep2,dp4.ep4 --recompute full --balance-over microbatch
-    # dp1 divides the batch otherwise, and counts choices over other parts of it
+    # dp1 divides the batch differently, so its balance loss counts choices over other parts; --balance-over
+    # batch does not depend on that
     dt-train verify --layouts dp2,dp2.ep2 --balance-over batch --model mixtral.json "${common[@]}" --steps "$(few 6 20)" >&2
     verify mixtral.json dp2.ep2 --reproducible
     mpirun -np 2 dt-train --model mixtral.json "${common[@]}" --layout dp2.ep2 --steps 3 --metrics m.jsonl --save ep >/dev/null
@@ -138,9 +141,9 @@ metric() { # file key: of the last step
     [[ "$output" == *"ep3 does not divide the 8 experts"* ]]
 }
 
-@test "rows of experts under way beside the shared expert change no bit, and their memory is as planned" {
+@test "overlapping the experts' all-to-all with the shared expert changes no bit; memory as planned" {
     takes_long
-    both() { # ranks layout model options...: as they come, and in turn
+    both() { # RANKS LAYOUT MODEL OPTION...: trains overlapped, and one after the other
         local ranks=$1 layout=$2 model=$3 how
         shift 3
         for how in beside turn; do
@@ -167,18 +170,18 @@ metric() { # file key: of the last step
             "${also[@]}" --check m.jsonl
     done
     dt-train --print-program --json --model deepseek.json "${common[@]}" --layout dp2.ep2 >program.json
-    # the shared expert stands between the beginning of an exchange and its end
+    # the shared expert is computed between the start of an exchange and its wait
     jq -e '[.nodes[] | select(.list == "forward" and .unit == "1") | .op + " " + .name] |
         index("exchange expert_up") as $a | index("linear shared_up") as $b | index("exchange_wait expert_up") as $c |
         index("exchange combine") as $d | index("linear shared_down") as $e | index("exchange_wait combine") as $f |
         $a < $b and $b < $c and $d < $e and $e < $f' program.json
 }
 
-@test "a stream gathered and scattered beside products changes no bit, and its memory is as planned" {
+@test "overlapping the gathers and scatters of s1 with products changes no bit; memory as planned" {
     takes_long
-    # a product of oneDNN that does not depend on the number of its rows
+    # restricts oneDNN to products whose results do not depend on the number of rows
     export ONEDNN_MAX_CPU_ISA=SSE41
-    both() { # ranks layout model options...: beside, and in turn
+    both() { # RANKS LAYOUT MODEL OPTION...: trains overlapped, and one after the other
         local ranks=$1 layout=$2 model=$3 how
         shift 3
         for how in on off; do
@@ -210,11 +213,11 @@ metric() { # file key: of the last step
     [[ "$stderr" == *stream-overlap* ]]
 }
 
-@test "what is sent of experts is what the formula says: a row a choice, out and back, forward and backward" {
+@test "message sizes of experts follow the formula: a row per choice, out and back, forward and backward" {
     local model layers used
     for model in mixtral.json deepseek.json; do
         [ $model = mixtral.json ] && layers=5 used=2 || layers=3 used=3
-        # 32 tokens of 48 elements of 4 bytes; (ep - 1) / ep of it leaves the rank
+        # 32 tokens of 48 elements of 4 bytes; (ep - 1) / ep of them leave the rank
         dt-train --print-program --json --model $model "${common[@]}" --layout dp2.ep2 >program.json
         jq -e --argjson each $((32 * used * 48 * 4)) --argjson layers $layers '[.nodes[] | select(.message == "all-to-all")] |
             (map(.message_bytes) | unique) == [$each] and
@@ -222,7 +225,7 @@ metric() { # file key: of the last step
     done
 }
 
-@test "experts over ep under ZeRO: one rank's numbers, memory as planned, and a checkpoint is every layout's" {
+@test "experts over ep with ZeRO: one rank's numbers, memory as planned, checkpoints reshard" {
     takes_long
     verify mixtral.json dp4.ep2.z3,dp2.ep2.z1,dp2.tp2.ep2.s1.z3,+cp2.ep2.z1,dp4.ep2.z2,dp4.ep4.z3 --router-z-loss 0.01 --balance-loss 0.1
     verify deepseek.json dp2.pp2.ep2.z2,dp4.ep2.z3
@@ -236,7 +239,7 @@ metric() { # file key: of the last step
         dt-shard-ckpt diff shared/step-00000003 other/step-00000004 >diff.txt || true
         run ! grep -q 'model/' diff.txt
     done
-    # without training: every expert is written, by the ranks that would have it
+    # resharded without training: every expert is written by the ranks that would hold it
     rm -rf cut back
     dt-shard-ckpt reshard --layout dp2.cp2.tp2.ep4.z1 shared cut
     dt-shard-ckpt verify cut
@@ -244,7 +247,7 @@ metric() { # file key: of the last step
     dt-shard-ckpt diff --tolerance 0 shared back
 }
 
-@test "a dense model becomes a mixture of experts whose first forward is its own" {
+@test "upcycle: a dense model becomes a mixture of experts with the same first forward pass" {
     local loss other
     dt-train --model qwen3.json "${common[@]}" --steps 4 --save dense >/dev/null
     dt-shard-ckpt upcycle --experts 4 --top-k 2 dense up
@@ -252,7 +255,8 @@ metric() { # file key: of the last step
     loss=$(dt-train --model dense "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
     other=$(dt-train --model up "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
     jq -en --argjson a "$loss" --argjson b "$other" '($a - $b | fabs) < 1e-6 * $a and $a < 5.6'
-    dt-shard-ckpt upcycle --experts 4 --top-k 2 --to safetensors dense up-hf # transformers' names, read back
+    # written with transformers' names, and read back
+    dt-shard-ckpt upcycle --experts 4 --top-k 2 --to safetensors dense up-hf
     other=$(dt-train --model up-hf "${common[@]}" --lr 0 --min-lr 0 --steps 1 --metrics - 2>/dev/null | jq .loss)
     jq -en --argjson a "$loss" --argjson b "$other" '($a - $b | fabs) < 1e-6 * $a'
     run ! dt-shard-ckpt upcycle --experts 2 --top-k 3 dense no
@@ -263,14 +267,15 @@ metric() { # file key: of the last step
     [ ! -e no ]
 }
 
-@test "an expert drops what is past its capacity, and its memory is less" {
+@test "an expert drops tokens beyond its capacity, and its memory is less" {
     local all few
     dt-train --model mixtral.json "${common[@]}" --steps 2 --capacity-factor 1 --metrics m.jsonl >/dev/null
     jq -es 'map(select(.loss)) | all(.expert_dropped > 0.01 and .expert_dropped < 0.6)' m.jsonl
     dt-memest mixtral.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --capacity-factor 1 --check m.jsonl
     dt-train --model mixtral.json "${common[@]}" --steps 2 --capacity-factor 8 --metrics n.jsonl >/dev/null
     dt-train --model mixtral.json "${common[@]}" --steps 2 --metrics o.jsonl >/dev/null
-    [ "$(metric n.jsonl expert_dropped)" = "$(metric o.jsonl expert_dropped)" ] # more than all of them
+    # a capacity above all tokens drops none
+    [ "$(metric n.jsonl expert_dropped)" = "$(metric o.jsonl expert_dropped)" ]
     [ "$(metric n.jsonl loss)" = "$(metric o.jsonl loss)" ]
     all=$(dt-memest mixtral.json --train --seq 32 --layout dp2.ep2 --json | jq .peak_bytes)
     few=$(dt-memest mixtral.json --train --seq 32 --layout dp2.ep2 --capacity-factor 1 --json | jq .peak_bytes)
@@ -300,7 +305,7 @@ metric() { # file key: of the last step
     verify llama.json "${all#,}"
 }
 
-# Those with ranks that cut sequences, or that experts are divided among: tokens exchanged in turn by each scheme.
+# Compositions with cp or ep; the cp schemes take turns.
 @test "every composition with cp or ep of up to eight ranks agrees with one rank" {
     slow || skip "takes minutes: DT_SLOW=1"
     local lists=('' '' '') how=(gather ring ulysses) dp tp pp cp ep z s k n=0
@@ -326,9 +331,9 @@ metric() { # file key: of the last step
     done
 }
 
-@test "optimizers that look at whole tensors: layouts agree with one rank, a tied embedding on two stages too" {
+@test "optimizers of whole tensors: layouts agree with one rank, also with a tied embedding on two stages" {
     local steps
-    steps=(--steps "$(few 4 8)") # a step is enough to part them
+    steps=(--steps "$(few 4 8)") # a mistake shows after one step
     verify qwen3.json tp2.pp2,dp2.pp2.z1,tp4.s1,tp2,dp2.z2 "${steps[@]}" --optimizer muon
     verify qwen3.json tp2.pp2,dp2.pp2.z1,tp4.s1,tp2,+dp2.z2 "${steps[@]}" --optimizer adafactor
     verify qwen3.json dp2.pp2.z1,tp2.pp2,tp4.s1,tp2,dp2.z2 "${steps[@]}" --optimizer lamb
@@ -340,7 +345,7 @@ metric() { # file key: of the last step
         --precision bf16 --tensor-bound 1 >&2
 }
 
-@test "every schedule trains the same model, recomputing or not" {
+@test "every schedule trains the same model, with recomputation or without" {
     local name
     for name in gpipe 1f1b interleaved:2; do
         verify llama.json pp2,dp2.pp2 --pipeline $name
@@ -350,7 +355,7 @@ metric() { # file key: of the last step
     verify gpt2.json dp2.z3,pp2.tp2.s1 --recompute every:2
 }
 
-@test "auto:SIZE computes again what it must to fit, says so, and changes no number" {
+@test "auto:SIZE recomputes what is necessary to fit, prints it, and changes no number" {
     local none full want
     one=("${common[@]}" --model gpt2.json --seq 64 --microbatch 4 --global-batch 4 --steps 4 --layout tp2.s1)
     mpirun -np 2 dt-train "${one[@]}" >none.jsonl
@@ -370,7 +375,7 @@ metric() { # file key: of the last step
     [[ $output == *"at least"* ]]
 }
 
-@test "a schedule from a file: as printed it runs, incomplete or deadlocked it is refused" {
+@test "a schedule from a file: a printed one runs, an incomplete or deadlocked one is refused" {
     takes_long
     dt-train --schedule-table --layout pp2 --microbatch 1 --global-batch 4 --pipeline 1f1b >table 2>idle
     [ "$(cat table)" = "F0 F1 B0 F2 B1 F3 B2 B3
@@ -395,7 +400,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     local model layout n
     for model in gpt2.json llama.json; do
         rm -rf repro && mkdir repro
-        # these, or all of them
+        # two of these layouts at most, or all of them
         case $model in gpt2.json) one_of 4 4:dp2.pp2 2:dp2 4:dp4 2:pp2 ;; *) one_of 2 4:dp4 4:dp2.pp2 2:pp2 2:dp2 ;; esac
         for layout in 1:dp1 "${some[@]}"; do
             n=${layout%:*} layout=${layout#*:}
@@ -408,12 +413,12 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
             dt-shard-ckpt diff --tolerance 0 repro/dp1 repro/$layout
         done
     done
-    # and it is another sum than the plain one, not the same thing by another name
+    # the reproducible sum differs from the plain one
     dt-train --model gpt2.json "${common[@]}" --steps 6 >plain.jsonl
     run ! dt-train --model gpt2.json "${common[@]}" --reproducible --layout dp1.z1 --steps 1
 }
 
-@test "bf16 gradients on the wire and a loss scale: close, and exactly the same" {
+@test "bf16 gradient messages are close, a power-of-2 loss scale is exact" {
     takes_long
     dt-train verify --layouts "dp1,$(few dp2.z1,dp2.z3 dp2,dp2.z1,dp2.z2,dp2.z3)" --model gpt2.json "${common[@]}" --steps 10 \
         --grad-comm bf16 --loss-bound 1e-2 --tensor-bound 5e-2 >&2
@@ -426,7 +431,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     run ! dt-train --model gpt2.json "${common[@]}" --loss-scale nonsense
 }
 
-@test "fp16 follows fp32, an overflow halves the scale and skips the update, on every rank" {
+@test "fp16 follows fp32; an overflow halves the scale and skips the update, on every rank" {
     local layout n
     dt-train --model llama.json "${common[@]}" --steps 20 >fp32.jsonl
     one_of 3 4:dp2.tp2.s1.z2 1:dp1 4:dp2.pp2
@@ -440,7 +445,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
         jq -es '(map(select(.skipped)) | length > 2) and .[0].loss_scale == 1e10 and .[0].grad_norm == null and
             .[1].loss_scale == 5e9 and .[-1].skipped == null and .[-1].loss < .[0].loss' over.jsonl
     done
-    # the scale and its age go on with a checkpoint
+    # a checkpoint keeps the scale and its age
     rm -rf scaled
     dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant --precision fp16 --loss-scale dynamic:1e10 >whole.jsonl
     dt-train --model llama.json "${common[@]}" --steps 5 --schedule constant --precision fp16 --loss-scale dynamic:1e10 --save scaled >/dev/null
@@ -449,7 +454,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     diff <(tail -n 3 whole.jsonl | jq -c '[.loss, .loss_scale, .skipped]') <(jq -c '[.loss, .loss_scale, .skipped]' rest.jsonl)
 }
 
-@test "a checkpoint of any layout goes on under any other" {
+@test "a checkpoint of any layout resumes under any other" {
     local from to pair
     dt-train --model llama.json "${common[@]}" --steps 8 --schedule constant >whole.jsonl
     one_of 2 2:tp2.s1/4:dp2.pp2.z1 4:dp2.tp2.z2/1:dp1 4:dp4.z3/2:pp2.v2
@@ -465,7 +470,7 @@ F0 B0 F1 B1 F2 B2 F3 B3" ]
     done
 }
 
-@test "memory: every rank's account is the plan's, over layouts, ZeRO, schedules and recomputation" {
+@test "memory: every rank allocates what is planned, over layouts, ZeRO, schedules and recomputation" {
     local layout n extra runs run
     readarray -t runs <<'RUNS'
 1 dp1 --recompute selective
@@ -502,7 +507,7 @@ RUNS
     done
 }
 
-@test "without master weights: follows those that have them, copies stay equal, resume is exact" {
+@test "without master weights: the losses follow a run with them, copies stay equal, resume is exact" {
     local opts
     opts=(--model gpt2.json "${common[@]}" --precision bf16 --steps 20 --schedule constant)
     dt-train "${opts[@]}" >master.jsonl
@@ -512,7 +517,7 @@ RUNS
     agree() { jq -en --slurpfile a "$1" --slurpfile b "$2" '[range(20) | ($a[.].loss - $b[.].loss) / $a[.].loss | fabs] | max < 0.01'; }
     agree master.jsonl one.jsonl
     agree master.jsonl dp2.jsonl
-    run ! diff <(jq .loss master.jsonl) <(jq .loss one.jsonl) # it does round
+    run ! diff <(jq .loss master.jsonl) <(jq .loss one.jsonl) # rounding has an effect
     diff <(jq .loss dp2.jsonl) <(jq .loss z1.jsonl)
     rm -rf rounded
     dt-train "${opts[@]}" --no-master --steps 12 --save rounded >/dev/null
@@ -522,7 +527,7 @@ RUNS
     run ! dt-train "${opts[@]}" --no-master --precision fp16
 }
 
-@test "memory: the process is as large as planned, within 5% and 64 MiB of libraries" {
+@test "memory: the process is as large as planned, within 5% and 64 MiB for libraries" {
     takes_long
     local n layout extra run
     one_of 3 "1 dp1" "1 dp1 --recompute full" "2 tp2.s1" "2 dp2.z3" "2 dp2.z2"
@@ -536,7 +541,7 @@ RUNS
     done
 }
 
-@test "z3 on four ranks holds a quarter of the states, and trains what one rank may not" {
+@test "z3 on four ranks holds a quarter of the states, and trains what does not fit on one rank" {
     local limit states
     mpirun -np 4 dt-train --model gpt2.json "${common[@]}" --steps 1 --layout dp4.z3 >z3.jsonl
     states=$(dt-memest gpt2.json --train --precision fp32 --seq 32 --layout dp4.z3 --json |
@@ -552,7 +557,7 @@ RUNS
     [ "$(wc -l <z3.jsonl)" -eq 2 ]
 }
 
-@test "a rank that dies or stands still ends the job, named, whatever it was to send" {
+@test "a rank that dies or stands still ends the job and is named, whatever it was about to send" {
     local layout n pid victim
     while read -r n layout word; do
         rm -f m.jsonl
@@ -562,7 +567,7 @@ RUNS
         until [ -s m.jsonl ] || ! kill -0 $pid; do sleep 0.05; done
         victim=$(pgrep -P "$(pgrep -P $pid)" | tail -n 1)
         kill -STOP "$victim"
-        # the job ends although one rank cannot be told: mpirun kills what is left
+        # the job ends although the stopped rank does not react: mpirun kills what is left
         status=0
         for _ in $(seq 1200); do
             grep -q "have not arrived\|has not arrived\|waits for\|after 3 s" err && break

@@ -1,14 +1,15 @@
 /*
- * Writes a checkpoint of a tiny model as the ranks of a layout would: make-ckpt ROOT STEP LAYOUT SEED
- * [WORD...]
+ * make-ckpt ROOT STEP LAYOUT SEED [WORD...]: writes a checkpoint of a tiny model, with the shards that the
+ * ranks of LAYOUT would write.
  *
- * Words: compress (packed pieces), bf16 (the weights, not the states), tied (a tied head), keep1 (prune to
- * one), large (52 M parameters), crash (dies after the first shard, before the commit).
+ * Words: compress (compressed pieces), bf16 (model weights in bf16, optimizer states in fp32), tied (a tied
+ * head), keep1 (keep only the newest checkpoint), large (52 M parameters), crash (the process kills itself
+ * after the first shard, before the commit).
  *
- * The elements depend on seed, name and place alone (value() below), so a test can say what they must be.
+ * Each element is a function of seed, tensor name and index (value() below), so that a test can compute it.
  *
- * The cut is this file's own: ranks of the same box write it in turns, states under z1 are flat ranges over
- * dp.
+ * The distribution of pieces over ranks is this file's own: of ranks that hold the same box, one writes it,
+ * chosen by dt_ckpt_owner; under z1 the states of a tensor are cut into flat ranges over these ranks.
  */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -46,7 +47,7 @@ static const struct dt_config tiny = {
 	.init_std = 0.02,
 };
 
-/* tests/cli/shard-ckpt.py computes the same. */
+/* tests/cli/shard-ckpt.py computes the same values. */
 static float value(uint64_t seed, const char *name, int64_t index)
 {
 	uint32_t x = dt_hash_str(name) * 2654435761u + (uint32_t)index * 40503u + (uint32_t)seed * 97u;
@@ -122,7 +123,7 @@ static int rank_pieces(const struct dt_params *t, const struct dt_config *c, con
 			held_before(t, c, l, rank, &lo.p[i], &nth, &total);
 			p.data = fill(&p, seed);
 			if (k > 0 && l->zero >= 1 && lo.p[i].numel) {
-				/* every holder writes its part of a flat cut into total ranges */
+				/* each of the `total` holders writes its range of the flattened tensor */
 				int64_t a = lo.p[i].numel * nth / total,
 					b = lo.p[i].numel * (nth + 1) / total;
 				int m = dt_pieces_of_range(&p, a, b - a, part);
@@ -137,7 +138,7 @@ static int rank_pieces(const struct dt_params *t, const struct dt_config *c, con
 	return n;
 }
 
-/* It lives for one save and leaves its memory to the system. */
+/* The process ends after one save and does not free its memory. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -1,6 +1,7 @@
 /*
- * make-model CKPT [PRESET|CONFIG.json [VOCAB [WINDOW [CONTEXT]]]]: a checkpoint with random weights and the
- * byte tokenizer; without more a tiny llama with a few ids to spare and a context of 512 tokens.
+ * make-model CKPT [PRESET|CONFIG.json [VOCAB [WINDOW [CONTEXT]]]]: writes a checkpoint with random weights
+ * and the byte tokenizer. Default: llama-tiny with a vocabulary of 260, more than the tokenizer has. The
+ * context is 512 tokens unless given.
  */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -26,7 +27,7 @@ int main(int argc, char **argv)
 	if (argc < 2 || dt_config_load(argc > 2 ? argv[2] : "llama-tiny", &c, &err) < 0)
 		return 1;
 	c.max_seq = argc > 5 ? atoi(argv[5]) : 512;
-	c.bos = c.eos = -1; /* the tokenizer knows */
+	c.bos = c.eos = -1; /* taken from the tokenizer */
 	c.window = argc > 4 ? atoi(argv[4]) : c.window;
 	if (argc <= 2 || argc > 3)
 		c.vocab = argc > 3 ? atoi(argv[3]) : 260;
@@ -39,7 +40,10 @@ int main(int argc, char **argv)
 		struct dt_rng r = dt_rng_make(42, DT_RNG_INIT, dt_hash_str(p->name));
 		float *w = malloc((size_t)dt_param_numel(p) * sizeof(*w));
 
-		/* Far from uniform, so that greedy texts differ from prompt to prompt. */
+		/*
+		 * A large deviation makes logits far from uniform, so that greedy texts differ between
+		 * prompts.
+		 */
 		dt_rng_fill_normal(&r, 0, w, (uint64_t)dt_param_numel(p), p->init == DT_INIT_ONES ? 1 : 0,
 				   p->init == DT_INIT_NORMAL ? 0.25f : 0);
 		piece[i].dtype = DT_F32;

@@ -1,4 +1,4 @@
-# dt-train --data A.h5:0.7,B.h5:0.3, and reading ahead
+# Mixtures of data sets, --data A.h5:0.7,B.h5:0.3, and reading ahead
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -19,7 +19,7 @@ losses() {
     jq -s 'map(select(.loss) | .loss)' "$1"
 }
 
-@test "a mixture trains alike on any layout, and goes on to the bit after a stop" {
+@test "a mixture trains the same on any layout, and resumes to the bit" {
     dt-train "${common[@]}" --microbatch 2 --steps 20 >one 2>said
     grep -q "data set 'a.h5': 70% of the samples" said
     mpirun -np 2 dt-train "${common[@]}" --microbatch 1 --steps 20 >two
@@ -32,7 +32,7 @@ losses() {
     [ "$(losses one | jq -c '.[9:]')" = "$(losses rest | jq -c .)" ]
 }
 
-@test "another mixture does not resume unasked" {
+@test "another mixture is refused on resume unless accepted" {
     dt-train "${common[@]}" --steps 2 --save other >/dev/null
     run dt-train "${common[@]}" --data a.h5:0.6,b.h5:0.4 --steps 4 --resume other
     [ "$status" -eq 1 ]
@@ -41,10 +41,10 @@ losses() {
     dt-train "${common[@]}" --data a.h5:0.6,b.h5:0.4 --steps 3 --resume other --accept-change data >/dev/null
 }
 
-@test "bad mixtures: one line, and no data set is overwritten" {
+@test "bad mixtures give one line, and no data set is overwritten" {
     run -1 dt-train "${common[@]}" --data a.h5:0.7,none.h5 --steps 1
     [ "$(grep -c dt-train: <<<"$output")" -eq 1 ]
-    for bad in a.h5:0,b.h5 a.h5:-1,b.h5 a.h5,,b.h5; do # the option's value, not a file
+    for bad in a.h5:0,b.h5 a.h5:-1,b.h5 a.h5,,b.h5; do # an error in the option's value, not in a file
         run -2 dt-train "${common[@]}" --data "$bad" --steps 1
         [ "$(grep -c dt-train: <<<"$output")" -eq 1 ]
         [[ $output == *"--data: "* ]]
@@ -55,8 +55,8 @@ losses() {
     dt-dataset info --verify b.h5
 }
 
-@test "samples of a slow disk are the same" {
-    # data_s is printed, for a person: a time does not decide a test
+@test "samples from a slow disk are the same" {
+    # prints data_s for information; times do not decide a test
     dt-train "${common[@]}" --microbatch 4 --steps 8 >quick
     DT_SLOW_READ_MS=5 LD_PRELOAD="$DT_HELP/slow-read.so" dt-train "${common[@]}" --microbatch 4 --steps 8 >slow
     [ "$(losses quick)" = "$(losses slow)" ]

@@ -1,12 +1,14 @@
 #!/usr/bin/env bats
-# nanoGPT's character recipe from the shell, end to end: characters of tinyshakespeare, 4 layers, 4 heads, 128 wide,
-# context 64, batch 12, AdamW (0.9, 0.99), learning rate 1e-3 to 1e-4, and a loss on held-out text that others published.
+# nanoGPT's recipe for characters, end to end: tinyshakespeare, 4 layers, 4 heads, hidden size 128, context
+# 64, batch 12, AdamW (0.9, 0.99), learning rate 1e-3 to 1e-4. The loss on held-out text is compared with a
+# published one.
 #
-# bench/train/peer_nanochar.py trains the same in PyTorch: 1.894 over the whole held-out text, 1.905 with nanoGPT's own
-# random windows and no biases (PyTorch 2.15, seed 0); its published figure is an estimate from 20 batches.
+# bench/train/peer_nanochar.py trains the same in PyTorch: 1.894 over the whole held-out text, 1.905 with
+# nanoGPT's own random windows and no biases (PyTorch 2.15, seed 0). The published figure is an estimate from
+# 20 batches.
 #
-# The short run is part of every check; the whole recipe, 2000 steps and about a minute and a half of one core, runs
-# with DT_SLOW=1. Data: tinyshakespeare/input.txt under $DT_TEST_DATA (default ../shared/data beside the checkout).
+# By default a short run; the whole recipe, 2000 steps or about a minute and a half on one core, needs
+# DT_SLOW=1. Data: tinyshakespeare/input.txt under $DT_TEST_DATA (default ../shared/data beside the checkout).
 load slow
 
 setup_file() {
@@ -18,7 +20,7 @@ setup_file() {
     for tool in dt-tokenize dt-dataset dt-train; do
         [ -x "$DT_BIN/$tool" ] || echo "needs $tool" >missing
     done
-    [ ! -e missing ] || return 0 # setup skips with this reason
+    [ ! -e missing ] || return 0 # setup skips the test with this reason
     dt-tokenize train --chars --out chars.json "$text"
     dt-dataset build --tokenizer chars.json --split 10 --out train.h5 --out-eval eval.h5 "$text"
     jq -n --argjson vocab "$(dt-dataset info --json train.h5 | jq .vocab)" '{model_type: "gpt2", n_layer: 4, n_head: 4,
@@ -39,26 +41,26 @@ final_eval() {
     jq -s 'map(select(.eval_loss != null)) | .[-1].eval_loss' "$1"
 }
 
-between() { # what, value, low, high
+between() { # NAME VALUE LOW HIGH
     echo "$1: $2, expected between $3 and $4" >&2
     jq -en "$2 > $3 and $2 < $4" >/dev/null
 }
 
-@test "the data are nanoGPT's: 65 characters, the first 90% train and the last 10% validate" {
+@test "the data are nanoGPT's: 65 characters, the first 90% for training and the last 10% for validation" {
     [ "$(dt-dataset info --json train.h5 | jq -c '[.vocab, .tokens]')" = "[65,1003854]" ]
     [ "$(dt-dataset info --json eval.h5 | jq -c '[.vocab, .tokens]')" = "[65,111540]" ]
     [ "$(dt-dataset cat --first 0 --count 14 train.h5)" = "First Citizen:" ]
 }
 
-@test "250 steps: starts at the entropy of 65 characters, beats a bigram table on held-out text" {
+@test "250 steps: starts at the entropy of 65 characters, beats a bigram model on held-out text" {
     dt-train "${recipe[@]}" --steps 250 --eval-tokens 20000 >short.jsonl
-    # ln 65 = 4.174: small random weights know nothing
+    # ln 65 = 4.174: the loss of small random weights
     between "first loss" "$(jq -s '.[0].loss' short.jsonl)" 4.0 4.4
-    # the best table of pairs of characters has 2.48 nats on this text
+    # the best bigram model has a loss of 2.48 on this text
     between "evaluation loss" "$(final_eval short.jsonl)" 2.0 2.48
 }
 
-@test "2000 steps: with nanoGPT's own learning rate what PyTorch reaches, with a better one below the published 1.88" {
+@test "2000 steps: PyTorch's loss with nanoGPT's learning rate, below the published 1.88 with a better one" {
     slow || skip "the whole recipe takes minutes: set DT_SLOW=1"
     dt-train "${recipe[@]}" --steps 2000 >whole.jsonl
     between "evaluation loss at 1e-3" "$(final_eval whole.jsonl)" 1.80 1.94

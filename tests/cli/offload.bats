@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Optimizer states in a file: the same numbers as without, on layouts (all with DT_SLOW=1), resumed, and whatever fails.
+# Optimizer states, weights and activations offloaded to a file: the same numbers as without, on layouts (all
+# with DT_SLOW=1), on resume, and under faults.
 
 load ranks
 
@@ -18,7 +19,7 @@ setup() {
     away=(--offload optimizer --offload-to disk:sw)
 }
 
-faulty() { # CALL:N[+]:WHAT COMMAND...
+faulty() { # CALL:N[+]:WHAT COMMAND...: runs it with fault.so
     local fault=$1
     shift
     LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=$fault "$@"
@@ -28,13 +29,13 @@ curve() {
     jq -c 'select(.loss) | [.step, .loss, .grad_norm]' "$@"
 }
 
-# The checkpoints and curves of a and b are the same.
+# same: checkpoints and loss curves of runs a and b are equal
 same() {
     diff <(curve a.jsonl) <(curve b.jsonl)
     dt-shard-ckpt diff a b >/dev/null
 }
 
-@test "every layout, precision and optimizer: parameters, states and curve bit by bit as without" {
+@test "every layout, precision and optimizer: parameters, states and losses are bit-equal to those without" {
     one_of 4 dp2.tp2.z1:4:bf16:adamw dp1:1:fp32:adamw dp1:1:bf16:adamw pp2:2:bf16:rmsprop dp2.z1:2:bf16:adam \
         dp2.z3:2:bf16:adamw dp2.z2:2:fp32:momentum tp2:2:bf16:adamw
     for run in "${some[@]}"; do
@@ -48,7 +49,7 @@ same() {
     done
 }
 
-@test "without clipping tiles are updated behind backward: bit by bit as without, on layouts and with what else there is" {
+@test "without clipping, tiles are updated during backward: bit-equal, on layouts, with other options" {
     local mini="--model gpt2-mini --seq 64 --global-batch 8"
     one_of 5 "1:$mini --recompute full --precision bf16" "2:--layout dp2 $mini" "2:--layout dp2.z1 --precision bf16" \
         "2:--layout tp2.s1 --precision bf16" "1:--precision bf16 --offload-fraction 40%" "2:--layout pp2" \
@@ -62,10 +63,10 @@ same() {
         # shellcheck disable=SC2086
         mpirun -np "$n" dt-train "${common[@]}" --clip 0 --steps 4 --details 2 $opts "${away[@]}" --save b >b.jsonl
         same || { echo "$run"; return 1; }
-        # the same bytes as behind backward's end
+        # as many bytes as if updated after backward
         jq -se '[.[] | select(.step == 3)] | all(.offload_read_bytes == .offload_written_bytes and .offload_read_bytes > 0)' b.jsonl
     done
-    # resumed after a disk that failed in the middle of backward: 16 writes a step
+    # resumed after a disk that failed in the middle of backward; a step makes 16 writes
     rm -rf a b
     dt-train "${common[@]}" --clip 0 --steps 4 --save a >a.jsonl
     run faulty scratch-pwrite:40:5 dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --save-every 1
@@ -73,12 +74,12 @@ same() {
     [[ $output == *"update is incomplete; --resume auto"* ]]
     dt-train "${common[@]}" --clip 0 --steps 4 "${away[@]}" --save b --resume auto >>b.jsonl
     dt-shard-ckpt diff a b >/dev/null
-    # the plan has what is under way beside backward, and training takes that
+    # the plan includes the buffers in flight during backward, and training allocates it
     opts=(--model gpt2-mini --seq 64 --microbatch 1 --clip 0 "${away[@]}")
     dt-train "${common[@]}" "${opts[@]}" --steps 2 --global-batch 1 >m.jsonl
     dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
-    # what the last microbatch's backward hides is not waited for
+    # transfers hidden by the last microbatch's backward are not counted as waiting
     opts=(gpt2-124m --seq 1024 --accumulate 2 --offload optimizer --offload-to disk --json)
     dt-memest "${opts[@]}" >m.json
     dt-memest "${opts[@]}" --clip 0 >n.json
@@ -87,7 +88,7 @@ same() {
     dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --offload optimizer --offload-to disk --clip 0 --emit args | grep -q -- "--clip 0"
 }
 
-@test "16-bit weights without masters, sgd with masters, fp16, and a part that stays in memory" {
+@test "16-bit weights without masters, sgd with masters, fp16, and a part of the states in memory" {
     takes_long
     for run in "--precision bf16 --no-master" "--precision bf16 --optimizer sgd" "--precision fp16" \
         "--precision bf16 --offload-fraction 30%" "--precision fp32 --reproducible --offload-fraction 0.01"; do
@@ -101,14 +102,14 @@ same() {
     done
 }
 
-@test "resumed with and without, on another layout, and after a rollback" {
+@test "resumed with and without offload, on another layout, and after a rollback" {
     takes_long
     mpirun -np 2 dt-train "${common[@]}" --layout dp2.z2 --steps 6 --save a --save-every 3 >a.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${away[@]}" --layout dp2.z2 --steps 6 --save b --resume a/step-00000003 >b.jsonl
     diff <(curve a.jsonl | tail -3) <(curve b.jsonl)
     dt-shard-ckpt diff a b >/dev/null
     rm -rf a b
-    # one rank goes on from what two have saved with their states in files, and they from what it has saved
+    # one rank resumes a checkpoint of two offloading ranks, and two resume one of a single rank
     mpirun -np 2 dt-train "${common[@]}" "${away[@]}" --layout dp2.z1 --steps 2 --save c >/dev/null
     dt-train "${common[@]}" --resume c --steps 4 --save a >a.jsonl
     dt-train "${common[@]}" "${away[@]}" --resume c --steps 4 --save b >b.jsonl
@@ -121,7 +122,7 @@ same() {
     same
 }
 
-@test "weights of another file are where training starts from" {
+@test "training starts from a checkpoint's weights" {
     dt-train "${common[@]}" --steps 2 --save w >/dev/null
     dt-shard-ckpt convert --to safetensors w/step-00000002 w.hf >/dev/null
     dt-train "${common[@]}" --model w.hf --steps 2 --save a >a.jsonl
@@ -130,11 +131,11 @@ same() {
     rm -rf w w.hf
 }
 
-@test "the plan says what lies where, and training takes that" {
+@test "the plan says what is in memory and on disk, and training allocates it" {
     dt-memest gpt2-tiny --seq 32 --offload optimizer --offload-to disk:sw --json >plan.json
     dt-train "${common[@]}" "${away[@]}" --steps 2 --global-batch 1 >m.jsonl
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
-    # masters and two moments, of all tiles: read and written once a step
+    # masters and two moments of all tiles: read and written once per step
     tiles=$(jq .disk_bytes plan.json)
     [ "$(jq -s '.[1].offload_read_bytes' m.jsonl)" -eq "$tiles" ]
     [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$tiles" ]
@@ -155,7 +156,7 @@ same() {
 }
 
 @test "what cannot be offloaded is refused by name" {
-    refuse() { # WORDS OPTION...
+    refuse() { # TEXT OPTION...
         local words=$1
         shift
         run dt-train "${common[@]}" --steps 1 "$@"
@@ -183,7 +184,7 @@ same() {
     [[ $output == *"'missing'"*"No such file"* ]]
 }
 
-@test "the disk is full before the start, or when space is reserved: said, nothing is trained" {
+@test "the disk is full at the start, or space cannot be reserved: reported, nothing is trained" {
     run faulty scratch-statvfs:1:28 dt-train "${common[@]}" "${away[@]}" --steps 2 --save b
     [ "$status" -eq 3 ]
     [[ $output == *"'sw': this machine's ranks offload "*" are free"* ]]
@@ -194,7 +195,7 @@ same() {
     [ -z "$(ls sw)" ]
 }
 
-@test "memory and disk of a machine are asked before the start, for all its ranks together" {
+@test "memory and disk space of the machine are checked before the start, for all its ranks together" {
     for what in optimizer activations; do
         opts=(--seq 256 --layout dp2 --offload "$what" --offload-to disk:sw)
         LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=scratch-statvfs:1:28 \
@@ -209,7 +210,7 @@ same() {
     [[ $output == *"this machine's ranks need "*" TiB of memory, but "*" are available"* ]]
 }
 
-@test "threads do as io_uring does, and transfers that move a part are finished" {
+@test "threads in place of io_uring give the same numbers, and partial transfers are completed" {
     dt-train "${common[@]}" --steps 3 --save a >a.jsonl
     for fault in scratch-pread:3+:short scratch-pwrite:2+:short; do
         rm -rf b
@@ -219,9 +220,9 @@ same() {
     done
 }
 
-@test "the disk fails, or the process is killed, in the middle of an update: resumed as if nothing had been" {
+@test "the disk fails, or the process is killed, in the middle of an update: resumed without a difference" {
     dt-train "${common[@]}" --steps 6 --save a >a.jsonl
-    # the masters are 16 writes at the start, an update 16 of whole tiles
+    # writing the masters at the start is 16 writes, an update 16 writes of whole tiles
     for fault in scratch-pwrite:70:5 scratch-pread:120:5 scratch-pwrite:75:28 scratch-pwrite:74:kill; do
         rm -rf b
         status=0
@@ -243,7 +244,7 @@ same() {
     done
 }
 
-# A running trainer's file without a name, as /proc has it.
+# scratch_of PID: the trainer's unlinked file, as /proc names it
 scratch_of() {
     local pid=$1 fd
     for _ in $(seq 1200); do
@@ -255,7 +256,7 @@ scratch_of() {
     return 1
 }
 
-@test "the file is cut off, or changed by others: found when it is read" {
+@test "the file is truncated, or changed by another process: detected when it is read" {
     for how in cut changed; do
         rm -rf b b.jsonl
         dt-train "${common[@]}" "${away[@]}" --steps 600 --save b --save-every 1 --keep 1 --inject slow:seconds=0.3 \
@@ -283,7 +284,7 @@ scratch_of() {
     done
 }
 
-@test "one rank's disk fails: it is named, and all ranks end" {
+@test "one rank's disk fails: the rank is named, and all ranks end" {
     cat >one.sh <<'SH'
 #!/bin/sh
 [ "$OMPI_COMM_WORLD_RANK" = 1 ] && export DT_FAULT=scratch-pread:20:5
@@ -298,15 +299,15 @@ SH
     [ -z "$(ls sw)" ]
 }
 
-@test "faults of a bit reach masters that are in the file" {
+@test "injected bit flips reach masters in the file" {
     dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save a >a.jsonl
     dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save b "${away[@]}" >b.jsonl
     same
 }
 
-@test "what it costs is said before: seconds for the bytes that move, tokens that hide them, bytes a day" {
+@test "costs are predicted: seconds for the bytes moved, tokens that hide them, bytes per day" {
     dt-memest gpt2-124m --seq 1024 --accumulate 4 --offload optimizer --offload-to disk --disk-bandwidth 2 --json >m.json
-    # 12 bytes a parameter, there and back at 2 GB/s, less the time in which the update computes
+    # 12 bytes per parameter in each direction at 2 GB/s, less the computing time of the update
     jq -e '.offload_written_bytes == 12 * (.params + 0) or (.offload_written_bytes / .params - 12 | fabs) < 0.01' m.json
     jq -e '.offload_exposed_s <= 2 * .offload_written_bytes / 2e9' m.json
     jq -e '.offload_exposed_s >= 0.5 * 2 * .offload_written_bytes / 2e9' m.json
@@ -319,7 +320,8 @@ SH
     run dt-plan gpt2-124m --gpu cpu --gpus 1 --offload optimizer
     [ "$status" -eq 1 ]
     [[ $output == *"--offload-to host is for GPUs"* ]]
-    # a card's link goes both ways at once: 12 bytes a parameter at 25 GB/s, less the time in which the update computes
+    # a GPU's link transfers both ways at once: 12 bytes per parameter at 25 GB/s, less the computing time of
+    # the update
     dt-plan gpt2-124m --gpu A100 --gpus 1 --offload optimizer --json >p.json
     jq -e '.plans[0].time | (.offload_written_bytes / 25e9) as $link | .offload_exposed_s < $link and .offload_exposed_s > 0.9 * $link' p.json
     [[ $(dt-plan gpt2-124m --gpu A100 --gpus 1 --offload optimizer) != *"the disk of a machine"* ]]
@@ -340,7 +342,7 @@ SH
     [ -z "$(ls sw)" ]
 }
 
-@test "weights in a file: bit by bit as without, on layouts, in every precision, with what else is offloaded" {
+@test "weights in a file: bit-equal to a run without, on layouts, in every precision, with other offloads" {
     local mini="--model gpt2-mini --seq 64"
     one_of 4 "1:weights:--precision bf16 --no-master --offload-fraction 40%" "1:weights:--precision fp32" \
         "1:optimizer,weights:--precision bf16 --recompute full" "2:weights:--layout dp2.z1 --precision bf16" \
@@ -358,7 +360,7 @@ SH
     done
 }
 
-@test "weights in a file: evaluated, rolled back, resumed with and without, and a bit that flips" {
+@test "weights in a file: evaluated, rolled back, resumed with and without, and a flipped bit" {
     streams=(--offload weights --offload-to disk:sw)
     opts=("${common[@]}" --precision bf16 --steps 4 --eval-data d.h5 --eval-every 1 --eval-tokens 512)
     dt-train "${opts[@]}" --save a >a.jsonl
@@ -385,17 +387,18 @@ SH
     same
 }
 
-@test "weights in a file: the plan to the byte, what a step moves, and a bad disk before its weights are used" {
+@test "weights in a file: exact plan, bytes per step, a bad disk is detected before its weights are used" {
     opts=(--model gpt2-mini --seq 64 --microbatch 1 --precision bf16 --offload "optimizer,weights" --offload-to disk:sw)
     dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
     dt-train "${common[@]}" "${opts[@]}" --global-batch 1 --steps 2 >m.jsonl
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$(jq .disk_bytes plan.json)" ]
     jq -se '.[1] | .offload_wait_s >= .offload_wait_write_s and .offload_wait_write_s >= 0' m.jsonl
-    # the update reads all once; layers read theirs twice, in whole parts, which are larger by the parts at their ends
+    # The update reads everything once; layers read their weights twice, in whole blocks of the file, which is
+    # more at their ends.
     jq -s '.[0].disk_bytes as $all | .[0].params as $n | .[2].offload_read_bytes - $all | . > 2 * $n and . < 6 * $n' \
         plan.json m.jsonl | grep -q true
-    # two of the layers are there at a time
+    # two layers are in memory at a time
     [ "$(dt-memest gpt2-1558m --precision bf16 --offload weights --offload-to disk --json | jq .peak_bytes)" -lt \
         $(($(dt-memest gpt2-1558m --precision bf16 --json | jq .peak_bytes) - 2 * 1300000000)) ]
     for fault in scratch-pread:9:5 scratch-pread:9:change scratch-pread:60+:change; do
@@ -409,7 +412,7 @@ SH
     done
 }
 
-@test "activations between forward and backward: the same numbers in less memory, with and without recomputation" {
+@test "activations in a file: the same numbers in less memory, with and without recomputation" {
     mini=("${common[@]}" --model gpt2-mini --seq 128 --microbatch 2 --global-batch "$(few 4 8)" --steps 2)
     one_of 3 "1:--precision fp32 --recompute full" "1:--precision bf16" "1:--offload-fraction 50%" \
         "2:--layout tp2.s1 --recompute selective" "2:--layout dp2.z3" "2:--layout cp2 --recompute every:2"
@@ -426,7 +429,7 @@ SH
         [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -lt "$(jq -s '.[1].peak_bytes' a.jsonl)" ]
         [ -z "$(ls sw)" ]
     done
-    # evaluation in between, and a bad disk
+    # evaluation in between, and a failing disk
     dt-train "${mini[@]}" --eval-data d.h5 --eval-every 1 --eval-tokens 512 >a.jsonl
     dt-train "${mini[@]}" --eval-data d.h5 --eval-every 1 --eval-tokens 512 --offload activations --offload-to disk:sw >b.jsonl
     diff <(jq -c '[.step, .loss, .eval_loss]' a.jsonl) <(jq -c '[.step, .loss, .eval_loss]' b.jsonl)
@@ -437,7 +440,7 @@ SH
     done
 }
 
-@test "auto:SIZE weighs a file against computing again: by the disk, to the byte, with the same numbers" {
+@test "auto:SIZE chooses between file and recomputation by the disk's speed: exact plan, same numbers" {
     mini=(--seq 128 --microbatch 2 --offload activations --offload-to disk:sw)
     all=$(dt-memest gpt2-mini "${mini[@]:0:4}" --json | jq .peak_bytes)
     least=$(dt-memest gpt2-mini "${mini[@]}" --json | jq .peak_bytes)
@@ -451,20 +454,20 @@ SH
         same
         [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -eq "$(jq .peak_bytes $disk.json)" ]
         [ "$(jq .peak_bytes $disk.json)" -le "$fit" ]
-        # a microbatch writes what leaves
+        # bytes written are those offloaded per microbatch
         [ "$(jq -s '.[1].offload_written_bytes' b.jsonl)" -eq $((2 * $(jq .disk_bytes $disk.json))) ]
     done
     grep -q -e "--recompute auto offloads the activations of 0 of 6 layers" err
     [ "$(jq .disk_bytes 0.001.json)" -eq 0 ]
     [ "$(jq .disk_bytes 1000.json)" -gt 0 ]
-    # with room enough nothing is written
+    # with enough room nothing is written
     [ "$(dt-memest gpt2-mini "${mini[@]}" --recompute auto:1GiB --json | jq .disk_bytes)" -eq 0 ]
     run dt-train "${opts[@]}" "${mini[@]}" --recompute auto:1MiB
     [ "$status" -eq 3 ]
     [[ $output == *"at least"* ]]
 }
 
-@test "with activations in a file sequences are longer in the same memory" {
+@test "with activations in a file longer sequences fit into the same memory" {
     peak() { dt-memest gpt2-1558m --json "$@" | jq .peak_bytes; }
     [ "$(peak --seq 1024 --microbatch 8 --offload activations --offload-to disk)" -lt \
         "$(peak --seq 1024 --microbatch 4)" ]
@@ -481,7 +484,7 @@ need_emulation() {
     command -v dt-train-emulated >/dev/null || skip "no C++ compiler, no emulated card"
 }
 
-@test "a card's host, or a file, has what is offloaded: bit by bit as without, however late its queues are, on layouts" {
+@test "offload from a GPU to host or file: bit-equal, whatever the delay of its queues, on layouts" {
     need_emulation
     local mini="--model gpt2-mini --seq 64 --global-batch 2 --steps 2" queues=mixed
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
@@ -505,7 +508,7 @@ need_emulation() {
     done
 }
 
-@test "offloaded from a card: the plan to the byte, evaluated, resumed there and on the processor, a bit that flips (rolled back with DT_SLOW=1)" {
+@test "offloaded from a GPU: exact plan, evaluation, resume, a flipped bit (rollback: DT_SLOW=1)" {
     need_emulation
     dt-memest gpt2-tiny --seq 32 --offload all --json >plan.json
     emulated "${common[@]}" --offload all --global-batch 1 --steps 2 >m.jsonl
@@ -533,7 +536,7 @@ need_emulation() {
     same
 }
 
-@test "offloaded from a card to a file: a disk that fails or lies is found before its values are used" {
+@test "offloaded from a GPU to a file: a disk that fails or changes data is detected before values are used" {
     need_emulation
     emulated "${common[@]}" --precision bf16 --steps 4 --save a >/dev/null
     one_of 3 scratch-pread:40:change scratch-pread:9:5 scratch-pwrite:30:28

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# dt-shard-ckpt export: onnxruntime computes what dt-eval does, of decoders and classifiers of images; bad input.
+# dt-shard-ckpt export: onnxruntime computes what dt-eval computes, for decoders and image classifiers; bad
+# input.
 # shellcheck disable=SC2154 # stderr: set by run --separate-stderr
 bats_require_minimum_version 1.5.0
 load ranks
@@ -18,14 +19,14 @@ setup() {
     in_folder
 }
 
-check() { # as onnx_logits.py
+check() { # ARGUMENT... of onnx_logits.py
     local status=0
     python3 "$DT_SRC/tests/cli/onnx_logits.py" "$@" || status=$?
     [ $status -ne 77 ] || skip "no onnxruntime for python3"
     return $status
 }
 
-@test "decoders: the likelihood of a text is dt-eval's" {
+@test "decoders: the log-likelihood of a text is dt-eval's" {
     for m in llama-tiny gpt2-tiny; do
         dt-shard-ckpt export $m $m.onnx
         nll=$(dt-eval ppl --threads 1 --precision fp32 --tokenizer byte --text window.txt --seq 64 --json $m | jq .nll)
@@ -33,7 +34,7 @@ check() { # as onnx_logits.py
     done
 }
 
-@test "classifiers of images: probabilities are dt-eval's" {
+@test "image classifiers: probabilities are dt-eval's" {
     check make
     dt-dataset images -o grey.h5 a.idx l.idx
     dt-dataset images -o colour.h5 c.bin
@@ -47,7 +48,7 @@ check() { # as onnx_logits.py
     done
 }
 
-@test "the same file every time; what cannot be is refused by name" {
+@test "the same file every time; unsupported models are refused by name" {
     dt-shard-ckpt export llama-tiny one.onnx
     dt-shard-ckpt export llama-tiny two.onnx
     cmp one.onnx two.onnx
@@ -57,7 +58,7 @@ check() { # as onnx_logits.py
     dt-shard-ckpt quantize --type q8_0 --tokenizer none llama-tiny small.gguf
     dt-shard-ckpt export small.gguf small.onnx
     [ "$(stat -c %s small.onnx)" -gt 400000 ]
-    refuse() { # status, what stderr says, arguments
+    refuse() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
         run --separate-stderr -"$1" timeout 60 dt-shard-ckpt export "${@:3}"
         [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
     }

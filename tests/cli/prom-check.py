@@ -1,4 +1,5 @@
-"""Holds a page to Prometheus's text format and its naming: prom-check.py FILE PREFIX. Prints NAME{LABELS} VALUE."""
+"""Checks a page against Prometheus's text format and naming rules: prom-check.py FILE PREFIX. Prints
+NAME{LABELS} VALUE."""
 import re
 import shutil
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What ptxas says of attention by products of warpgroups, which shows where there is no card.
+# Compiler reports of ptxas for the attention kernels with warpgroup products; needs no GPU.
 
 setup() {
     nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
@@ -8,8 +8,8 @@ setup() {
     cd "$BATS_TEST_TMPDIR" || return 1
 }
 
-# Where registers do not suffice, it waits behind each product (C7512) or keeps numbers in memory.
-@test "attention on sm_90: ptxas serializes no product and spills no register" {
+# With too few registers ptxas serializes these products (C7512) or spills registers to memory.
+@test "attention on sm_90: ptxas serializes no warpgroup product and spills no register" {
     for unit in attention_wg attention_wg_backward; do
         "$nvcc" -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -Xptxas -v -I"$DT_SRC" -cubin -o $unit.cubin \
             "$DT_SRC/kernels/cuda/$unit.cu" >$unit.log 2>&1

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# dt-train --qat: what a run computes with is what a quantised file of its checkpoint holds, on every layout.
+# dt-train --qat: the weights that a run computes with are those of a quantised file of its checkpoint, on
+# every layout.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -22,28 +23,28 @@ setup() {
     common
 }
 
-evaluated() { # metrics: the last evaluation's loss
+evaluated() { # METRICS: loss of the last evaluation
     jq -s 'map(select(.eval_loss)) | .[-1].eval_loss' "$1"
 }
 
-of_file() { # model: the loss that the trainer finds with its weights
+of_file() { # MODEL: loss that dt-train evaluates with the model's weights
     dt-train "${opts[@]}" --model "$1" --precision fp32 --optimizer sgd --lr 1e-12 --steps 1 --metrics of.jsonl
     evaluated of.jsonl
 }
 
-close_to() { # a b bound, relative
+close_to() { # A B BOUND, relative
     echo "$1 and $2"
     jq -en --argjson a "$1" --argjson b "$2" --argjson d "$3" '(($a - $b) / $a | fabs) < $d'
 }
 
-@test "a quantised file has the loss that the run evaluated; rounding afterwards costs more" {
+@test "a quantised file has the loss that the run evaluated; quantising after plain training costs more" {
     for f in none q8_0 q4_0 mxfp4; do
         dt-train "${opts[@]}" --model base/latest --precision fp32 --lr 5e-4 --steps 100 --qat $f --save run.$f \
             --metrics run.$f.jsonl
         [ $f = none ] || dt-shard-ckpt quantize --type $f run.$f/latest run.$f.gguf
         [ $f = none ] || close_to "$(evaluated run.$f.jsonl)" "$(of_file run.$f.gguf)" 1e-7
     done
-    # masters are what a checkpoint has: they are not what was computed with
+    # a checkpoint holds the masters, not the quantised weights that were computed with
     run ! close_to "$(evaluated run.q4_0.jsonl)" "$(of_file run.q4_0/latest)" 1e-5
     dt-shard-ckpt quantize --type q4_0 run.none/latest after.gguf
     echo "plain $(evaluated run.none.jsonl), rounded after $(of_file after.gguf), before $(evaluated run.q4_0.jsonl)"
@@ -65,7 +66,7 @@ EOF
     done
 }
 
-@test "every layout rounds alike" {
+@test "every layout quantises alike" {
     takes_long
     local numbers=(--model gpt2-tiny --precision fp32 --lr 1e-3 --steps 4 --microbatch 1 --qat q4_0)
     train 1 one.jsonl "${numbers[@]}"
@@ -79,7 +80,7 @@ EOF
     run ! cmp -s <(jq .loss one.jsonl) <(jq .loss none.jsonl)
 }
 
-@test "a run that goes on is the run that was not stopped, and the memory is as planned" {
+@test "a resumed run equals an uninterrupted one, and memory is as planned" {
     local numbers=(--model gpt2-tiny --lr 1e-3 --steps 6 --qat q8_0)
     for p in fp32 bf16; do
         train 1 whole.jsonl "${numbers[@]}" --precision $p --save whole.$p --save-every 3
@@ -94,7 +95,7 @@ EOF
     [[ $output == *"--qat"* ]]
 }
 
-@test "what it does not go with is refused by name" {
+@test "incompatible options are refused by name" {
     for with in --fp8 --no-master "--lora 4" "--offload optimizer --offload-to disk:."; do
         # shellcheck disable=SC2086 # words
         run dt-train "${opts[@]}" --model gpt2-tiny --steps 1 --qat q4_0 $with

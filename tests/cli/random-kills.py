@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A run under dt-run to which everything happens: ranks, mpirun and dt-run itself killed, ranks stopped, hosts that come
-and go, a full disk. It must end with the parameters of an undisturbed run, to the bit (--reproducible), having counted
-no step twice and leaving nothing behind.
+"""Injects random faults into a run under dt-run: ranks, mpirun and dt-run itself are killed, ranks stopped,
+hosts added and removed, the disk filled. The run must end with the parameters of an undisturbed run, to the
+bit (--reproducible), must count no step twice and leave nothing behind.
 
-random-kills.py BIN DATA WORKDIR STEPS SEED [elastic]    needs WORKDIR/plain, the undisturbed run of so many steps
+random-kills.py BIN DATA WORKDIR STEPS SEED [elastic]    needs WORKDIR/plain, an undisturbed run of STEPS
+steps
 
-elastic: ranks that are lost are replaced by new processes while the others go on.
+elastic: lost ranks are replaced by new processes while the others go on.
 """
 import json
 import os
@@ -42,7 +43,7 @@ def step():
 
 
 def start(at):
-    """dt-run, whose job finds the disk full once, some steps from now."""
+    """Starts dt-run; its job finds the disk full once, some steps after step `at`."""
     full = f"enospc:rank={rng.randrange(2)},step={at + rng.randrange(5, min(40, steps // 2))}"
     log = open("err", "a")
     return subprocess.Popen(
@@ -84,14 +85,14 @@ def hosts(n):
 
 
 def one_fault(run):
-    """Makes one, of the job that trains now; its name, or None when there was nothing to hit."""
+    """Injects one fault into the job that is training; returns its name, or None if there was no target."""
     last = [e for e in events() if e["event"] in ("training", "ranks", "end")][-1:]
     if not last or last[0]["event"] == "end":
         return None
     kind = rng.choice(["rank", "rank", "rank", "first rank", "mpirun", "stop", "dt-run", "hosts"])
     ranks = last[0]["ranks"]
     if kind == "hosts":
-        hosts(5 - last[0].get("to", len(ranks)))  # a rank that stands still is listed until it is known to be lost
+        hosts(5 - last[0].get("to", len(ranks)))  # a stopped rank is listed until it is known to be lost
         return kind
     if kind == "dt-run":
         return kind if hit(run.pid, signal.SIGKILL) else None

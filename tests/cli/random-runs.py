@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Draws training runs and asks dt-memest, dt-plan and dt-train about each: all three take it or all three refuse it
-with the same words, and the memory they speak of is the same to the byte.
+"""Draws random training runs and gives each to dt-memest, dt-plan and dt-train: all three accept it, or all
+three refuse it with the same message, and their memory figures agree to the byte.
 
-random-runs.py BIN DATA FOLDER N [SEED]    prints what disagrees, exits 1 where anything does
+random-runs.py BIN DATA FOLDER N [SEED]    prints disagreements; exits with 1 if there are any
 """
 import json
 import os
@@ -16,8 +16,9 @@ rng = random.Random(seed)
 
 
 def write_models():
-    """Layers no pipeline divides evenly, two key/value heads under four heads, sizes that are no multiple of 16; a tied
-    embedding; norms over all heads; experts, without latent attention and with it."""
+    """Models with a number of layers that no pipeline divides evenly, 2 key/value heads under 4 heads, sizes
+    that are no multiple of 16; with a tied embedding; with norms over all heads; with experts, without and
+    with latent attention."""
     common = {"vocab_size": 261, "hidden_size": 48, "intermediate_size": 90, "num_hidden_layers": 5, "num_attention_heads": 4,
               "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000}
     mixtral = {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
@@ -79,7 +80,7 @@ def run(argv):
 
 
 def reason(said):
-    """The complaint among the lines of a program, without the rank that says it and without its hint."""
+    """Returns the error message among the lines of a program, without the rank's prefix and the hint."""
     text = said[-1] if said else ""
     for line in said:
         if not line.startswith("hint: "):
@@ -96,14 +97,14 @@ def ask_memest(r):
 
 def ask_plan(r):
     if r["recompute"].startswith("every"):
-        return None  # dt-plan looks at none, selective and full
-    fp8 = "--fp8" in r["args"]  # it plans products of 8-bit floats on cards alone, whose copies are not in their memory
+        return None  # dt-plan considers only none, selective and full
+    fp8 = "--fp8" in r["args"]  # dt-plan plans fp8 for GPUs only, whose memory holds no --save-async copies
     if fp8 and "--save-async" in r["args"]:
         return None
     rc, out, said = run([bin_dir + "/dt-plan", "--json", "--account", "dt", "--gpus", str(r["ranks"]), "--gpu",
                          "H100" if fp8 else "cpu",
                          "--gpu-mem", "64GiB", "--compare"] + r["args"][1:2] + r["args"][2:] + [r["model"]])
-    if rc in (0, 3):  # 3: none of the layouts that dt-plan would try itself
+    if rc in (0, 3):  # 3: not among the layouts that dt-plan tries by itself
         return json.loads(out)["compared"]["peak_bytes"], None
     return None, reason(said)
 

@@ -1,4 +1,5 @@
-# What test files of programs that run on ranks share: `load ranks`, then on_ranks in setup_file, in_folder in setup.
+# Helpers for tests of programs that run on several ranks. Use: `load ranks`, on_ranks in setup_file,
+# in_folder in setup.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of the files that load this
 
 load slow
@@ -8,18 +9,19 @@ in_folder() {
     cd "$BATS_FILE_TMPDIR" || return 1
 }
 
-# fixed_text: 22 KB of words in text.txt that are always the same: the licence, and its lines from back to front
+# fixed_text: writes text.txt, 22 KB of words that never change: the licence, then each of its lines with the
+# words reversed.
 fixed_text() {
     { cat "$DT_SRC/LICENSE"; awk '{ for (i = NF; i > 0; i--) printf "%s%s", $i, i > 1 ? " " : "\n" }' "$DT_SRC/LICENSE"; } >text.txt
 }
 
-# licence_set: the licence by bytes, as the data set d.h5 of text.txt
+# licence_set: writes the data set d.h5 of the licence, with the byte tokenizer.
 licence_set() {
     cat "$DT_SRC/LICENSE" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
 }
 
-# tiny_models [VOCABULARY OF LLAMA]: gpt2.json and llama.json, three layers of width 48
+# tiny_models [VOCABULARY OF LLAMA]: writes gpt2.json and llama.json: three layers, hidden size 48.
 tiny_models() {
     jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 48, n_layer: 3, n_head: 4, n_positions: 64}' >gpt2.json
     jq -n --argjson vocabulary "${1:-261}" '{model_type: "llama", vocab_size: $vocabulary, hidden_size: 48, intermediate_size: 90,
@@ -27,14 +29,15 @@ tiny_models() {
         rope_theta: 10000, tie_word_embeddings: false}' >llama.json
 }
 
-# train_refused STATUS TEXT OPTION...: dt-train with $common says so
+# train_refused STATUS TEXT OPTION...: dt-train with $common and these options exits with STATUS, and stderr
+# contains TEXT.
 train_refused() {
     run --separate-stderr dt-train "${common[@]}" "${@:3}"
     [ "$status" -eq "$1" ] || { echo "$status: $stderr" >&2; return 1; }
     [[ $stderr == *"$2"* ]] || { echo "$stderr" >&2; return 1; }
 }
 
-# train RANKS METRICS OPTION...: with $opts; what it said when it fails
+# train RANKS METRICS OPTION...: runs dt-train with $opts on RANKS ranks; prints its stderr if it fails.
 train() {
     mpirun -np "$1" dt-train "${opts[@]}" --metrics "$2" "${@:3}" 2>"$2.err" || { cat "$2.err"; return 1; }
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# dt-train --objective: trainer and sampler agree to the bit, layouts and packing do not matter, bad input.
+# dt-train --objective (RL): trainer and sampler agree to the bit, layouts and packing do not matter, bad
+# input.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -18,13 +19,13 @@ setup() {
     task=(--task count:3 --group 4 --answer-tokens 6)
 }
 
-refused() { # status, what stderr says, arguments
+refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     run --separate-stderr -"$1" timeout 60 dt-train "${common[@]}" "${@:3}"
     [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
 }
 
-@test "at the weights that drew them ratios are 1 to the bit in fp32 and bf16, and centred losses 0" {
-    # elsewhere products add up in other orders for training and for serving; with AMX it has not been seen
+@test "with the weights that sampled the answers, ratios are exactly 1 in fp32 and bf16" {
+    # on other processors products for training and serving add in different orders; not verified with AMX
     exact=$(grep -qw avx512_bf16 /proc/cpuinfo && ! grep -qw amx_bf16 /proc/cpuinfo && echo true || echo false)
     for p in fp32 bf16; do
         dt-rollout sample run --task count:3 --count 8 --group 4 --max-tokens 6 --threads 1 --precision $p >on.$p
@@ -35,22 +36,25 @@ refused() { # status, what stderr says, arguments
             jq -es --argjson exact $exact '(.[0] | if $exact then .ratio_min == 1 and .ratio_max == 1 and .kl_k3_sampler == 0
                 else .kl_k3_sampler < 1e-3 end) and .[0].staleness == 0 and .[1].staleness == 1 and .[1].ratio_min != 1 and .[0].grad_norm > 0' m.jsonl
         done
-        [ $exact = false ] || jq -es '.[0].loss | fabs < 1e-9' m.jsonl # gspo's: centred, over answers
+        # gspo's advantages are centred over answers
+        [ $exact = false ] || jq -es '.[0].loss | fabs < 1e-9' m.jsonl
     done
-    # the reward of the line is that of the file
+    # the reward in the metrics is the mean of the file's
     jq -es --slurpfile m m.jsonl '([.[].answers[].reward] | add / length) == $m[0].reward_mean' on.bf16
 }
 
-@test "answers drawn between steps are those of the weights as they are, on any ranks and in any packing" {
+@test "answers sampled between steps are those of the current weights, on any ranks and in any packing" {
     dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --tensorboard tb >one.jsonl
     jq -es 'length == 4 and all(.[]; .kl_k3_sampler < 1e-6 and .staleness == 0 and .draw_s > 0)' one.jsonl
-    # an answer of each step to look at, of another prompt each time; also as text in the event file
+    # one sample answer per step in the metrics, of another prompt each time; also as text in the TensorBoard
+    # file
     jq -es 'all(.[]; .answer.reward >= 0 and (.answer.text | type) == "string") and (map(.answer.prompt) | unique | length) > 1' one.jsonl
     python3 "$BATS_TEST_DIRNAME/tfevents.py" tb/events.out.* | jq -s 'map(select(.tag == "answer") | .text)' >said
     jq -en --slurpfile m one.jsonl --slurpfile s said '$s[0] == [$m[].answer |
         "```\n" + .prompt + .text + "\n```\nreward " + (.reward | tostring)]'
     dt-train "${common[@]}" "${task[@]}" --objective grpo --precision fp32 --steps 4 --seq 13 --microbatch 3 >two.jsonl
-    # ranks that have only parts of the weights gather them between steps; with tp4 two have the same keys and values
+    # ranks with parts of the weights gather them between steps; with tp4 two ranks have the same keys and
+    # values
     one_of 2 tp4.s1 dp2 dp2.z3 dp2.z1 dp2.tp2.z3 tp2
     for layout in "${some[@]}"; do
         ranks=2
@@ -63,21 +67,21 @@ refused() { # status, what stderr says, arguments
             ($a[$i].nll - $b[$i].nll | fabs < 1e-5) and ($a[$i].loss - $b[$i].loss | fabs < 1e-5) and
             ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-3 * $a[$i].grad_norm + 1e-6))'
     done
-    # summed as integers, a second rank does not change a bit
+    # with --reproducible, two ranks give the same bits
     dt-train "${common[@]}" "${task[@]}" --objective dapo --precision fp32 --steps 3 --reproducible >one.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${task[@]}" --objective dapo --precision fp32 --steps 3 --reproducible \
         --layout dp2 >dp2.jsonl
     cmp <(jq -c '[.grad_norm, .nll, .reward_mean]' one.jsonl) <(jq -c '[.grad_norm, .nll, .reward_mean]' dp2.jsonl)
 }
 
-@test "tensor parallel ranks learn the same from a file" {
+@test "tensor-parallel ranks learn the same from a file of rollouts" {
     dt-train "${common[@]}" --objective gspo --rollouts r.jsonl --precision fp32 --steps 2 >one.jsonl
     mpirun -np 2 dt-train "${common[@]}" --objective gspo --rollouts r.jsonl --precision fp32 --steps 2 --layout tp2 >tp2.jsonl
     jq -en --slurpfile a one.jsonl --slurpfile b tp2.jsonl '[range(2)] | all(.[]; . as $i |
         ($a[$i].nll - $b[$i].nll | fabs < 1e-4) and ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-2 * $a[$i].grad_norm))'
 }
 
-@test "a mixture's losses, rate of work and noise are of the answers, not of microbatches or --global-batch" {
+@test "router losses, MFU and noise scale refer to the answers, not to microbatches or --global-batch" {
     jq -n '{model_type: "mixtral", vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 128, num_local_experts: 4,
         num_experts_per_tok: 2}' >mix.json
@@ -90,7 +94,7 @@ refused() { # status, what stderr says, arguments
     done >got.jsonl
     jq -es 'length == 4 and .[0].balance_loss > 0.9 and ([.[1:][] as $x | .[0] |
         (.grad_norm / $x.grad_norm - 1, .balance_loss / $x.balance_loss - 1, .z_loss / $x.z_loss - 1 | fabs)] | max < 1e-5)' got.jsonl
-    # microbatches that 12 answers do not fill
+    # microbatches that do not divide the 12 answers evenly
     dt-train "${on[@]}" --no-mfu --microbatch 5 | jq -es --slurpfile a got.jsonl '.[0].balance_loss / $a[0].balance_loss - 1 |
         fabs < 0.1'
     for more in "" "--global-batch 64"; do
@@ -101,10 +105,10 @@ refused() { # status, what stderr says, arguments
     refused 2 "--scale-lr needs a fixed batch size" --objective rloo --rollouts r.jsonl --scale-lr linear:8
 }
 
-@test "a reference: the weights that a run started from, on any layout, without adapters, and where a run goes on" {
+@test "a reference: the weights at the start of the run, on any layout, without the adapters, and on resume" {
     on=(--objective grpo --rollouts r.jsonl --precision fp32 --lr 2e-5 --schedule constant --beta 0.5)
     dt-train "${common[@]}" "${on[@]}" --steps 3 >one.jsonl
-    # who drew the answers is the reference: the two divergences are nearly one
+    # the reference sampled the answers, so the two KL estimates are nearly equal
     jq -es '.[0].kl_k3_reference < 1e-9 and .[2].kl_k3_reference > 1e-5 and
         all(.[]; .kl_k3_reference as $r | .kl_k3_sampler - $r | fabs < 1e-8 + 0.2 * $r)' one.jsonl
     dt-train "${common[@]}" "${on[@]}" --steps 3 --lora 4 | jq -es '.[0].kl_k3_reference < 1e-9 and .[2].kl_k3_reference > 1e-8'
@@ -116,7 +120,7 @@ refused() { # status, what stderr says, arguments
             ($a[$i].kl_k3_reference - $b[$i].kl_k3_reference | fabs < 1e-6) and
             ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-3 * $a[$i].grad_norm))'
     done
-    # the plan has them: parameters of 2 bytes, up to the rounding of addresses
+    # the plan includes its parameters, 2 bytes each, up to alignment
     plan() {
         dt-memest llama-tiny --vocab 257 --precision bf16 --seq 32 --objective grpo --task count:3 --json "$@" |
             jq -e '.peak_bytes, .params'
@@ -124,8 +128,8 @@ refused() { # status, what stderr says, arguments
     jq -es '.[0] - .[2] - 2 * .[1] | fabs < 256' < <(plan --beta 0.1; plan)
 }
 
-@test "a value head: its loss falls by its gradient, the same on two ranks, kept in checkpoints, left out elsewhere" {
-    # a small step of gradient descent along the gradient lowers the loss by rate x norm^2
+@test "a value head: its loss follows its gradient, two ranks agree, saved in checkpoints" {
+    # a small step of gradient descent lowers the loss by rate x norm^2
     dt-train "${common[@]}" --objective ppo --rollouts r.jsonl --precision fp32 --steps 2 --lambda 1 --value-coef 1000 \
         --optimizer sgd --lr 1e-7 --schedule constant --weight-decay 0 --clip 0 >down.jsonl
     jq -es '(.[0].loss - .[1].loss) / (1e-7 * .[0].grad_norm * .[0].grad_norm) | . > 0.9 and . < 1.1' down.jsonl
@@ -146,20 +150,21 @@ refused() { # status, what stderr says, arguments
     run -1 grep value_head names
 }
 
-@test "groups without variance are replaced by others, the same on two ranks" {
+@test "groups with equal rewards are replaced by new prompts, the same on two ranks" {
     on=("${task[@]}" --objective dapo --precision fp32 --steps 2 --reproducible)
     dt-train "${common[@]}" "${on[@]}" --refill 2 >one.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --refill 2 --layout dp2 >dp2.jsonl
     cmp <(jq -c '[.prompts_drawn, .refilled, .reward_mean, .tokens]' one.jsonl) \
         <(jq -c '[.prompts_drawn, .refilled, .reward_mean, .tokens]' dp2.jsonl)
-    # the first round is what is drawn without it; of 8 groups those are replaced that others were found for
+    # the first round equals a run without replacement; of its 8 groups those are replaced for which others
+    # were found
     dt-train "${common[@]}" "${on[@]}" >none.jsonl
     jq -en --slurpfile a one.jsonl --slurpfile b none.jsonl '$a[0] as $a | ($a.prompts_drawn * (1 - $a.flat_groups)) as $good |
         (8 * (1 - $b[0].flat_groups)) as $first | $a.refilled == ([8, $good] | min) - $first and
         ($a.prompts_drawn == 8) == ($first == 8) and $a.prompts_drawn <= 24'
 }
 
-@test "answers of older weights: told where nothing corrects for them" {
+@test "answers of older weights: a warning if the objective does not correct for them" {
     dt-train "${common[@]}" "${task[@]}" --objective rloo --precision fp32 --steps 5 --refresh 3 >m.jsonl 2>log
     jq -es '[.[].staleness] == [0, 1, 2, 0, 1] and .[1].kl_k3_sampler > 1e-6 and .[3].kl_k3_sampler < 1e-6' m.jsonl
     run -1 grep collapses log
@@ -167,7 +172,7 @@ refused() { # status, what stderr says, arguments
     [ "$(grep -c collapses log)" -eq 1 ]
 }
 
-@test "the engine that answers is in the memory plan: what is bounded is what is printed" {
+@test "the memory plan includes the sampling engine: --mem-limit and the printed plan agree" {
     plan=(llama-tiny --vocab 257 --precision fp32 --seq 32 --microbatch 1 --documents apart)
     dt-memest "${plan[@]}" --objective grpo --task count:3 --json >with
     # 64 sequences x 32 tokens x keys and values x 4 bytes
@@ -177,26 +182,27 @@ refused() { # status, what stderr says, arguments
     on=("${task[@]}" --objective grpo --precision fp32 --microbatch 1 --steps 1)
     dt-train "${common[@]}" "${on[@]}" --mem-limit "${peak}B" >m.jsonl
     refused 3 "the plan needs $peak bytes per rank" "${on[@]}" --mem-limit $((peak - 1))B
-    # so are actors, with what weights are handed over in
+    # it includes actors, and the buffers that hand weights over to them
     more=$(dt-memest "${plan[@]}" --objective grpo --task count:3 --actors 2 --json | jq .peak_bytes)
     [ "$more" -gt $((peak + 2 * 169000 * 4)) ]
     dt-train "${common[@]}" "${on[@]}" --actors 2 --mem-limit "${more}B" >m.jsonl
     refused 3 "the plan needs $more bytes per rank" "${on[@]}" --actors 2 --mem-limit $((more - 1))B
-    # so is what comes together of parts
+    # it includes the weights gathered from ranks
     for layout in tp2 dp2.z3; do
         peak=$(dt-memest "${plan[@]}" --objective grpo --task count:3 --layout $layout --json | jq .peak_bytes)
         mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout $layout --mem-limit "${peak}B" >m.jsonl
     done
 }
 
-@test "adapters: what is drawn is of the weights with them added, on one rank and on two" {
+@test "adapters: samples are those of the weights with adapters added, on one rank and on two" {
     on=("${task[@]}" --objective grpo --precision fp32 --steps 3 --lora 4 --lr 1e-3 --schedule constant)
     dt-train "${common[@]}" "${on[@]}" --save tuned >one.jsonl
     jq -es 'all(.[]; .kl_k3_sampler < 1e-9 and .staleness == 0) and .[1].grad_norm > 0' one.jsonl
     mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2 >dp2.jsonl
     jq -en --slurpfile a one.jsonl --slurpfile b dp2.jsonl '[range(3)] | all(.[]; . as $i |
         $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
-    # the ratio of what the adapters alone drew, before and after: they have moved what is drawn from
+    # KL between the samples' weights and the current ones: 0 at first, then above 0, since the adapters have
+    # changed
     dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
     refused 1 "adapters with magnitudes in memory" "${task[@]}" --objective grpo --lora 4 --dora
     refused 2 "quantized base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
@@ -205,7 +211,7 @@ refused() { # status, what stderr says, arguments
         $a[$i].reward_mean == $b[$i].reward_mean and ($a[$i].nll - $b[$i].nll | fabs < 1e-5))'
 }
 
-@test "answers drawn while another step is learnt from: a step older, the same on two ranks and in every run" {
+@test "--overlap: answers are sampled during the previous step, the same on two ranks and in every run" {
     on=("${task[@]}" --objective dapo --precision fp32 --steps 4 --reproducible --overlap)
     dt-train "${common[@]}" "${on[@]}" --save one >one.jsonl
     jq -es '[.[].staleness] == [0, 1, 1, 1] and .[0].kl_k3_sampler < 1e-6 and .[2].kl_k3_sampler > 0' one.jsonl
@@ -217,7 +223,7 @@ refused() { # status, what stderr says, arguments
     dt-train "${common[@]}" "${on[@]}" --refresh 2 | jq -es '[.[].staleness] == [0, 1, 2, 1]'
 }
 
-@test "actors: apart from the learner answers and losses are the same to the bit, on ranks too" {
+@test "actors: answers and losses are the same to the bit as without them, also on ranks" {
     on=("${task[@]}" --objective grpo --precision fp32 --steps 4)
     same() { cmp <(jq -c '[.loss, .grad_norm, .nll, .reward_mean, .staleness, .answer.text]' "$1") \
         <(jq -c '[.loss, .grad_norm, .nll, .reward_mean, .staleness, .answer.text]' "$2"); }
@@ -238,16 +244,16 @@ refused() { # status, what stderr says, arguments
         dt-train "${common[@]}" "${on[@]}" "${more[@]}" --actors 2 >apart.jsonl
         same one.jsonl apart.jsonl
     done
-    # ahead of the learner, bounded
+    # actors run ahead of the learner, up to the bound
     dt-train "${common[@]}" "${on[@]}" --steps 8 --actors 2 --max-staleness 2 >ahead.jsonl 2>log
     jq -es 'length == 8 and .[0].staleness == 0 and all(.[]; .staleness_max <= 2 and .staleness <= .staleness_max) and any(.[]; .staleness > 0)' ahead.jsonl
     grep -q "depends on timing" log
 }
 
-@test "answers in pieces go on with newer weights; with the same weights they are the whole ones" {
+@test "partial rollouts continue with newer weights; with unchanged weights they equal whole ones" {
     takes_long
     on=("${task[@]}" --group 8 --answer-tokens 12 --objective grpo --precision fp32 --actors 2 --max-staleness 3)
-    # the weights stay as they are: what is drawn over several of them is what one would have drawn
+    # constant weights: answers sampled in several parts are the same as those sampled at once
     dt-train "${common[@]}" "${on[@]}" --steps 6 --lr 0 >whole.jsonl
     one_of 2 1 100 5
     for piece in "${some[@]}"; do
@@ -255,10 +261,11 @@ refused() { # status, what stderr says, arguments
         cmp <(jq -c '[.answer.text, .reward_mean, .answer_tokens]' whole.jsonl) <(jq -c '[.answer.text, .reward_mean, .answer_tokens]' pieces.jsonl)
         jq -es 'all(.[]; .kl_k3_sampler < 1e-6 and .ratio_max < 1.001 and .staleness_max <= 3)' pieces.jsonl
     done
-    # they change: groups are of several, never of older ones than the bound, and old log-probabilities stay
+    # changing weights: an answer has parts of several versions, none older than the bound, and keeps old
+    # log-probabilities
     dt-train "${common[@]}" "${on[@]}" --steps 40 --group 32 --lr 3e-3 --partial-rollouts 2 >pieces.jsonl
     jq -es 'length == 40 and all(.[]; .staleness_max <= 3 and .renewed <= 8) and any(.[]; .renewed > 0) and any(.[]; .kl_k3_sampler > 1e-6)' pieces.jsonl
-    # an actor that dies takes half an answer with it, and begins it anew
+    # an actor that dies loses its partial answer, which is begun again
     dt-train "${common[@]}" "${on[@]}" --steps 40 --group 32 --partial-rollouts 2 >killed.jsonl 2>log &
     learner=$!
     until [ "$(wc -l <killed.jsonl)" -gt 2 ]; do sleep 0.05; done
@@ -267,7 +274,7 @@ refused() { # status, what stderr says, arguments
     [ "$(wc -l <killed.jsonl)" -eq 40 ] && grep -q 'was restarted' log
 }
 
-@test "actors that die or hang: started anew, the answers are the same; none is left behind" {
+@test "actors that die or hang: restarted, the answers are the same; no process is left" {
     on=("${task[@]}" --objective grpo --precision fp32 --steps 40 --group 16 --answer-tokens 12)
     dt-train "${common[@]}" "${on[@]}" >one.jsonl
     dt-train "${common[@]}" "${on[@]}" --actors 2 >killed.jsonl 2>log &
@@ -281,7 +288,7 @@ refused() { # status, what stderr says, arguments
     wait $learner
     [ $killed -gt 0 ] && [ "$(grep -c 'was restarted' log)" -le $killed ] && grep -q 'was restarted' log
     cmp <(jq -c '[.loss, .reward_mean, .answer.text]' one.jsonl) <(jq -c '[.loss, .reward_mean, .answer.text]' killed.jsonl)
-    # one that is stopped has --comm-timeout seconds
+    # an actor that hangs is given up after --comm-timeout seconds
     dt-train "${common[@]}" "${on[@]}" --actors 1 --comm-timeout 2 >hung.jsonl 2>log &
     learner=$!
     until actor=$(pgrep -P $learner -x dt-actor) && [ -s hung.jsonl ]; do sleep 0.05; done
@@ -289,7 +296,7 @@ refused() { # status, what stderr says, arguments
     wait $learner
     grep -q "actor 0 has not answered for 2 s" log
     cmp <(jq -c '[.loss, .reward_mean, .answer.text]' one.jsonl) <(jq -c '[.loss, .reward_mean, .answer.text]' hung.jsonl)
-    # a learner that is killed takes them along
+    # if the learner is killed, its actors end
     dt-train "${common[@]}" "${on[@]}" --steps 100000 --actors 2 >gone.jsonl 2>log &
     learner=$!
     until [ -s gone.jsonl ]; do sleep 0.05; done
@@ -300,11 +307,11 @@ refused() { # status, what stderr says, arguments
         for ((i = 0; i < 100; i++)); do kill -0 "$actor" 2>/dev/null || break; sleep 0.05; done
         [ $i -lt 100 ]
     done
-    # one that never gets anywhere is a failure by name
+    # an actor that never succeeds is an error
     refused 1 "without a result" "${on[@]}" --actors 1 --reward 'exit 1'
 }
 
-@test "a reward of one's own, checkpoints that are resumed and served" {
+@test "a custom reward, checkpoints that are resumed and served" {
     dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save whole \
         --reward "jq --unbuffered '.answer | length'" >whole.jsonl
     dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 2 --save part \
@@ -312,7 +319,7 @@ refused() { # status, what stderr says, arguments
     dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save part --resume auto \
         --reward "jq --unbuffered '.answer | length'" --schedule constant >>part.jsonl
     jq -es '[.[].step] == [1, 2, 3, 4] and .[2].kl_k3_sampler < 1e-6' part.jsonl
-    # more ranks than the batch of the command line has microbatches: a step has as many as its answers need
+    # more ranks than --global-batch has microbatches: a step has as many microbatches as its answers need
     for n in 1 2; do
         mpirun -np $n dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 5 --save more$n \
             --resume part/latest --reward "jq --unbuffered '.answer | length'" --schedule constant \
@@ -378,7 +385,7 @@ refused() { # status, what stderr says, arguments
     grep -q "other weights" log
 }
 
-@test "sort:7 from 0.44 to 0.85 in 300 steps, three seeds; from older answers too" {
+@test "sort:7 from 0.44 to 0.85 in 300 steps, three seeds; also with older answers" {
     slow || skip "takes minutes; DT_SLOW=1"
     dt-rollout prompts sort:7 --count 60000 --seed 7 | jq -c '{text: (.prompt + .completion)}' >sort.jsonl
     dt-dataset build --tokenizer byte --pack documents --out sort.h5 sort.jsonl
@@ -391,7 +398,7 @@ refused() { # status, what stderr says, arguments
         jq -es '([.[:5][].reward_mean] | add / 5) as $first | ([.[-20:][].reward_mean] | add / 20) as $last |
             $first < 0.6 and $last >= 0.85' m.$seed
     done
-    # answers of weights up to 7 steps older, with their ratios, and of the step before
+    # with answers of weights up to 7 steps older, corrected by ratios, and of the step before
     for how in "--refresh 8" --overlap; do
         # shellcheck disable=SC2086
         dt-train --model sft --objective drgrpo --task sort:7 --answer-tokens 10 --seq 64 --microbatch 16 --steps 300 \
@@ -402,14 +409,15 @@ refused() { # status, what stderr says, arguments
     done
 }
 
-# Rewards of steps 50, 100 .. 300, on AVX2: countdown:3 from 0.22: 0.27 0.39 0.68 0.52 0.62 0.68; add:2 from 0.26:
-# 0.28 0.38 0.65 0.63 0.76 0.80, from 0.56: 0.30 0.55 0.65 0.67 0.79 0.86
-@test "countdown:3 and add:2 rise likewise from a supervised start" {
+# Rewards at steps 50, 100 .. 300, on AVX2: countdown:3 from 0.22: 0.27 0.39 0.68 0.52 0.62 0.68; add:2 from
+# 0.26: 0.28 0.38 0.65 0.63 0.76 0.80, from 0.56: 0.30 0.55 0.65 0.67 0.79 0.86
+@test "countdown:3 and add:2 improve as much from a supervised start" {
     slow || skip "takes minutes; DT_SLOW=1"
     for task in countdown:3 add:2; do
         dt-rollout prompts $task --count 60000 --seed 7 | jq -c '{text: (.prompt + .completion)}' >$task.jsonl
         dt-dataset build --tokenizer byte --pack documents --out $task.h5 $task.jsonl
-        # sums are learned all at once, at a step that rounding moves: the first start that draws some right
+        # sums are learned suddenly, at a step that depends on rounding: use the first checkpoint that samples
+        # some right answers
         tokens=16 start=0
         for steps in 300 700 740 780 820 860 900 940 980 1020; do
             dt-train --model llama-tiny --data $task.h5 --seq 64 --microbatch 64 --steps $steps --lr 2e-3 --no-mfu \
@@ -426,7 +434,7 @@ refused() { # status, what stderr says, arguments
     done
 }
 
-@test "a latent model with experts: draws are those of any batch, and the trainer's log-probabilities up to rounding" {
+@test "latent attention with experts: samples do not depend on the batch, log-probabilities nearly" {
     jq -n '{model_type: "deepseek_v3", vocab_size: 257, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 24, q_lora_rank: 20, qk_nope_head_dim: 10,
         qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 8, n_shared_experts: 1, num_experts_per_tok: 3,
@@ -438,7 +446,7 @@ refused() { # status, what stderr says, arguments
     "${draw[@]}" --count 8 >of-latents.jsonl
     "${draw[@]}" --first 6 --count 2 | cmp - <(sed -n 7,8p of-latents.jsonl)
     dt-train "${common[@]}" --model latent --precision fp32 --objective rloo --rollouts of-latents.jsonl --steps 2 >m.jsonl
-    # a near tie of two experts may be cut otherwise by another rounding: not to the bit
+    # not to the bit: rounding may change the choice between two experts with nearly equal scores
     jq -es '.[0] | .kl_k3_sampler < 1e-4 and .grad_norm > 0' m.jsonl
     dt-train "${common[@]}" --model latent "${task[@]}" --objective grpo --precision fp32 --steps 2 >m.jsonl
     jq -es 'length == 2 and all(.[]; .kl_k3_sampler < 1e-4 and .staleness == 0)' m.jsonl

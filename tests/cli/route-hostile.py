@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""route-hostile.py URL: clients of dt-route that mean no good. Prints a line for whatever is not as it should be, and ends with
-1; the router must serve others meanwhile and hold nothing afterwards."""
+"""route-hostile.py URL: hostile clients of dt-route. Prints a line for every wrong behaviour and then exits
+with 1. The router must serve other clients meanwhile and hold no resources afterwards."""
 import json
 import re
 import socket
@@ -16,7 +16,8 @@ problems = []
 
 
 def exchange(raw, seconds=20):
-    """Everything that comes back until the router closes; b"" on a reset, None when it does not close in time."""
+    """Returns all that is received until the router closes; b"" on a reset, None if it does not close in
+    time."""
     data = b""
     try:
         with socket.create_connection(address, seconds) as s:
@@ -73,7 +74,7 @@ want("no JSON", post(H, b"Content-Length: 4", b"Connection: close", content=b"\0
 want("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\r\n\r\n", 400)
 
 
-# slow loris: a byte now and then; and bodies that never come. head_timeout_s and body_timeout_s are 1.
+# slow loris: one byte now and then, and bodies that never arrive. head_timeout_s and body_timeout_s are 1.
 def loris(first, name):
     begun = time.monotonic()
     with socket.create_connection(address) as s:
@@ -104,7 +105,8 @@ for i in range(20):
 for t in threads:
     t.join()
 
-# a client that does not read a long answer: its server's line is paused, memory stays, and it is cut off
+# a client that does not read a long answer: the router pauses its server's stream, memory stays bounded, it
+# is cut off
 with socket.create_connection(address) as s:
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.sendall(post(H, L.replace(b"%d" % len(body), b"%d" % len(body.replace(b'"x"', b'"flood"'))), content=body.replace(b'"x"', b'"flood"')))

@@ -1,8 +1,9 @@
-"""A server of the OpenAI API for tests of dt-route: asyncio, one file, its behaviour set by POST /mock.
+"""A mock server of the OpenAI API for tests of dt-route, on asyncio; POST /mock sets its behaviour.
   route-mock.py [--name N] [--models a,b] [--port P]
-Prints its URL. Every answer names the server. GET /mock tells what it got: requests, cancelled, the last headers and body.
-POST /mock sets: status (of answers), retry_after, health, delay (s before the head), hold (no head as long as it is set),
-tokens, gap (s between events), raw (bytes in place of an answer), raw_endless (and x for ever), die_after (events, then the connection is cut), close (after each answer)."""
+Prints its URL. Every answer names the server. GET /mock returns counters (requests, cancelled) and the last
+headers and body. POST /mock sets: status (of answers), retry_after, health, delay (seconds before the head),
+hold (no head while it is set), tokens, gap (seconds between events), raw (bytes sent instead of an answer),
+raw_endless (then x forever), die_after (events, then the connection is cut), close (after each answer)."""
 import argparse
 import asyncio
 import json
@@ -139,7 +140,7 @@ async def main():
         try:
             s = await asyncio.start_server(serve, "127.0.0.1", args.port, limit=1 << 26)
             break
-        except OSError:  # a port that was ours may be somebody's for a moment
+        except OSError:  # another process may hold the port for a moment
             if not args.port or tries == 599:
                 raise
             await asyncio.sleep(0.1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Servers that compute prompts and servers that decode behind one router: answers are those of a common server,
-# whoever is lost, and nothing is held for clients that have gone.
+# Disaggregated prefill behind a router: answers are those of a single server, also if servers are lost, and
+# nothing is held for clients that have disconnected.
 
 bats_require_minimum_version 1.5.0
 load server
@@ -31,7 +31,7 @@ teardown() {
     kill_servers
 }
 
-# until_true COMMAND...: within two minutes
+# until_true COMMAND...: waits up to two minutes until it succeeds
 until_true() {
     for _ in $(seq 1200); do
         "$@" && return
@@ -41,17 +41,17 @@ until_true() {
     return 1
 }
 
-# has_roles ROLE...: of the servers that are up, in the order of the alphabet
+# has_roles ROLE...: true if these are the roles of the servers that are up, sorted
 has_roles() {
     [ "$(curl -s "$url/route/servers" | jq -r '[.servers[] | select(.up) | .role] | sort | join(" ")')" = "$*" ]
 }
 
-# metric URL NAME
+# metric URL NAME: a metric of dt-serve
 metric() {
     curl -s -m 60 "$1/metrics" | awk -v n="dt_serve_$2{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-# named URL: how often the router had this server compute a prompt, or answer
+# named URL: how often the router sent this server a prompt to compute, or a request
 named() {
     curl -s "$url/metrics" | awk -v s="server=\"$1\"" 'index($1, "dt_route_server_requests_total{") && index($1, s) { print $2 }'
 }
@@ -60,25 +60,25 @@ was_named() {
     [ "$(named "$1")" -gt 0 ]
 }
 
-# ask_at_once: all prompts through the router, six at a time; the same texts in any order
+# ask_at_once: sends all prompts through the router, six at a time; prints the texts sorted
 ask_at_once() {
     xargs -P 6 -d '\n' -I BODY curl -s -m 100 -H 'Content-Type: application/json' -d BODY "$url/v1/completions" <prompts.jsonl |
         jq -c '.choices[0].text' | sort >texts.sorted
     sort wanted | cmp - texts.sorted
 }
 
-# is_empty URL: whether the server holds no request and no block
+# is_empty URL: true if the server holds no request and no block
 is_empty() {
     curl -s -m 60 "$1/slots" | jq -e '.running + .waiting == 0 and .free_blocks == .blocks' >/dev/null
 }
 
-@test "the router has prompts computed by servers of their own, the one it names; roles change while it runs" {
+@test "the router chooses a prefill server for each prompt; roles change while it runs" {
     ask_at_once
     [ "$(($(named "$p1") + $(named "$p2")))" -eq 24 ]
     [ "$(($(named "$d1") + $(named "$d2")))" -eq 24 ]
     [ "$(metric "$p1" prefill_blocks_sent_total)" -gt 0 ] && [ "$(metric "$p2" prefill_blocks_sent_total)" -gt 0 ]
     [ "$(($(metric "$d1" remote_prefill_failures_total) + $(metric "$d2" remote_prefill_failures_total)))" -eq 0 ]
-    # one that is drained gets no more, though both servers that decode know it, and would ask it in turn
+    # a drained prefill server gets no more prompts, although both decode servers know it and would use it
     curl -s -X POST "$url/route/drain?server=$p2" | jq -e .drained
     sent=$(metric "$p2" prefill_blocks_sent_total)
     for i in 1 2 3 4 5 6; do
@@ -88,8 +88,8 @@ is_empty() {
     [ "$(metric "$p2" prefill_blocks_sent_total)" -eq "$sent" ]
     curl -s "$url/metrics" >metrics
     grep -q "^dt_route_server_prefills{server=\"$p1\"} 1" metrics
-    grep -q "^dt_route_servers_up 2" metrics # which answer
-    # a server that decodes becomes one that prefills, and the other way round
+    grep -q "^dt_route_servers_up 2" metrics # the servers that answer
+    # a decode server becomes a prefill server, and the other way round
     curl -s -X POST "$url/route/undrain?server=$p2" | jq -e '.drained | not'
     curl -s -m 60 -d '{"role": "decode"}' "$p1/v1/role" | jq -e '.role == "decode"'
     curl -s -m 60 -d '{"role": "prefill"}' "$d1/v1/role" | jq -e '.role == "prefill"'
@@ -97,17 +97,17 @@ is_empty() {
     before=$(named "$p1")
     ask_at_once
     [ "$(named "$p1")" -gt "$before" ] && [ "$(metric "$p1" request_success_total)" -gt 0 ]
-    # a short prompt stays where it is asked for
+    # a short prompt is computed by the decode server itself
     before=$(($(named "$p2") + $(named "$d1")))
     curl -s -m 100 -d '{"prompt": "Hi", "max_tokens": 2}' "$url/v1/completions" | jq -e '.usage.completion_tokens == 2'
     [ "$(($(named "$p2") + $(named "$d1")))" -eq "$before" ]
-    # who names a server of his own is not believed
+    # a prefill server named by the client is ignored
     jq -nc '{prompt: ("Yet another: " + "and so it went. " * 9), max_tokens: 2, kv_prefill: "http://127.0.0.1:9"}' |
         curl -s -m 100 -d @- "$d2/v1/completions" | jq -e '.usage.completion_tokens == 2'
     curl -s -m 100 -d '{"prompt": "x", "kv_prefill": 7}' "$d2/v1/completions" | jq -e '.error.code == "kv_prefill"'
 }
 
-@test "servers of each role are killed under load: every request is answered as if nobody had been" {
+@test "servers of each role are killed under load: every request is answered as without" {
     takes_long
     ask_at_once &
     asking=$!
@@ -123,11 +123,11 @@ is_empty() {
     until_true has_roles decode prefill
     kill -KILL "$pid_p2"
     until_true has_roles decode
-    ask_at_once # computed where they are asked for
+    ask_at_once # prompts are computed by the decode server itself
     until_true is_empty "$d2"
 }
 
-@test "of requests whose clients leave nothing is held a second later" {
+@test "nothing is held for requests whose clients disconnected a second ago" {
     n=200
     ! slow || n=10000
     cat >load.py <<'PY'
@@ -167,7 +167,7 @@ sys.exit(len(wrong) > 0)
 PY
     python3 load.py "$url" "$n"
     [ "$(metric "$d1" remote_prefill_requests_total)" -gt 0 ]
-    # looked at for as long as a busy machine takes to get round to it
+    # waits as long as a busy machine needs
     for u in "$p1" "$p2" "$d1" "$d2"; do
         until_true is_empty "$u"
     done

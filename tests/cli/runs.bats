@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What a run is, asked of every program that reads it: what dt-memest and dt-plan say of a run, dt-train does.
+# Every program interprets a run's options alike: what dt-memest and dt-plan say of a run, dt-train does.
 
 load ranks
 
@@ -14,7 +14,7 @@ setup() {
     common=(--data d.h5 --seq 32 --no-mfu --threads 1 --comm-timeout 60)
 }
 
-attempt() { # exit status, text in the message, command
+attempt() { # STATUS TEXT COMMAND...: the command ends with STATUS, and its output contains TEXT
     local want=$1 text=$2 status=0
     shift 2
     "$@" >out 2>err || status=$?
@@ -22,11 +22,11 @@ attempt() { # exit status, text in the message, command
     grep -qF -- "$text" err || { cat err; return 1; }
 }
 
-@test "runs drawn at random (8; 500 with DT_SLOW=1): dt-memest, dt-plan and dt-train agree on what runs and what it takes" {
+@test "random runs (8; 500 with DT_SLOW=1): dt-memest, dt-plan and dt-train agree on validity and memory" {
     python3 "$DT_SRC/tests/cli/random-runs.py" "$DT_BIN" d.h5 . "$(few 8 500)" "${DT_SEED:-1}"
 }
 
-@test "z3 with a pipeline: refused by all in the same words, estimated by formula" {
+@test "z3 with a pipeline: all refuse it in the same words; its memory is estimated by formula" {
     attempt 1 "z3 cannot be combined with a pipeline" dt-memest --account dt gpt2-tiny --layout dp2.pp2.z3
     attempt 2 "z3 cannot be combined with a pipeline" mpirun -np 4 dt-train --model gpt2-tiny "${common[@]}" --layout dp2.pp2.z3
     [ "$(grep -c 'z3 cannot' err)" -eq 1 ]
@@ -40,7 +40,7 @@ attempt() { # exit status, text in the message, command
     [[ $(dt-plan --gpus 1 --gpu cpu --gpu-mem 8GiB --precision fp16 --seq 32 --emit args gpt2-tiny) == *"--precision fp16"* ]]
 }
 
-@test "the arguments that dt-plan emits are those of the run it planned" {
+@test "the arguments that dt-plan emits describe the run that it planned" {
     args=$(dt-plan --gpus 2 --gpu cpu --gpu-mem 8GiB --seq 32 --global-batch 4 --compare dp2 --no-master --grad-comm bf16 \
         --optimizer sgd --loss-chunk 16 --recompute selective --emit args gpt2-tiny)
     for word in "--layout dp2" --no-master "--grad-comm bf16" "--optimizer sgd" "--loss-chunk 16" "--recompute selective" \
@@ -49,7 +49,7 @@ attempt() { # exit status, text in the message, command
     done
 }
 
-@test "a run that nothing can be said against but one way to split it: that way is passed over" {
+@test "dt-plan rejects a layout that the run does not allow, and plans with the others" {
     dt-plan --gpus 8 -s 4095 --microbatch 1 --explain llama-2-7b >out
     grep "Rejected: .*tp2 does not divide the 4095 tokens" out
     dt-plan --gpus 8 --pipeline zb-h1 --explain llama-3-8b >out
@@ -66,13 +66,13 @@ attempt() { # exit status, text in the message, command
     dt-memest gpt2-tiny --account dt --seq 32 --microbatch 1 --global-batch 4 --layout pp2 --schedule-file table --check m.jsonl
 }
 
-@test "ranks without a layout are data parallel, and a line says so" {
+@test "ranks without --layout are data parallel, and a message says so" {
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --steps 1 >m.jsonl 2>err
     grep "2 ranks without --layout: using dp2" err
     grep "layout dp2" err
 }
 
-@test "resume: what the command line leaves open is as it was" {
+@test "resume: options not given are taken from the checkpoint" {
     rm -rf run
     dt-train --model gpt2-tiny "${common[@]}" --precision fp32 --steps 8 --microbatch 2 --global-batch 4 --lr 1e-3 --optimizer adam \
         --warmup 2 --save whole >whole.jsonl
@@ -81,7 +81,7 @@ attempt() { # exit status, text in the message, command
     rm -rf run/step-00000008 run/latest
     dt-train --save run --resume auto --no-mfu --threads 1 >rest.jsonl
     diff <(tail -n 4 whole.jsonl | jq -c '[.step, .loss, .lr]') <(jq -c '[.step, .loss, .lr]' rest.jsonl)
-    # the run's name stays, another run has another
+    # a resumed run keeps its id, another run has another id
     [ "$(cat part.jsonl rest.jsonl | jq -r .run_id | sort -u | wc -l)" -eq 1 ]
     [ "$(cat whole.jsonl rest.jsonl | jq -r .run_id | sort -u | wc -l)" -eq 2 ]
     [ "$(jq -r .run_id run/latest/manifest.json)" = "$(head -n 1 rest.jsonl | jq -r .run_id)" ]
@@ -96,7 +96,7 @@ attempt() { # exit status, text in the message, command
     grep "steps is 4, in the checkpoint it was 2" err
 }
 
-@test "resume refuses what would be another run, naming each difference, unless told to accept it" {
+@test "resume refuses changed options, naming each, unless told to accept them" {
     rm -rf run
     opts=(--model gpt2-tiny "${common[@]}" --precision fp32 --microbatch 2)
     dt-train "${opts[@]}" --steps 2 --optimizer rmsprop --lr 1e-3 --save run >/dev/null
@@ -116,7 +116,7 @@ attempt() { # exit status, text in the message, command
     dt-train "${opts[@]}" --data other.h5 --steps 6 --accept-change data --save run --resume auto >/dev/null
 }
 
-@test "resume refuses another model whose shapes are the same" {
+@test "resume refuses another model with the same shapes" {
     rm -rf run
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
         num_attention_heads: 4, num_key_value_heads: 4, max_position_embeddings: 64, rms_norm_eps: 1e-5, rope_theta: 10000}' >a.json
@@ -130,7 +130,7 @@ attempt() { # exit status, text in the message, command
     dt-train --model renamed.json "${opts[@]}" --steps 2 --resume auto >/dev/null
 }
 
-@test "an option that the run would not read is refused by name; one that it reads, or that is about ranks, is not" {
+@test "an option that the run would not read is refused by name; others, and those about ranks, are not" {
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 4,
         num_experts_per_tok: 2}' >mixtral.json
@@ -187,7 +187,8 @@ attempt() { # exit status, text in the message, command
 	--pipeline gpipe --cp-comm ring --bucket-size 1MiB --check-replicas 2 --grad-comm bf16 --transport mpi
 	--no-master --precision fp32
 	END
-    # what the checkpoint has is not on the command line; what the command line has is held to the checkpoint's run
+    # options from the checkpoint are not refused; options of the command line are checked against the
+    # checkpoint's run
     rm -rf unread
     dt-train --model gpt2-tiny "${common[@]}" --optimizer sgd --schedule constant --on-spike skip --steps 1 --save unread >/dev/null
     attempt 0 "" dt-train "${common[@]}" --save unread --resume auto --steps 2 --spike-window 64
@@ -195,7 +196,7 @@ attempt() { # exit status, text in the message, command
     attempt 2 "--min-lr requires --schedule" dt-train "${common[@]}" --save unread --resume auto --steps 3 --min-lr 0
 }
 
-@test "a second run over the first is refused, and starts over when asked to" {
+@test "a second run in the folder of a finished one is refused, and starts over with --overwrite" {
     rm -rf run m.jsonl
     opts=(--model gpt2-tiny "${common[@]}" --microbatch 1 --save run --metrics m.jsonl)
     dt-train "${opts[@]}" --steps 2 --save-every 1
@@ -220,10 +221,10 @@ attempt() { # exit status, text in the message, command
     wait $pid || true
     [ "$status" -eq 1 ]
     grep "another job is saving into 'run'" err
-    [ "$(head -n 1 m.jsonl | jq .step)" -eq 1 ] # nor into one file of metrics
+    [ "$(head -n 1 m.jsonl | jq .step)" -eq 1 ] # nor write to one metrics file
 }
 
-@test "--find-nan: the node and the weight that a NaN comes from, on any cut; it changes nothing" {
+@test "--find-nan names the node and the weight that a NaN comes from, on any layout; it changes nothing" {
     takes_long
     jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 3,
         num_attention_heads: 2, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
@@ -246,7 +247,7 @@ attempt() { # exit status, text in the message, command
     [[ $output == *"step 2: loss, final, loss 'head': "*"is the first value that is not finite"* ]] || { echo "$output"; return 1; }
 }
 
-@test "verify tells a child's own reason, also with --fp8, and takes a file called verify" {
+@test "verify prints the reason of a failed run, also with --fp8, and a file may be called verify" {
     attempt 1 "layout 'tp3': the run failed: layout 'tp3': tp3 does not divide the 4 heads" dt-train verify --layouts dp1,tp3 \
         --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 2 --steps 1 --fp8
     attempt 2 "with two or more layouts, separated by commas" dt-train verify --layouts dp1 --model gpt2-tiny "${common[@]}"

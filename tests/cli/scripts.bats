@@ -1,4 +1,4 @@
-# scripts/: the package list, how scripts/check counts, and the quickstart from end to end.
+# scripts/: the package list, how scripts/check counts tests, and the quickstarts from end to end.
 bats_require_minimum_version 1.5.0
 load slow
 
@@ -19,7 +19,7 @@ setup() {
     [ "$status" -eq 2 ]
 }
 
-@test "deps: quiet when nothing is missing, otherwise the names" {
+@test "deps: prints nothing when nothing is missing, otherwise the names" {
     mkdir bin
     printf '#!/bin/sh\necho installed\n' >bin/dpkg-query
     chmod +x bin/dpkg-query
@@ -36,7 +36,7 @@ setup() {
     [ "$output" = libhdf5-dev ]
 }
 
-# A meson that leaves the given test log, and a ninja that does nothing.
+# fake_build: a meson that leaves the given test log, and a ninja that does nothing
 fake_build() {
     mkdir -p bin build/meson-logs
     cat >log.json
@@ -49,7 +49,7 @@ check() {
     PATH=$PWD/bin:$PATH run --separate-stderr "$DT_SRC/scripts/check" --no-install -C build
 }
 
-@test "check: points of TAP tests count, other tests count as one" {
+@test "check: each point of a TAP test counts, other tests count as one" {
     fake_build <<'END'
 {"name": "a", "result": "OK", "stdout": "[  OK ] x"}
 {"name": "b", "result": "SKIP", "stdout": ""}
@@ -72,7 +72,7 @@ END
     [[ $stderr == *"c: not ok 2 the name"*"# why"* ]]
 }
 
-@test "check: what fails and has a name with blanks runs once more by that name" {
+@test "check: a failed test with blanks in its name is repeated by that name" {
     fake_build <<'END'
 {"name": "dt:mpi / a b", "result": "FAIL", "stdout": ""}
 END
@@ -88,7 +88,7 @@ END
     grep -qx 'a b' calls
 }
 
-@test "check: what fails runs once more, alone, and is named; three at most" {
+@test "check: failed tests are repeated alone, at most three, and named" {
     fake_build <<'END'
 {"name": "dt:cli / a", "result": "FAIL", "stdout": "1..2\nok 1 x\nnot ok 2 the name\n# why\n"}
 {"name": "dt:unit / b", "result": "OK", "stdout": ""}
@@ -122,7 +122,7 @@ END
     [ "$(wc -l <calls)" -eq 1 ]
 }
 
-@test "check: nothing run, or nothing built, is a failure" {
+@test "check: no test run, or nothing built, is a failure" {
     fake_build </dev/null
     check
     [ "$status" -eq 1 ]
@@ -147,12 +147,12 @@ END
     [ "$status" -eq 0 ]
     [[ $output == *"It all worked"* ]]
     [ "$(jq -s length work/m.jsonl)" -ge 4 ]
-    # Not into a folder that holds something.
+    # A folder that is not empty is refused.
     run "$DT_SRC/scripts/quickstart" "$PWD/work"
     [ "$status" -eq 1 ]
 }
 
-@test "quickstart recovery: killed, moved, and the bits of an undisturbed run" {
+@test "quickstart recovery: killed, moved to another layout, with the bits of an undisturbed run" {
     command -v jq >/dev/null || skip "needs jq"
     DT_QUICKSTART_STEPS=120 run "$DT_SRC/scripts/quickstart" recovery "$PWD/again"
     echo "$output"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""serve-agent.py URL [KEY]: an agent of the package openai-agents calls a tool and answers, over both of OpenAI's APIs.
+"""serve-agent.py URL [KEY]: an agent of the package openai-agents calls a tool and answers, over both OpenAI
+APIs.
 
-Exit status 77: the package is not here."""
+Exit status 77: the package is missing."""
 import sys
 from typing import Literal
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""serve-anthropic.py URL KEY: the Messages API through Anthropic's own client, with a model that chats.
+"""serve-anthropic.py URL KEY: tests the Messages API with Anthropic's own client and a chat model.
 
-Exit status 77: there is no such client here."""
+Exit status 77: the client is missing."""
 import json
 import sys
 
@@ -21,7 +21,7 @@ assert one.content[0].type == "text" and one.content[0].text
 assert one.stop_reason in ("end_turn", "max_tokens") and one.usage.output_tokens <= 20
 count = client.messages.count_tokens(model=model, messages=talk, system="Be brief.")
 assert count.input_tokens == one.usage.input_tokens + one.usage.cache_read_input_tokens
-# blocks, what was said before, thinking that is passed over, a stop sequence; more tokens than the context has
+# content blocks, earlier turns, ignored thinking blocks, a stop sequence; max_tokens above the context length
 two = client.messages.create(model=model, max_tokens=10**6, stop_sequences=["5"], **cool, system=[{"type": "text", "text": "Be brief."}],
                              messages=[{"role": "user", "content": [{"type": "text", "text": "Count: 1"}, {"type": "text", "text": ", 2"}]},
                                        {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": "y"},
@@ -29,7 +29,7 @@ two = client.messages.create(model=model, max_tokens=10**6, stop_sequences=["5"]
                                        {"role": "user", "content": "Go on: 1, 2, 3, 4,"}])
 assert two.stop_reason in ("stop_sequence", "end_turn")
 assert two.stop_reason == "end_turn" or two.stop_sequence == "5"
-# streamed: the same text; events in their order
+# streamed: the same text, events in the right order
 with client.messages.stream(model=model, max_tokens=20, messages=talk, system="Be brief.", **cool) as s:
     kinds = [e.type for e in s if e.type not in ("text", "input_json")]
     last = s.get_final_message()

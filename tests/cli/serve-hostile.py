@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""serve-hostile.py URL PID idle|fuzz N: clients that mean no good, and others who must be served meanwhile.
+"""serve-hostile.py URL PID idle|fuzz N: hostile clients, while well-behaved clients must be served.
 
-idle: N connections that say nothing, a hundred of them a byte now and then. fuzz: N requests with bytes changed.
-Prints a JSON object: how the requests of the others or the spoilt ones ended, and resident memory before and
-after. Exit status 77: this process may not have that many files open.
+idle: N connections that send nothing, a hundred of them a byte now and then. fuzz: N requests with changed
+bytes. Prints a JSON object: how the well-behaved or the changed requests ended, and resident memory before
+and after. Exit status 77: this process may not open that many files.
 """
 import collections
 import json
@@ -26,13 +26,14 @@ def resident():
 
 
 def exchange(raw, seconds, more=True):
-    """The status of the answer; what happened where there is none. more=False: and then no more is sent."""
+    """Returns the status of the answer, or what happened instead. more=False: then closes the sending
+    direction."""
     data = b""
     try:
         with socket.create_connection(address, seconds) as s:
             s.sendall(raw)
             if not more:
-                s.shutdown(socket.SHUT_WR)  # it need not wait for the rest
+                s.shutdown(socket.SHUT_WR)  # the server need not wait for more
             while True:
                 got = s.recv(1 << 16)
                 if not got:
@@ -42,7 +43,7 @@ def exchange(raw, seconds, more=True):
         return "stuck"
     except OSError:
         pass
-    while re.match(rb"HTTP/1\.[01] 1\d\d [^\r]*\r\n\r\n", data):  # "100 Continue" stands before the answer, or before the end
+    while re.match(rb"HTTP/1\.[01] 1\d\d [^\r]*\r\n\r\n", data):  # "100 Continue" may come first
         data = data[data.index(b"\r\n\r\n") + 4 :]
     status = re.match(rb"HTTP/1\.[01] (\d{3}) ", data)
     return status.group(1).decode() if status else "closed"
@@ -68,7 +69,7 @@ def idle(n):
                 try:
                     slow.send(b"G" if i < 500 else b"E")
                 except OSError:
-                    pass  # cut off already, or not let in yet
+                    pass  # cut off already, or not accepted yet
             t = time.monotonic()
             ended[exchange(whole(), 120)] += 1
             slowest = max(slowest, time.monotonic() - t)
@@ -81,13 +82,13 @@ def idle(n):
 def spoil(rng):
     raw = bytearray(whole(body if rng.random() < 0.5 else rng.randbytes(rng.randrange(200))))
     kind = rng.random()
-    if kind < 0.2:  # chunks of any length
+    if kind < 0.2:  # chunks of any declared length
         raw = bytearray(good + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % rng.randrange(1 << 40) + body + b"\r\n0\r\n\r\n")
     elif kind < 0.3:  # many or long headers
         raw = bytearray(good + b"X-%d: y\r\n" % rng.randrange(9) * rng.randrange(3000) + b"\r\n")
     elif kind < 0.4:
         raw = raw[: 1 + rng.randrange(len(raw) - 1)]
-    elif kind < 0.5:  # two requests that disagree about where the first ends
+    elif kind < 0.5:  # two requests that disagree about the end of the first
         raw = bytearray(good + b"Content-Length: %d\r\nContent-Length: 5\r\n\r\n" % rng.randrange(-9, 1 << 33)) + raw
     for _ in range(rng.randrange(12)):
         raw[rng.randrange(len(raw))] = rng.randrange(256)

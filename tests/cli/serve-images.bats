@@ -1,12 +1,12 @@
 #!/usr/bin/env bats
-# dt-serve of a classifier of images: on a pipe and over HTTP, on one rank and several; what is no image is named.
+# dt-serve of an image classifier: on a pipe and over HTTP, on one rank and several; invalid images are named.
 bats_require_minimum_version 1.5.0
 load server
 load ranks
 
 setup_file() {
     on_ranks
-    for class in left right; do # bright on one side, brighter by i
+    for class in left right; do # bright on one side, brighter with the number
         mkdir -p bars/$class
         for i in $(seq 1 12); do
             LC_ALL=C awk -v left=$class -v i="$i" 'BEGIN {
@@ -21,10 +21,11 @@ setup_file() {
         --metrics m.jsonl --save net 2>log || { cat log; return 1; }
     { find bars -name '*.pgm' | sort; echo bars.h5; echo '{"id": 7, "path": "nothere"}'
       jq -nc --arg i "$(base64 -w0 bars/left/1.pgm)" '{id: 8, image: $i, top_k: 1}'; echo '{"id": 9'; } >lines
-    dt-serve --batch net --precision fp32 --threads 1 <lines >one.jsonl 2>/dev/null || true # three lines fail
+    # three lines are invalid
+    dt-serve --batch net --precision fp32 --threads 1 <lines >one.jsonl 2>/dev/null || true
 }
 
-near() { # lines, numbers to five digits
+near() { # numbers rounded to five digits
     jq -c 'walk(if type == "number" then . * 1e5 | round else . end)'
 }
 
@@ -34,23 +35,23 @@ setup() {
     common=(--precision fp32 --threads 1)
 }
 
-@test "a line for each image, in order: classes by name, what is no image is named and nothing is lost" {
+@test "one line per image, in order, classes by name; invalid images are named and no line is lost" {
     run -1 --separate-stderr dt-serve --batch net "${common[@]}" <lines
     [ "${#lines[@]}" -eq 28 ]
     [[ $stderr == *"25 images in "*" images/s, latency "*"2 could not be decoded"*"3 lines failed"* ]]
-    # batches are what had come by then, and some products' last digits are those of the batch
+    # Batches are formed by arrival, and last digits of some products depend on the batch.
     cmp <(printf '%s\n' "${lines[@]}" | near) <(near <one.jsonl)
     near <one.jsonl >rounded
     jq -es '[.[].index / 1e5] == [range(28)] and all(.[:24][]; . as $l | .path | contains($l.predictions[0].class)) and
         (.[24].error.message | contains("bars.h5")) and .[25].id == 7e5 and (.[25].error.message | contains("nothere")) and
         .[26].predictions == [.[0].predictions[0]] and (.[27].error.message | contains("JSON"))' rounded
-    # what dt-eval says of the same images, to the last digits
+    # dt-eval's results on the same images, up to the last digits
     dt-eval images bars.h5 net "${common[@]}" --predictions seen.jsonl >table
     jq -en --slurpfile a one.jsonl --slurpfile b seen.jsonl '[$a[:24][].predictions[0] | [.class, (.probability * 1e5 | round)]] ==
         [$b[] | [.given, (.probability * 1e5 | round)]]'
 }
 
-@test "memory is what dt-memest says before" {
+@test "memory is what dt-memest predicts" {
     for batch in 1 8; do
         dt-serve --batch net "${common[@]}" --image-batch $batch <lines 2>log >answers || true
         grep -oE '[0-9.]+ [KM]iB of (weights|workspace)' log >held
@@ -59,7 +60,7 @@ setup() {
     done
 }
 
-@test "ranks share requests or cut batches: the answers are those of one" {
+@test "ranks share requests or cut batches: the answers are those of one rank" {
     for split in requests data; do
         run -1 --separate-stderr mpirun -np 2 dt-serve --batch net "${common[@]}" --split $split --image-batch 8 <lines
         [[ $stderr == *"25 images in "*"2 could not be decoded"* ]]
@@ -68,7 +69,7 @@ setup() {
     done
 }
 
-@test "over HTTP: one image as it is, several in base64, and errors by name" {
+@test "over HTTP: one image as the body, several in base64, and errors by name" {
     await mpirun -np 2 dt-serve net "${common[@]}" --port 0 --served-model-name bars
     [ "$(curl -s --data-binary @bars/right/5.pgm "$url/v1/classify?top_k=1" | jq -c '[.model, .data[0].predictions[].class]')" = '["bars","right"]' ]
     for class in left right left; do base64 -w0 bars/$class/3.pgm; echo; done | jq -Rnc '{images: [inputs], top_k: 2}' >body
@@ -78,7 +79,7 @@ setup() {
     dt-loadgen "$url" --image bars/left/3.pgm --image bars/right/3.pgm -n 40 --concurrency 4 --json --requests-out each >load
     jq -e '.requests.ok == 40 and .output_tokens == 0 and .e2e_s.count == 40 and .ttft_s.p50 <= .e2e_s.p50 and .model == "bars"' load
     [ "$(curl -s "$url/metrics" | grep '^dt_serve_classify_images_total')" = 'dt_serve_classify_images_total{model_name="bars"} 44' ]
-    # what is no image is refused, each time
+    # invalid images are refused, each time
     run -1 dt-loadgen "$url" --image lines -n 3 --rate 0
     [[ $output == *"3 refused"*"3 x 400 "* ]]
     run -2 dt-loadgen "$url" --image lines --turns 2

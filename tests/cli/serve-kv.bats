@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Blocks of prompts in host memory and on disk: answers are those of a server without, to the bit, whatever has become
-# of the files; a server that is started again computes little of what it has computed before.
+# KV blocks in host memory and on disk: answers are those of a server without, to the bit, whatever happened
+# to the files; a restarted server finds most blocks and computes little again.
 
 # shellcheck disable=SC2154 # stderr is set by run
 bats_require_minimum_version 1.5.0
@@ -18,16 +18,16 @@ setup_file() {
 
 setup() {
     in_server_folder
-    # a cache of four sequences, so that most prompts are evicted before they come again
+    # room for four sequences: most prompts are evicted before they are repeated
     common=(--precision fp32 --threads 1 --max-num-seqs 4 --max-model-len 400 --kv-cache-mem 1200KiB)
 }
 
-# answers OPTION...: the same answers to the bit
+# answers OPTION...: the answers equal those of a server without these options, to the bit
 answers() {
     dt-serve --batch m "${common[@]}" "$@" <prompts.jsonl 2>log | jq -c '[.text, .logprobs]' | cmp - wanted
 }
 
-# start OPTION...: a server on a free port; sets $server (process) and $url
+# start OPTION...: starts a server on a free port; sets $server (pid) and $url
 start() {
     await dt-serve m "${common[@]}" --port 0 "$@"
 }
@@ -42,7 +42,7 @@ metric() {
     curl -s "$url/metrics" | awk -v n="dt_serve_$1{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-# all: asks for every prompt, one at a time, over HTTP; the same texts
+# all: requests every prompt over HTTP, one at a time; prints the texts
 all() {
     while read -r body; do
         jq -c 'del(.logprobs)' <<<"$body" | curl -s -m 100 -H 'Content-Type: application/json' -d @- "$url/v1/completions"
@@ -63,7 +63,7 @@ all() {
     [ "$(stat -c %a disk/*/*/*.kv | sort -u)" = 600 ]
 }
 
-@test "after a restart, and in another server with the folder, prompts are found; a model trained further has its own" {
+@test "after a restart, and in another server on the folder, prompts are found; other weights have others" {
     start --kv-disk again:50MiB --kv-read always
     all
     stop
@@ -86,7 +86,7 @@ all() {
     [ "$(find again -mindepth 1 -maxdepth 1 | wc -l)" -eq 2 ]
 }
 
-@test "files that are damaged, cut short or foreign are named, and computed again" {
+@test "damaged, truncated or foreign files are named, and their blocks computed again" {
     answers --kv-disk bad:50MiB --kv-read always
     find bad -name '*.kv' | sort | awk 'NR % 3 == 0' | while read -r f; do printf x | dd of="$f" bs=1 seek=200 conv=notrunc status=none; done
     find bad -name '*.kv' | sort | awk 'NR % 3 == 1' | while read -r f; do truncate -s 100 "$f"; done
@@ -94,13 +94,13 @@ all() {
     answers --kv-disk bad:50MiB --kv-read always
     grep -q "cannot use .*; its tokens are computed again" log
     answers --kv-disk bad:50MiB --kv-read always
-    # files that cannot grow: as on a full disk
+    # files that cannot grow, as on a full disk
     (trap '' XFSZ && ulimit -f 4 && answers --kv-disk full:50MiB --kv-read always)
     [ "$(grep -c 'cannot write .*no blocks are kept' log)" -eq 1 ]
     [ "$(find full -name '*.kv*' | wc -l)" -eq 0 ]
 }
 
-@test "what cannot be is refused" {
+@test "invalid options are refused" {
     local wanted
     refused() {
         run -2 --separate-stderr dt-serve m "$@"

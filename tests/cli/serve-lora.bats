@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Adapters beside their base in one server: each answers as its merged weights do, whoever else is served; they come
-# and go, wait for places in memory, and what cannot be served is refused by name.
+# Adapters beside their base in one server: each answers as its merged weights do, whichever requests share
+# the batch. They are loaded, unloaded, wait for slots in memory; unsupported ones are refused by name.
 
 bats_require_minimum_version 1.5.0
 load server
@@ -8,7 +8,7 @@ load server
 setup_file() {
     PATH=$DT_BIN:$PATH
     cd "$BATS_FILE_TMPDIR" || return 1
-    # A base that says one of four words behind "The ", and an adapter for each word.
+    # A base model that writes one of four words after "The ", and an adapter for each word.
     python3 -c '
 import random
 random.seed(1)
@@ -39,23 +39,23 @@ setup() {
     common=(--precision fp32 --threads 1)
 }
 
-# start OPTION...: a server of the base on a free port; sets $server (process) and $url
+# start OPTION...: starts a server of the base on a free port; sets $server (pid) and $url
 start() {
     await dt-serve base "${common[@]}" --port 0 --served-model-name base "$@"
 }
 
-# post ROUTE BODY-OF-JQ: prints the body, then the status on a line of its own
+# post ROUTE JQ-BODY: prints the answer's body, then the status on a line of its own
 post() {
     jq -nc "$2" | curl -s -m 100 -w '\n%{http_code}\n' -H 'Content-Type: application/json' -d @- "$url$1"
 }
 
-# says MODEL: the word behind "The "
+# says MODEL: the word that it writes after "The "
 says() {
     post /v1/completions "{model: \"$1\", prompt: \"The \", max_tokens: 10, temperature: 0}" | head -1 |
         jq -r '.choices[0].text // .error.message' | cut -d' ' -f1
 }
 
-# expect STATUS TEXT ROUTE BODY
+# expect STATUS TEXT ROUTE JQ-BODY
 expect() {
     local got
     got=$(post "$3" "$4")
@@ -66,7 +66,7 @@ metric() {
     curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-lines() { # MODEL...: prompts for each
+lines() { # MODEL...: six prompts for each
     for m in "$@"; do
         for i in $(seq 6); do
             jq -nc --arg m "$m" --argjson i "$i" '{model: $m, prompt: ("The " + "alpha The " * ($i % 3)), max_tokens: (10 + $i),
@@ -75,7 +75,7 @@ lines() { # MODEL...: prompts for each
     done
 }
 
-@test "each answers as its merged weights do, together in one batch, over any number of places" {
+@test "each adapter answers as its merged weights do, in mixed batches, with any number of slots" {
     for m in base bravo charlie delta; do
         dir=merged-$m
         [ $m = base ] && dir=base
@@ -90,7 +90,7 @@ lines() { # MODEL...: prompts for each
     done
 }
 
-@test "over a base in blocks and in bf16" {
+@test "over a quantized base and in bf16" {
     for weights in q8_0 q4_0; do
         for m in bravo charlie; do
             jq -nc "{model: \"$m\", prompt: \"The \", max_tokens: 10, temperature: 0}"
@@ -100,7 +100,7 @@ lines() { # MODEL...: prompts for each
     done
 }
 
-@test "magnitudes: bytes are the estimate's, and over a base in blocks they are of the rows in blocks" {
+@test "DoRA: bytes as estimated; over a quantized base the row norms are those of the quantized rows" {
     start --lora dora=run-dora --max-loras 1
     [ "$(says dora)" = charlie ]
     [ "$(metric lora_memory_bytes)" = "$(dt-memest base --serve --precision fp32 --max-loras 1 --max-lora-rank 4 --dora --json |
@@ -109,7 +109,7 @@ lines() { # MODEL...: prompts for each
     wait "$server"
     server=
     run -2 dt-memest base --serve --dora
-    # of the numbers in the blocks, merged with the adapter in fp32
+    # reference: the dequantized base merged with the adapter in fp32
     dt-shard-ckpt convert --type q8_0 base blocks.gguf
     dt-shard-ckpt lora-merge --any-base --to safetensors blocks.gguf run-dora merged-blocks
     ask='{prompt: "The charlie The ", max_tokens: 8, temperature: 0, logprobs: 5}'
@@ -125,7 +125,7 @@ lines() { # MODEL...: prompts for each
         '[$a, $b] | transpose | map((.[0] - .[1]) | fabs) | max < 0.02'
 }
 
-@test "over ranks: each has its part, answers are those of one process" {
+@test "over ranks: each holds its part, answers are those of one process" {
     takes_long
     command -v mpirun >/dev/null || skip "mpirun is not installed"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -141,11 +141,11 @@ lines() { # MODEL...: prompts for each
             mpirun -np $n dt-serve --batch "${all[@]}" --layout $layout --max-loras $places --max-num-seqs 12 <prompts 2>log | jq -r .text | cmp want -
         done
     done
-    # a prompt in parts over the stages of a pipeline
+    # a prompt in chunks over pipeline stages
     long='{model: "bravo", prompt: ("The delta " * 9), max_tokens: 9, temperature: 0}'
     jq -nc "$long" | dt-serve --batch "${all[@]}" | jq -r .text >one
     jq -nc "$long" | mpirun -np 2 dt-serve --batch "${all[@]}" --layout pp2 2>log | jq -r .text | cmp one -
-    # magnitudes over a base in blocks and in bf16
+    # magnitudes over a quantized base and in bf16
     ask='{model: "dora", prompt: "The charlie The ", max_tokens: 8, temperature: 0}'
     for how in '--weights q8_0 --precision fp32' '--precision bf16'; do
         for layout in dp1 tp2; do
@@ -153,7 +153,7 @@ lines() { # MODEL...: prompts for each
             jq -nc "$ask" | mpirun -np "$([ $layout = tp2 ] && echo 2 || echo 1)" dt-serve --batch base $how --threads 1 --lora dora=run-dora --layout $layout 2>log | jq -r .text
         done | uniq | wc -l | grep -qx 1
     done
-    # what a rank holds is the estimate, and what has gone is forgotten everywhere
+    # a rank allocates what is estimated, and an unloaded adapter is removed on every rank
     await mpirun -np 2 dt-serve base "${common[@]}" --layout tp2 --port 0 --served-model-name base --lora-dir adapters --max-loras 1
     for w in bravo charlie bravo delta.gguf charlie; do
         post /v1/load_lora_adapter "{lora_name: \"$w\", lora_path: \"$w\", load_inplace: true}" | grep -qx 200
@@ -169,7 +169,7 @@ lines() { # MODEL...: prompts for each
         jq '.categories[] | select(.name == "adapters").bytes')" ]
 }
 
-@test "clients load and unload from the folder alone; a new version under an old name is another" {
+@test "clients load and unload adapters from the folder only; a new version under an old name replaces it" {
     start --lora bravo=adapters/bravo --lora-dir adapters
     [ "$(says bravo)" = bravo ]
     expect 404 "does not exist" /v1/completions '{model: "charlie", prompt: "The "}'
@@ -202,7 +202,7 @@ lines() { # MODEL...: prompts for each
     expect 403 "lora-dir" /v1/unload_lora_adapter '{lora_name: "bravo"}'
 }
 
-@test "many names over two places: all are answered, and the books are right" {
+@test "many adapters for two slots: all are answered, and the counters are right" {
     start --lora-dir adapters --max-loras 2 --trace trace.jsonl --max-num-seqs 8
     for i in $(seq 12); do
         w=$(echo bravo charlie delta.gguf | cut -d' ' -f$((i % 3 + 1)))
@@ -223,7 +223,7 @@ lines() { # MODEL...: prompts for each
     [ "$(metric lora_memory_bytes)" = "$(dt-memest base --serve --precision fp32 --max-loras 2 --max-lora-rank 4 --json |
         jq '.categories[] | select(.name == "adapters").bytes')" ]
     [ "$(metric lora_evictions_total)" -ge 10 ]
-    # what is read again is what was added
+    # an evicted adapter is read again; if its files have changed meanwhile, requests are refused
     cp -r adapters/bravo adapters/moving
     expect 200 Success /v1/load_lora_adapter '{lora_name: "moving", lora_path: "moving"}'
     [ "$(says moving) $(says n1) $(says n2)" = "bravo charlie delta" ]
@@ -238,7 +238,7 @@ lines() { # MODEL...: prompts for each
     dt-serve --replay trace.jsonl | jq -e '.requests == 51 and .different_steps == 0'
 }
 
-@test "prefixes on disk belong to what an adapter says, not to its name" {
+@test "the prefix cache on disk distinguishes adapters by content, not by name" {
     ask="{model: \"x\", prompt: (\"The alpha \" * 8), max_tokens: 10, temperature: 0}"
     for w in bravo charlie bravo; do
         start --lora x=adapters/$w --kv-disk kv:1GiB --kv-read always
@@ -253,7 +253,7 @@ lines() { # MODEL...: prompts for each
     [ "$(sed 's/[1-9].*/some/' hits | paste -sd' ')" = "0 0 some" ]
 }
 
-@test "an adapter's quota" {
+@test "an adapter's request quota" {
     start --lora bravo=adapters/bravo --lora delta=adapters/delta --lora-quota 40
     expect 200 '"text"' /v1/completions '{model: "bravo", prompt: "The ", max_tokens: 30, ignore_eos: true}'
     expect 429 "quota of 40" /v1/completions '{model: "bravo", prompt: "The ", max_tokens: 30}'
@@ -268,7 +268,7 @@ refused() { # TEXT OPTION...
     [ "$status" -eq 1 ] && [[ $output == *"$text"* ]] || { echo "$status: $output" >&2; return 1; }
 }
 
-@test "what cannot be served is refused by name" {
+@test "unsupported adapters are refused by name" {
     refused "not NAME=PATH" base --lora adapters/bravo
     refused "rank 4 is above --max-lora-rank 3" base --lora x=adapters/bravo --max-lora-rank 3
     refused "already" base --lora x=adapters/bravo --lora x=adapters/bravo
@@ -288,12 +288,12 @@ refused() { # TEXT OPTION...
 		E
     refused "has no B" base --lora x=bad
     cp adapters/bravo/adapter_model.safetensors bad
-    # a tokenizer that grew
+    # a tokenizer with added tokens
     dt-tokenize train --vocab 300 --out bad/tokenizer.json "$DT_SRC/LICENSE"
     refused "more tokens than the base model" base --lora x=bad
 }
 
-@test "of a latent model an adapter of what makes keys and values of latents is refused by name, others are served" {
+@test "latent attention: adapters of the latents' projections are refused by name, others are served" {
     jq -n '{model_type: "deepseek_v2", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 24, qk_nope_head_dim: 10, qk_rope_head_dim: 6,
         v_head_dim: 12, n_routed_experts: 4, n_shared_experts: 1, num_experts_per_tok: 2, moe_intermediate_size: 24,
@@ -308,14 +308,14 @@ refused() { # TEXT OPTION...
     dt-serve --batch latent "${common[@]}" --lora x=without <ask.jsonl | jq -e '.text | length > 0'
 }
 
-@test "an adapter that takes long to read holds up nobody else" {
+@test "an adapter that takes long to load delays no other request" {
     DT_SLOW_READ_MS=80 LD_PRELOAD="$DT_HELP/slow-read.so" await dt-serve base "${common[@]}" --port 0 --served-model-name base --lora-dir .
     (post /v1/load_lora_adapter '{lora_name: "late", lora_path: "run-bravo"}' && touch late) >loaded &
     loading=$!
     for i in 1 2 3; do
         [ "$(post /v1/completions '{model: "base", prompt: "The ", max_tokens: 20, ignore_eos: true}' | tail -1)" = 200 ]
     done
-    [ ! -e late ] # it is still being read
+    [ ! -e late ] # the load is still in progress
     wait "$loading"
     [ "$(tail -1 loaded)" = 200 ]
     [ "$(says late)" = bravo ]

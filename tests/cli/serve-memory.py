@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Servers of random models against dt-memest, category by category and as processes.
+"""Compares the memory of dt-serve with random models with dt-memest's estimate, by category and by process.
 
 serve-memory.py COUNT [SEED]   in an empty folder; DT_BIN: folder of the programs
 
-Each time a GGUF file is made (a family, its sizes, a type for every matrix of its own), dt-serve is started on it
-with random weights, cache, length, sequences, blocks and batch, and given as many requests at once as fill its
-cache. What it says in /metrics must be what `dt-memest --check` estimates, to the byte and labelled exact, and the
-process may take 3% more than that and CONSTANT bytes: dt-memest(1). What is there for certain (weights, the blocks that hold
-tokens) it must take, less 3%. Numbers are all zero, which changes no size. Exit: 0 yes, 3 no.
-"""
+Each trial writes a GGUF file (random family and sizes, a random type for every matrix), starts dt-serve on it
+with random options for weights, cache, length, sequences, blocks and batch, and sends as many requests at
+once as fill its cache. The bytes in /metrics must equal the estimate of `dt-memest --check` and be labelled
+exact. The process may use 3% and CONSTANT bytes more than that (see dt-memest(1)), and must use at least the
+weights and the blocks that hold tokens, less 3%. All weights are zero, which changes no size. Exit status: 0
+yes, 3 no. """
 import json
 import os
 import random
@@ -19,7 +19,7 @@ import urllib.request
 
 CONSTANT = 32 << 20
 BIN = os.environ["DT_BIN"]
-# elements of a block, bytes of it, number in GGUF
+# name: elements per block, bytes per block, number in GGUF
 TYPES = {"f32": (1, 4, 0), "f16": (1, 2, 1), "bf16": (1, 2, 30), "q4_0": (32, 18, 2), "q4_1": (32, 20, 3), "q5_0": (32, 22, 6),
          "q8_0": (32, 34, 8), "q4_k": (256, 144, 12), "q6_k": (256, 210, 14)}
 
@@ -29,7 +29,8 @@ def text(s):
 
 
 def byte_tokens():
-    """GPT-2's letters for bytes: those that print stand for themselves, the others follow after 255."""
+    """GPT-2's characters for bytes: printable bytes stand for themselves, the others are numbered from
+    256."""
     plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
     more = iter(range(256, 512))
     return [chr(b) if b in plain else chr(next(more)) for b in range(256)] + ["<|end|>"]
@@ -100,13 +101,13 @@ def write_gguf(path, m, types):
             n *= d
         head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], number, at)
         at += n // block * size + 31 & ~31
-    with open(path, "wb") as f:  # sparse
+    with open(path, "wb") as f:  # the file is sparse
         f.write(head + bytes(-len(head) % 32))
         f.truncate(f.tell() + at)
 
 
 def draw(r):
-    """A model and options of both programs."""
+    """Draws a model and the options of both programs."""
     arch = r.choice(["llama", "llama", "mixtral", "qwen2", "qwen3", "qwen3moe", "gemma3", "gpt2"])
     m = {"arch": "llama" if arch == "mixtral" else arch, "hidden": r.choice([256, 512, 1024]), "heads": r.choice([4, 8]),
          "layers": r.choice([1, 2, 3, 5]), "vocab": r.choice([257, 300, 1024, 8191, 32000]), "positions": 2048,
@@ -125,14 +126,14 @@ def draw(r):
               serve["max-num-batched-tokens"], "--kv-precision", serve["kv-cache-dtype"]]
     if serve["weights"] != "auto":
         memest += ["--precision", serve["weights"]]
-    for name, shape in shapes(m).items():  # joined matrices may differ; vectors and what decides much do not
+    for name, shape in shapes(m).items():  # parts of a fused matrix may differ in type
         if len(shape) > 1 and "gate_inp" not in name and "position" not in name:
             chosen[name] = r.choice(kinds)
     return m, chosen, [x for k, v in serve.items() for x in ("--" + k, str(v))], [str(x) for x in memest], serve
 
 
 def measure(options, serve, r):
-    """What the server says it has, as text, and what its process takes when its cache is full."""
+    """Returns the server's memory metrics as text, and the memory of its process when its cache is full."""
     with open("log", "w") as log:
         p = subprocess.Popen([f"{BIN}/dt-serve", "model.gguf", "--port", "0", "--threads", "1", *options],
                              stdout=subprocess.PIPE, stderr=log, text=True)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""serve-openai.py URL KEY POOR-KEY [files]: every endpoint of the server through OpenAI's own client.
+"""serve-openai.py URL KEY POOR-KEY [files]: tests every endpoint of the server with OpenAI's own client.
 
-POOR-KEY has a quota that its first request uses up. files: files and batches too. Exit status 77: there is no such client here.
+POOR-KEY has a quota that its first request uses up. files: tests files and batches, too. Exit status 77: the
+client is missing.
 """
 import json
 import sys
@@ -31,7 +32,7 @@ model = models.data[0].id
 assert [m.id for m in models] == [model] and models.data[0].object == "model"
 more = {"ignore_eos": True}
 
-# completions: whole, choices, log-probabilities, streamed
+# completions: whole, several choices, log-probabilities, streamed
 one = client.completions.create(model=model, prompt="Hello", max_tokens=12, temperature=0, logprobs=2, extra_body=more)
 assert one.object == "text_completion" and one.choices[0].finish_reason == "length"
 assert one.usage.completion_tokens == 12 and len(one.choices[0].logprobs.token_logprobs) == 12
@@ -46,7 +47,7 @@ parts = list(
 assert "".join(c.text for p in parts for c in p.choices) == one.choices[0].text
 assert parts[-1].usage.completion_tokens == 12 and parts[-1].choices == []
 
-# chat: whole and streamed, a schema
+# chat: whole, streamed, with a schema
 talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
 said = client.chat.completions.create(
     model=model, messages=talk, max_completion_tokens=10, seed=4, logprobs=True, top_logprobs=3, extra_body=more
@@ -75,13 +76,13 @@ shaped = client.chat.completions.create(
 shape = json.loads(shaped.choices[0].message.content)
 assert set(shape) == {"n", "ok"} and 3 <= shape["n"] <= 12, shape
 
-# embeddings: the client asks for base 64 unless told otherwise
+# embeddings: the client requests base64 unless told otherwise
 vector = client.embeddings.create(model=model, input=["one", "two"])
 plain = client.embeddings.create(model=model, input="one", encoding_format="float")
 assert len(vector.data) == 2 and vector.data[1].index == 1
 assert all(abs(a - b) < 1e-6 for a, b in zip(vector.data[0].embedding, plain.data[0].embedding))
 
-# files, and a batch of completions, whose answers are those of single requests
+# files, and a batch of completions, whose answers equal those of single requests
 if sys.argv[4:] == ["files"]:
     asks = [{"custom_id": f"r{i}", "method": "POST", "url": "/v1/completions",
              "body": {"model": model, "prompt": f"Hello {i}", "max_tokens": 8, "temperature": 0}} for i in range(5)]
@@ -104,7 +105,7 @@ if sys.argv[4:] == ["files"]:
     assert client.files.delete(file.id).deleted
     fails(openai.NotFoundError, lambda: client.files.retrieve(file.id), code="not_found")
 
-# a stream left in the middle, then errors by their classes
+# a stream abandoned halfway, then errors by class
 stream = client.completions.create(model=model, prompt="x", max_tokens=300, stream=True, extra_body=more)
 next(iter(stream))
 stream.close()

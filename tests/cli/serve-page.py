@@ -1,5 +1,5 @@
-"""serve-page.py URL PID KEYED-URL KEY [PICTURES]: dt-serve's page in a browser, as a person uses it. PICTURES: a folder for
-screenshots at two widths, light and dark."""
+"""serve-page.py URL PID KEYED-URL KEY [PICTURES]: uses dt-serve's page in a browser as a person would.
+PICTURES: a folder for screenshots at two widths, light and dark."""
 import json
 import os
 import signal
@@ -36,7 +36,7 @@ def shot(b, name):
 
 
 def chat(b):
-    """An answer is the one that the API gives, streamed, with the settings and the system prompt in force."""
+    """An answer is streamed and equals the API's answer with the current settings and system prompt."""
     b.open(url + "/")
     b.until("model === 'tiny'")
     b.key("s", "KeyS", 1)
@@ -81,7 +81,7 @@ def stop(b):
 
 
 def history(b):
-    """What was said is there after a reload, can be changed, and a new conversation does not touch it."""
+    """The conversation survives a reload, can be edited, and a new conversation does not change it."""
     turns = b.js("JSON.stringify(chat.turns)")
     b.open(url + "/")
     b.until("model === 'tiny'")
@@ -97,7 +97,7 @@ def history(b):
 
 
 def plain(b):
-    """A plain completion continues the text."""
+    """Plain completion mode continues the text."""
     b.key("s", "KeyS", 1)
     b.click("#plain")
     equal(b.js("chat.plain"), True, "plain, once ticked")
@@ -108,7 +108,8 @@ def plain(b):
 
 
 def hostile(b):
-    """Nothing that a model writes becomes an element of its own, and the policy lets no script in."""
+    """Markup in a model's output does not become an element, and the content security policy blocks
+    scripts."""
     b.js("""(() => { const e = document.createElement('div');
         markdown('# <img src=x onerror=alert(1)>\\n\\n- <script>x</scr' + 'ipt>\\n\\n[a](javascript:alert(1)) **<b id=q>**\\n\\n```\\n<i>\\n```', e);
         e.id = 'trial'; document.body.append(e); })()""")

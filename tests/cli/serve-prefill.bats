@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Prompts computed by one server and answered by another: answers are those of a common server to the bit, whichever
-# of the two is lost.
+# Disaggregated prefill: one server computes the prompt, another answers. Answers are those of a single server
+# to the bit, whichever of the two is lost.
 
 bats_require_minimum_version 1.5.0
 load server
@@ -13,7 +13,7 @@ setup() {
     several_servers
 }
 
-# with_ranks MPIRUN: it and its ranks are ended behind the test
+# with_ranks MPIRUN: its processes are killed after the test
 with_ranks() {
     local pid
     servers+=("$1")
@@ -26,12 +26,12 @@ teardown() {
     kill_servers
 }
 
-# metric URL NAME
+# metric URL NAME: a metric of dt-serve
 metric() {
     curl -s -m 60 "$1/metrics" | awk -v n="dt_serve_$2{" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-# ask URL: every prompt, one at a time; the same texts
+# ask URL: sends every prompt, one at a time; prints the texts
 ask() {
     while read -r body; do
         curl -s -m 100 -H 'Content-Type: application/json' -d "$body" "$1/v1/completions"
@@ -39,14 +39,14 @@ ask() {
     cmp wanted texts
 }
 
-# ask_at_once URL: all of them, eight at a time; the same texts in any order
+# ask_at_once URL: sends all of them, eight at a time; prints the texts sorted
 ask_at_once() {
     xargs -P 8 -d '\n' -I BODY curl -s -m 100 -H 'Content-Type: application/json' -d BODY "$1/v1/completions" <prompts.jsonl |
         jq -c '.choices[0].text' | sort >texts.sorted
     sort wanted | cmp - texts.sorted
 }
 
-# await_empty URL: until the server holds no request and no block
+# await_empty URL: waits until the server holds no request and no block
 await_empty() {
     for _ in $(seq 600); do
         curl -s -m 60 "$1/slots" | jq -e '.running + .waiting == 0 and .free_blocks == .blocks' >/dev/null && return 0
@@ -55,14 +55,14 @@ await_empty() {
     return 1
 }
 
-@test "answers are those of a common server, through shared memory, and with roles changed" {
+@test "answers are those of a single server, through shared memory, and with roles changed" {
     start --role prefill
     prefill=$url
     start --role decode --prefill "$prefill/" --prefill-min 32 --prefill-timeout 300
     ask "$url"
     [ "$(metric "$url" remote_prefill_requests_total)" -ge 8 ]
     [ "$(metric "$url" remote_prefill_failures_total)" -eq 0 ]
-    # where processes may open each other's memory, all blocks came that way
+    # if processes may read each other's memory, all blocks were transferred that way
     if python3 -c 'import os, subprocess, sys
 f = os.memfd_create("x")
 sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/dev/null; then
@@ -71,7 +71,7 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
     [ "$(metric "$url" remote_prefill_blocks_total)" -le "$(metric "$prefill" prefill_blocks_sent_total)" ]
     await_empty "$prefill"
     await_empty "$url"
-    # the prefill server now answers itself, and computes nothing for the other
+    # after the change of roles the former prefill server answers, and computes no prompts for others
     [ "$(curl -s -m 60 -o out -w '%{http_code}' -d '{"prompt": "x"}' "$prefill/v1/completions")" = 503 ]
     jq -e '.error.code == "role"' out
     curl -s -m 60 -d '{"role": "decode"}' "$prefill/v1/role" | jq -e '.role == "decode"'
@@ -79,7 +79,7 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
     ask_at_once "$url"
 }
 
-@test "a server that is killed: the prompts are computed where they are asked for, and nothing is held for who has gone" {
+@test "a killed server: the decode server computes the prompts itself, and nothing is held for the lost one" {
     start --role prefill
     prefill=$url
     start --role both --prefill "$prefill" --prefill-min 32 --prefill-timeout 300
@@ -97,7 +97,7 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
     await_empty "$url"
 }
 
-@test "the layouts of the two may differ: prompts of two ranks for one process, and of one for two" {
+@test "the two servers' layouts may differ: prompts of two ranks for one process, and of one for two" {
     takes_long
     command -v mpirun >/dev/null || skip "mpirun is not installed"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
@@ -125,7 +125,7 @@ sys.exit(subprocess.call(["sh", "-c", f": <>/proc/{os.getpid()}/fd/{f}"]))' 2>/d
     done
 }
 
-@test "servers with other weights, and what does not go together, are refused" {
+@test "servers with other weights, and incompatible options, are refused" {
     "$DT_HELP/make-model" other llama-tiny 261
     await dt-serve other "${common[@]}" --port 0 --role prefill
     servers+=("$server")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# One model served by several ranks: answers are those of one process, each rank holds what the estimate says, and
-# the loss of a rank is told to those who wait.
+# One model served by several ranks: answers are those of one process, each rank holds what is estimated, and
+# clients are told when a rank is lost.
 
 bats_require_minimum_version 1.5.0
 load server
@@ -23,26 +23,27 @@ setup() {
     command -v mpirun >/dev/null || skip "mpirun is not installed"
 }
 
-# start RANKS OPTION...: a server of $served over ranks on a free port; sets $server (mpirun) and $url
+# start RANKS OPTION...: starts a server of model $served over ranks on a free port; sets $server (mpirun's
+# pid) and $url
 start() {
     local ranks=$1
     shift
     await mpirun -np "$ranks" dt-serve "${served:-m}" "${common[@]}" --port 0 --served-model-name tiny "$@"
 }
 
-# ask BODY-OF-JQ ROUTE: the answer
+# ask JQ-BODY ROUTE: prints the answer
 ask() {
     jq -nc "$1" | curl -s -m 100 -H 'Content-Type: application/json' -d @- "$url$2"
 }
 
-# rank N: its process
+# rank N: its pid
 rank() {
     for pid in $(ps -o pid= --ppid "$server"); do
         tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid"
     done
 }
 
-@test "answers on a pipe are those of one process, greedy and drawn" {
+@test "answers on a pipe are those of one process, greedy and sampled" {
     one_of 3 tp2.pp2 tp2 pp2 dp2 tp4 dp2.pp2
     for layout in "${some[@]}"; do
         case $layout in tp2 | pp2 | dp2) n=2 ;; *) n=4 ;; esac
@@ -52,7 +53,7 @@ rank() {
     [ "$(wc -l <one.txt)" -ge 40 ]
 }
 
-@test "several steps under way: 1, 3 and 32 streams over stages give the tokens of one process" {
+@test "pipelined steps: 1, 3 and 32 streams over stages give the tokens of one process" {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 5, num_attention_heads: 4,
         num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000}' >five.json
     "$DT_HELP/make-model" five five.json
@@ -62,13 +63,14 @@ rank() {
         read -r n layout streams <<<"$run"
         mpirun -np "$n" dt-serve --batch five "${common[@]}" --layout "$layout" --max-num-seqs "$streams" <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
     done
-    # a cache in which not all of them have room, prompts in chunks, and guesses, with which one step follows another
+    # a cache too small for all of them, chunked prompts, and speculative decoding, for which steps cannot
+    # overlap
     small=(--max-num-seqs 8 --max-model-len 200 --max-num-batched-tokens 32)
     mpirun -np 2 dt-serve --batch five "${common[@]}" "${small[@]}" --layout pp2 --kv-cache-mem 160KiB <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
     mpirun -np 2 dt-serve --batch five "${common[@]}" "${small[@]}" --layout pp2 --speculate 3 <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
 }
 
-@test "several steps under way: choices, grammars, log-probabilities, scores and embeddings are those of one process" {
+@test "pipelined steps: choices, grammars, log-probabilities, embeddings are those of one process" {
     for i in 1 2 3 4 5 6; do
         jq -nc --argjson i $i '{custom_id: "c\($i)", method: "POST", url: "/v1/completions", body: {prompt: ("Once " * $i), n: 3,
             seed: $i, max_tokens: 20, logprobs: 2, echo: ($i % 2 == 0), ignore_eos: true, frequency_penalty: 0.5}}'
@@ -87,13 +89,13 @@ rank() {
     done
 }
 
-# long N FILE: a stream of prompt N
+# long N FILE: streams the answer to prompt N into FILE
 long() {
     jq -nc --argjson i "$1" '{prompt: ("x" * $i), max_tokens: 400, temperature: 0, ignore_eos: true, stream: true}' |
         curl -s -m 100 -d @- "$url/v1/completions" >"$2"
 }
 
-@test "several steps under way: a client that leaves costs the others nothing, and its blocks come back" {
+@test "pipelined steps: a client that disconnects does not disturb others, and its blocks are freed" {
     for i in 1 2 3 4 5; do
         jq -nc --argjson i $i '{prompt: ("x" * $i), max_tokens: 400, temperature: 0, ignore_eos: true}'
     done | dt-serve --batch m "${common[@]}" 2>log | jq -c .text >alone
@@ -101,7 +103,7 @@ long() {
     for i in 1 2 3 4 5; do
         : >"s$i"
         case $i in
-        2 | 4) long $i /dev/stdout | head -c 400 >"s$i" 3>&- & ;; # and leaves
+        2 | 4) long $i /dev/stdout | head -c 400 >"s$i" 3>&- & ;; # disconnects
         *) long $i "s$i" 3>&- & ;;
         esac
         asks[i]=$!
@@ -119,12 +121,13 @@ long() {
     grep '^dt_serve_num_requests_running.* 0$' gauges
 }
 
-@test "a stage is killed under load: every stream ends with an error or was through, and the job fails" {
+@test "a stage is killed under load: every stream ends with an error or completely, and the job fails" {
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 320, intermediate_size: 1280, num_hidden_layers: 6, num_attention_heads: 4,
         num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000}' >slow.json
-    "$DT_HELP/make-model" slow slow.json # its streams last until the kill
+    "$DT_HELP/make-model" slow slow.json # a model whose streams last until the kill
     served=slow
-    export OMPI_MCA_odls_base_sigkill_timeout=10 # after which mpirun ends the others too: a busy machine takes longer than its second
+    # mpirun kills the other ranks after this time, default 1 s, which is too short for a busy machine
+    export OMPI_MCA_odls_base_sigkill_timeout=10
     one_of 3 "3 pp3 1" "2 pp2 1" "3 pp3 2"
     for run in "${some[@]}"; do
         read -r n layout victim <<<"$run"
@@ -149,7 +152,7 @@ long() {
     done
 }
 
-@test "replicas: choices, log-probabilities, scores and embeddings have the bits of one process; each has sequences" {
+@test "replicas: choices, log-probabilities and embeddings have the bits of one process; all are used" {
     for i in 1 2 3 4 5 6; do
         jq -nc --argjson i $i '{custom_id: "c\($i)", method: "POST", url: "/v1/completions", body: {prompt: ("Once " * $i), n: 3,
             seed: $i, max_tokens: 20, logprobs: 2, echo: ($i % 2 == 0), ignore_eos: true}}'
@@ -162,7 +165,7 @@ long() {
     for layout in "${some[@]}"; do
         mpirun -np "${layout#dp}" dt-serve --batch m "${common[@]}" --layout "$layout" --speculate 3 <lines 2>log | jq -c "$answers" | cmp all1 -
     done
-    # a cache that holds one sequence: two run together all the same
+    # a cache for one sequence per replica: two run at the same time
     start 2 --layout dp2 --max-num-seqs 1 --max-model-len 200 --max-num-batched-tokens 64
     curl -s "$url/metrics" >gauges
     dt-memest m --serve --layout dp2 --precision fp32 --max-seqs 1 --max-len 200 --max-tokens 64 --check gauges
@@ -175,15 +178,15 @@ long() {
     jq -e '.usage.completion_tokens == 190' r1
 }
 
-@test "replicas tell what is in their caches as one server, and a router knows it" {
-    # in each cache there is room for one of these prompts, and each replica runs one of them at a time
+@test "replicas report cached blocks as one server, and a router knows them" {
+    # each cache has room for one of these prompts, and each replica runs one of them at a time
     start 2 --layout dp2 --max-num-seqs 1 --max-model-len 400 --kv-cache-mem 320KiB
-    long() { # NAME URL: 360 bytes that begin with it; its mark is at 256 of them
+    long() { # NAME URL: sends a prompt of 360 bytes that begins with NAME; its block mark is at byte 256
         jq -nc --arg name "$1" --arg p "$1$(printf 'hello world %.0s' $(seq 30))" '{model: "tiny", prompt: $p[:360], max_tokens: 20,
             temperature: 0, ignore_eos: true, kv_marks: {share: (256 / 360), names: $name}}' |
             curl -s -m 100 -d @- "$2/v1/completions"
     }
-    burst() { # NAME: on both replicas, unless the machine is slow
+    burst() { # NAME: enough requests that both replicas compute the prompt, unless the machine is slow
         local asks=()
         for _ in 1 2 3 4 5 6; do
             long "$1" "$url" >/dev/null &
@@ -192,14 +195,14 @@ long() {
         wait "${asks[@]}"
     }
     a=000000000000000a b=000000000000000b c=000000000000000c
-    for _ in $(seq 10); do # b pushes a out of one of them
+    for _ in $(seq 10); do # until b has evicted a from one replica
         burst $a
         next=$(curl -s "$url/kv/events" | jq -r .next)
         long $b "$url" >/dev/null
         told=$(curl -s "$url/kv/events?after=$next" | jq -c '[.cleared, (.events[] | [.type, .names[]])]')
         [ "$told" = "[false,[\"BlockStored\",\"$b\"]]" ] && break
     done
-    [ "$told" = "[false,[\"BlockStored\",\"$b\"]]" ] # a is in the other one
+    [ "$told" = "[false,[\"BlockStored\",\"$b\"]]" ] # the other replica still has a
     held() { curl -s "$url/kv/events" | jq -r '[.events[].names[]] | sort | join(" ")'; }
     [ "$(held)" = "$a $b" ]
     for name in $a $b; do
@@ -207,7 +210,7 @@ long() {
     done
     dt-route --port 0 --policy cache "$url" >front 2>log-front 3>&- &
     front=$!
-    known() { # COUNT: the router comes to know of so many; it ends where it does not
+    known() { # COUNT: waits until the router knows COUNT blocks
         for _ in $(seq 600); do
             [ "$(curl -s "$(cat front)/metrics" | awk '/^dt_route_index_blocks/ { print $2 }')" = "$1" ] && return
             sleep 0.05
@@ -216,7 +219,7 @@ long() {
         return 1
     }
     known 2
-    for _ in $(seq 10); do # both are needed for c
+    for _ in $(seq 10); do # until c is in both replicas
         burst $c
         [ "$(held)" = $c ] && break
     done
@@ -225,7 +228,7 @@ long() {
     [ "$(held)" = $c ]
 }
 
-@test "blocks in host memory and on disk have the parts of all ranks: answers are those of one process, also after a restart" {
+@test "KV blocks in host memory and on disk: answers are those of one process, also after a restart" {
     small=(--max-num-seqs 4 --max-model-len 200 --kv-read always)
     jq -c '{custom_id: "r", method: "POST", url: "/v1/completions", body: .}' prompts.jsonl >lines
     one_of 2 pp2 tp2
@@ -235,14 +238,14 @@ long() {
                 --kv-host 1MiB --kv-disk kv:20MiB <lines 2>log | jq -c '.response.body | [.choices[0].text, .usage]' >$run.txt
             jq -r '.[0]' $run.txt | cmp one.txt -
         done
-        # what the second one found, the first has computed
+        # the second server found blocks that the first one computed
         [ "$(jq -s 'map(.[1].prompt_tokens_details.cached_tokens) | add' again.txt)" -gt \
             "$(jq -s 'map(.[1].prompt_tokens_details.cached_tokens) | add' first.txt)" ]
     done
     [ "$(find kv -mindepth 1 -maxdepth 1 | wc -l)" -eq ${#some[@]} ]
 }
 
-@test "rows cut over ranks: answers are those of one process, however prompts are cut, bytes what dt-memest says" {
+@test "context parallelism: answers are those of one process, with any chunk size; bytes are dt-memest's" {
     jq -c '{custom_id: "r", method: "POST", url: "/v1/completions", body: (. + {n: 2, logprobs: 1})}' prompts.jsonl >lines
     jq -nc '{custom_id: "e", method: "POST", url: "/v1/embeddings", body: {input: ["one", "another", "a third"]}}' >>lines
     answers='.response.body | .choices // .data'
@@ -272,13 +275,13 @@ long() {
         curl -s "$url/metrics" >gauges
         shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 63)
         dt-memest m --serve --layout $layout "${shape[@]}" --check gauges
-        run -3 dt-memest m --serve "${shape[@]}" --check gauges # whose workspace has all rows
+        run -3 dt-memest m --serve "${shape[@]}" --check gauges # on one rank the workspace has all rows
         kill -USR1 "$server"
         wait "$server"
     done
 }
 
-@test "a mixture of experts: each rank of tp has whole ones, answers are those of one process" {
+@test "a mixture of experts: each rank of tp holds whole experts; answers are those of one process" {
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
         num_experts_per_tok: 2, sliding_window: null, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
@@ -290,7 +293,8 @@ long() {
     cmp mix.txt mix4.txt
 }
 
-# checked with one rank's answers, of prompts together and of one alone, whose other replicas compute for it
+# shares_experts MODEL RANKS LAYOUT: compares with one rank's answers, for prompts together and for a single
+# one, during which other replicas only compute experts
 shares_experts() {
     local model=$1 n=$2 layout=$3
     shift 3
@@ -299,7 +303,7 @@ shares_experts() {
         jq -c .text | cmp <(sed -n 11p "$model.txt") -
 }
 
-@test "replicas share experts: answers are those of one process, bytes what dt-memest says, some replicas without sequences" {
+@test "expert parallelism over replicas: answers are those of one process, bytes dt-memest's" {
     jq -n '{vocab_size: 261, hidden_size: 48, num_hidden_layers: 3, num_attention_heads: 4, max_position_embeddings: 512,
         num_experts_per_tok: 3, rms_norm_eps: 1e-5, rope_theta: 10000, num_key_value_heads: 2}' >common.json
     jq '. + {model_type: "mixtral", intermediate_size: 40, num_local_experts: 8, sliding_window: null}' common.json >mixtral8.json
@@ -313,7 +317,7 @@ shares_experts() {
         "$DT_HELP/make-model" $family $family.json
         dt-serve --batch $family "${common[@]}" <prompts.jsonl 2>log | jq -c .text >$family.txt
     done
-    # experts within, over and astride replicas
+    # experts within a replica, over replicas, and both
     one_of 5 "deepseek3 4 tp2.ep2" "deepseek3 4 pp2.ep2" "olmoe 2 ep2" "qwen3 4 dp2.cp2.ep2" "qwen3 4 ep4" "qwen3 4 dp4.ep2" \
         "deepseek3 6 dp2.cp3.ep2" "deepseek3 4 tp2.cp2.ep2" "deepseek3 4 pp2.cp2.ep2" "qwen3 2 ep2" "deepseek3 2 ep2" "deepseek3 2 cp2.ep2" \
         "deepseek3 4 dp2.cp2.ep4" "mixtral8 2 ep2"
@@ -348,7 +352,7 @@ shares_experts() {
     done
 }
 
-@test "latents: heads are cut, each rank has every latent; answers are those of one process, bytes what dt-memest says" {
+@test "latent attention: each rank holds every latent; answers are those of one process, bytes dt-memest's" {
     jq -n '{model_type: "deepseek_v3", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 3,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 24, q_lora_rank: 20, qk_nope_head_dim: 10,
         qk_rope_head_dim: 6, v_head_dim: 12, n_routed_experts: 8, n_shared_experts: 1, num_experts_per_tok: 3,
@@ -358,7 +362,7 @@ shares_experts() {
     dt-serve --batch latent "${common[@]}" <prompts.jsonl 2>log | jq -r .text >latent1.txt
     [ "$(wc -l <latent1.txt)" -ge 40 ]
     dt-serve --batch latent "${common[@]}" --no-prefix-caching --max-num-seqs 8 --max-num-batched-tokens 16 <prompts.jsonl 2>log | jq -r .text >latent.txt
-    cmp latent1.txt latent.txt # to the bit, however prompts are cut
+    cmp latent1.txt latent.txt # to the bit, with any chunk size
     one_of 3 "4 tp2.cp2" "2 cp2" "4 pp2.cp2" "4 tp2.pp2"
     for run in "${some[@]}"; do
         mpirun -np "${run% *}" dt-serve --batch latent "${common[@]}" --layout "${run#* }" <prompts.jsonl 2>log | jq -r .text |
@@ -380,7 +384,7 @@ shares_experts() {
     done
 }
 
-@test "requests together over HTTP: choices, scores and embeddings are those of one process; SIGUSR1 to mpirun drains" {
+@test "concurrent HTTP requests: answers are those of one process; SIGUSR1 to mpirun drains" {
     dt-serve m "${common[@]}" --port 0 --served-model-name tiny >url1 2>/dev/null 3>&- &
     one=$!
     start 4 --layout tp2.pp2
@@ -413,12 +417,12 @@ shares_experts() {
     wait "$server"
 }
 
-@test "a rank holds what dt-memest says" {
+@test "a rank holds what dt-memest estimates" {
     start 2 --layout tp2 --max-num-seqs 4 --max-model-len 64
     curl -s "$url/metrics" >gauges
     shape=(--precision fp32 --max-seqs 4 --max-len 64 --max-tokens 512)
     dt-memest m --serve --layout tp2 "${shape[@]}" --check gauges
-    run -3 dt-memest m --serve "${shape[@]}" --check gauges # which is not what one process holds
+    run -3 dt-memest m --serve "${shape[@]}" --check gauges # which is less than one process holds
 }
 
 @test "a rank is killed: the stream ends with an error that names it, and the job fails" {
@@ -428,7 +432,7 @@ shares_experts() {
     until [ -s stream ] || ! kill -0 $stream; do sleep 0.01; done
     kill -KILL "$(rank 1)"
     wait $stream
-    grep -q '"error"' stream || grep -q 'DONE' stream # it may have been through
+    grep -q '"error"' stream || grep -q 'DONE' stream # the stream may have been complete
     status=0
     wait "$server" || status=$?
     [ $status -ne 0 ]
@@ -439,7 +443,7 @@ shares_experts() {
     takes_long
     start 2 --comm-timeout 2
     kill -STOP "$(rank 1)"
-    # one curl for all: the job does not wait long before it ends
+    # one curl process for all requests: the job ends soon
     curl -s -m 100 -d '{"prompt": "x", "max_tokens": 30, "ignore_eos": true}' "$url/v1/completions" -o first \
         --next -s -m 100 "$url/health" -o health --next -s -m 100 -d '{"prompt": "x"}' "$url/v1/completions" -o second
     jq -e '.error.message | test("rank 1 has not arrived")' first
@@ -450,7 +454,7 @@ shares_experts() {
     [ $status -eq 1 ]
 }
 
-@test "dt-run starts a server that lost a rank again, ends it in good order, and gives up on one that cannot start" {
+@test "dt-run restarts a server that lost a rank, ends it cleanly, and gives up on one that cannot start" {
     takes_long
     : >url
     dt-run --events events -- mpirun -np 2 dt-serve m "${common[@]}" --port 0 >url 2>log 3>&- &
@@ -464,7 +468,7 @@ shares_experts() {
         ask '{prompt: "x", max_tokens: 5, temperature: 0, ignore_eos: true}' /v1/completions >"again$start"
         jq -e '.usage.completion_tokens == 5' "again$start"
         server=$(pgrep -n -P $run -x 'mpirun|orterun')
-        [ $start -lt 3 ] && kill -KILL "$(rank $((start - 1)))" # the first, then the second rank
+        [ $start -lt 3 ] && kill -KILL "$(rank $((start - 1)))" # rank 0, then rank 1
     done
     [ "$(jq .choices[0].text again1)" = "$(jq .choices[0].text again3)" ]
     kill -TERM $run
@@ -475,7 +479,7 @@ shares_experts() {
     run -2 dt-run --ranks 2 -- dt-serve m
 }
 
-@test "what cannot be served over ranks is refused in one line of rank 0" {
+@test "what cannot be served over ranks is refused in one line by rank 0" {
     refused() {
         local n=$1 text=$2
         shift 2
@@ -495,7 +499,7 @@ shares_experts() {
     run -1 dt-serve --batch m --layout tp2
     [[ $output == *"layout 'tp2' is for 2 ranks, but there is 1"* ]]
     run -2 dt-serve --batch m --layout tpx
-    await dt-serve m "${common[@]}" --port 0 # whose port others cannot have
+    await dt-serve m "${common[@]}" --port 0 # its port is in use
     port=${url##*:}
     status=0
     timeout 40 mpirun -np 2 dt-serve m "${common[@]}" --port "$port" >out 2>log 3>&- || status=$?

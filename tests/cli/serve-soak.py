@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""serve-soak.py URL PID N: N requests of random kinds, 30 % cancelled at random moments, 10 % with bytes changed.
+"""serve-soak.py URL PID N: sends N requests of random kinds, 30 % cancelled at random moments, 10 % with
+changed bytes.
 
 Prints a JSON object: how the requests ended, and the server's resident memory after each quarter.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""serve-tools.py URL: tools through OpenAI's own client, with a model that chats.
+"""serve-tools.py URL: tests tool calls with OpenAI's own client and a chat model.
 
-Exit status 77: there is no such client here."""
+Exit status 77: the client is missing."""
 import json
 import sys
 
@@ -32,14 +32,14 @@ def check(call):
     return args
 
 
-# a call is required; its arguments fit the schema, whatever the temperature
+# tool_choice "required": arguments fit the schema at any temperature
 for seed in range(5):
     one = client.chat.completions.create(model=model, messages=talk, tools=tools, tool_choice="required", seed=seed, max_tokens=200,
                                          temperature=1.5)
     choice = one.choices[0]
     assert choice.finish_reason == "tool_calls" and choice.message.content is None and len(choice.message.tool_calls) == 1
     check(choice.message.tool_calls[0])
-# one by name
+# a tool chosen by name
 one = client.chat.completions.create(model=model, messages=talk, tools=tools, max_tokens=200,
                                      tool_choice={"type": "function", "function": {"name": "get_time"}})
 assert one.choices[0].message.tool_calls[0].function.name == "get_time"
@@ -53,13 +53,13 @@ for part in client.chat.completions.create(**ask, stream=True):
         args += piece.function.arguments or ""
     finish = part.choices[0].finish_reason or finish
 assert (name, args, finish) == (whole.function.name, whole.function.arguments, "tool_calls")
-# a loop: the call, its result, and then the model speaks
+# a loop: the call, its result, then the model answers
 talk.append({"role": "assistant", "content": None, "tool_calls": [whole.model_dump()]})
 talk.append({"role": "tool", "tool_call_id": whole.id, "content": json.dumps({"weather": "sunny", "celsius": 21})})
 last = client.chat.completions.create(model=model, messages=talk, tools=tools, tool_choice="none", temperature=0, max_tokens=40)
 assert last.choices[0].message.content and not last.choices[0].message.tool_calls
 print("said:", last.choices[0].message.content.replace("\n", " "), file=sys.stderr)
-# it may, and need not
+# tool_choice "auto": a call is possible but not required
 auto = client.chat.completions.create(model=model, messages=talk[:2], tools=tools, temperature=0, max_tokens=60)
 assert auto.choices[0].finish_reason in ("stop", "length", "tool_calls")
 for wrong in ([{"type": "web_search"}], [{"type": "function", "function": {"name": "a b"}}]):
@@ -68,7 +68,7 @@ for wrong in ([{"type": "web_search"}], [{"type": "function", "function": {"name
         raise AssertionError("taken")
     except openai.BadRequestError as e:
         assert e.param == "tools"
-# the Responses API: whole, streamed, a schema, a loop of calls and results
+# the Responses API: whole, streamed, with a schema, a loop of calls and results
 one = client.responses.create(model=model, input="Say hello.", instructions="Be brief.", max_output_tokens=20, temperature=0)
 assert one.object == "response" and one.output_text and one.usage.total_tokens == one.usage.input_tokens + one.usage.output_tokens
 assert (one.status, one.incomplete_details and one.incomplete_details.reason) in (("completed", None), ("incomplete", "max_output_tokens"))

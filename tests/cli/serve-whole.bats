@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Modules that an adapter has whole (PEFT's modules_to_save) beside a base: what the merged model says, in one batch with
-# other adapters and with none, over ranks, and with the bytes that the plan has for them.
+# Adapters with whole modules (PEFT's modules_to_save) beside a base: the merged model's tokens, in a batch
+# with other adapters and with the base, over ranks, and with the planned bytes.
 
 bats_require_minimum_version 1.5.0
 load server
@@ -36,7 +36,8 @@ for w in words:
             dt-shard-ckpt lora-merge --to dt $model $model-$a $model-merged-$a
         done
     done
-    # of q, k and v q alone, which dt-train refuses and peft makes; the others have rows of low rank
+    # whole for q but not for k and v, which dt-train refuses and peft allows; the others have low-rank
+    # adapters
     dt-shard-ckpt lora-convert llama llama-low part-low
     dt-shard-ckpt lora-convert llama llama-products part-whole
     mkdir part
@@ -74,15 +75,15 @@ setup() {
     export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false
 }
 
-many=5 # prompts for each model
+many=5 # prompts per model
 
-lines() { # MODEL...: greedy prompts for each, one after the other
+lines() { # MODEL...: greedy prompts for each
     jq -nc --argjson many $many 'range(1; $many + 1) as $i | $ARGS.positional[] |
         {model: ., prompt: ("The " + ("alpha The " * ($i % 3) // "")), max_tokens: (8 + $i), temperature: 0}' --args "$@"
 }
 
-# merged MODEL OPTION...: what the base and the merged models say, each alone, in the order of lines. What one test has
-# asked the next ones know.
+# merged MODEL OPTION...: texts of the base and of the merged models, each served alone, in the order of
+# `lines`. Results are cached for later tests.
 merged() {
     local model=$1 a dir said files=()
     shift
@@ -98,7 +99,7 @@ merged() {
     paste -d'\n' "${files[@]}"
 }
 
-# served MODEL OPTION...: the same of one server
+# served MODEL OPTION...: the same from one server with the base and all adapters
 served() {
     local model=$1 a adapters=()
     shift
@@ -114,7 +115,7 @@ names=(ends low products)
 ranks=()
 serve=(dt-serve)
 
-@test "greedy tokens are the merged model's, beside other adapters and none" {
+@test "greedy tokens are the merged model's, in a batch with other adapters and the base" {
     for model in llama qwen3 gpt2; do
         merged $model --precision fp32 >want
         [ "$(sort -u want | wc -l)" -gt 6 ]
@@ -126,19 +127,19 @@ serve=(dt-serve)
         for places in "${some[@]}"; do
             served $model --precision fp32 --max-loras "$places" --max-num-seqs 12 | cmp want -
         done
-        # with whom each is computed changes nothing
+        # the composition of the batch changes nothing
         [ $model != llama ] && ! slow || served $model --precision fp32 --max-num-seqs 1 | cmp want -
     done
 }
 
-@test "of one product some tensors are whole and others not" {
+@test "a fused projection of which some tensors are whole and others not" {
     names=(part low ends)
     merged llama --precision fp32 >want
     cmp said-llama-base-* said-llama-part-* && return 1
     served llama --precision fp32 --max-num-seqs 12 | cmp want -
 }
 
-@test "over a base in blocks and in bf16 they are in what the merged model would be in" {
+@test "over a quantized base and in bf16, whole modules have the precision that the merged model would have" {
     names=(ends products)
     for how in '--precision bf16' '--weights q8_0 --precision fp32'; do
         # shellcheck disable=SC2086 # words
@@ -148,11 +149,11 @@ serve=(dt-serve)
     done
 }
 
-@test "on an emulated card, tensors of one product too, and in blocks: the merged model's tokens on the processor" {
+@test "on an emulated GPU, with parts of fused projections, and quantized: the merged model's tokens" {
     takes_long
     command -v dt-serve-emulated >/dev/null || skip "no C++ compiler, no emulated card"
     serve=(dt-serve-emulated --device cuda)
-    many=$(few 2 5) # a card takes a while that way
+    many=$(few 2 5) # an emulated GPU is slow
     for model in $(few "qwen3 gpt2" "llama qwen3 gpt2"); do
         merged "$model" --precision fp32 >want
         served "$model" --precision fp32 --max-num-seqs 12 | cmp want -
@@ -167,7 +168,7 @@ serve=(dt-serve)
     done
 }
 
-@test "over ranks each has its part" {
+@test "over ranks each holds its part" {
     command -v mpirun >/dev/null || skip "mpirun is not installed"
     many=$(few 2 5)
     for model in llama qwen3 gpt2; do
@@ -194,7 +195,7 @@ metric() {
     curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-@test "the base alone is as it was; bytes in memory are the estimate's" {
+@test "the base's answers do not change; bytes in memory are as estimated" {
     lines base | jq -c 'del(.model)' | dt-serve --batch llama --threads 1 2>log | jq -r .text >want
     lines base | dt-serve --batch llama --threads 1 --served-model-name base --lora ends=llama-ends 2>log | jq -r .text | cmp want -
     bytes='.categories[] | select(.name == "adapters").bytes'
@@ -221,7 +222,7 @@ metric() {
     [[ $output == *"--max-loras"* ]]
 }
 
-@test "what cannot be served whole is refused by name" {
+@test "unsupported whole modules are refused by name" {
     jq -n '{model_type: "qwen3_moe", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 1,
         num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, max_position_embeddings: 64, num_experts: 4, num_experts_per_tok: 2,
         moe_intermediate_size: 24, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixture.json

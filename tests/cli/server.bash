@@ -1,4 +1,5 @@
-# What test files that run a server share: `load server`; in_server_folder in setup, await wherever one is started.
+# Helpers for tests that start a server. Use: `load server`, in_server_folder in setup, await wherever a
+# server starts.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of the files that load this
 
 load slow
@@ -9,12 +10,13 @@ in_server_folder() {
     server=
 }
 
-# await COMMAND...: runs it behind; sets $server (process) and $url, its first line
+# await COMMAND...: starts it in the background and waits for its first line; sets $server (pid) and $url
+# (that line).
 await() {
     : >url
     "$@" >url 2>log 3>&- &
     server=$!
-    until [ -s url ]; do # however long a busy machine takes; a server that died is seen
+    until [ -s url ]; do # without a time limit, for busy machines; ends with an error if the server exits
         kill -0 "$server" || { cat log; return 1; }
         sleep 0.05
     done
@@ -23,14 +25,15 @@ await() {
 
 teardown() {
     [ -n "$server" ] || return 0
-    for pid in $(ps -o pid= --ppid "$server") "$server"; do # its ranks first, where it is mpirun
+    for pid in $(ps -o pid= --ppid "$server") "$server"; do # children first: if $server is mpirun, its ranks
         kill -KILL "$pid" 2>/dev/null || true
     done
     wait "$server" 2>/dev/null || true
 }
 
-# Several servers and what is asked of them: make_stories in setup_file writes model m, prompts.jsonl and what one
-# server answers, wanted; several_servers in setup, start wherever one is started, kill_servers in teardown.
+# Several servers. make_stories in setup_file writes model m, the requests prompts.jsonl and the texts with
+# which one server answers them, wanted. several_servers belongs into setup, kill_servers into teardown; start
+# starts a server.
 
 make_stories() {
     cd "$BATS_FILE_TMPDIR" || return 1
@@ -48,7 +51,7 @@ several_servers() {
     common=(--precision fp32 --threads 1 --max-num-seqs 4 --max-model-len 400)
 }
 
-# start OPTION...: a server on a free port; sets $server (process) and $url; its log is log.$server
+# start OPTION...: starts a server on a free port; sets $server (pid) and $url; its log is log.$server.
 start() {
     await dt-serve m "${common[@]}" --port 0 "$@"
     servers+=("$server")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Parameter servers: any number of them, in memory that ranks share and by messages. Machines of their own are in
-# tests/mpi/servers.sh; the modes themselves in sync.bats.
+# Parameter servers: any number of them, in memory shared by ranks and by messages. tests/mpi/servers.sh tests
+# them on several hosts, sync.bats the modes themselves.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -17,12 +17,12 @@ setup() {
     momentum=(--optimizer momentum --lr 0.05 --clip 0)
 }
 
-same() { # files: losses of all steps agree to 1e-6
+same() { # FILE FILE: losses of all steps agree to 1e-6
     jq -es --slurpfile b "$2" '[., $b] | map(map(select(.loss).loss)) | transpose | length > 5 and
         all((.[0] - .[1]) / .[0] | . < 1e-6 and . > -1e-6)' "$1"
 }
 
-@test "ssp:0 is the synchronous run with any number of servers, in memory and by messages" {
+@test "ssp:0 equals the synchronous run with any number of servers, in shared memory and by messages" {
     train 4 all.jsonl --layout dp4.z1 --global-batch 4 --steps 8 "${momentum[@]}"
     local each k by
     one_of 2 "0 memory" "0 messages" "1 messages" "1 memory" "2 auto --transport mpi" "0 auto --transport mpi" "3 memory" \
@@ -46,8 +46,8 @@ same() { # files: losses of all steps agree to 1e-6
     done
 }
 
-@test "a checkpoint is that of the synchronous run, and other servers go on from it; evaluations between" {
-    # of two ranks: the sum of two gradients has one order
+@test "a checkpoint equals the synchronous run's, and resumes with other servers; evaluations in between" {
+    # two ranks: the sum of two gradients does not depend on the order
     local plain=(--layout dp2.z1 --global-batch 2 --steps 12 --save-every 6 --eval-data d.h5 --eval-every 4 --eval-tokens 96
         "${momentum[@]}")
     train 2 all.jsonl "${plain[@]}" --save all
@@ -80,7 +80,7 @@ same() { # files: losses of all steps agree to 1e-6
     done
 }
 
-@test "async by messages: parts are taken as ranks come free, every sample once, and it learns" {
+@test "async by messages: idle ranks take the next part, every sample is used once, and the loss falls" {
     takes_long
     for how in "async" "async --staleness-rate --delay-compensation 0.04" "async --precision bf16 --servers 1"; do
         # shellcheck disable=SC2086 # options
@@ -97,7 +97,8 @@ same() { # files: losses of all steps agree to 1e-6
 
 @test "delay compensation of a late gradient is the same by messages" {
     takes_long
-    # all samples are alike, so that it does not matter who takes which; rank 1 gives one gradient, when the others are in
+    # all samples are equal, so that it does not matter who takes which; rank 1 contributes one gradient,
+    # after the others
     yes a | head -c 4000 | tr -d '\n' >alike.txt
     dt-dataset build --tokenizer byte --out alike.h5 alike.txt
     local late=(--data alike.h5 --eval-data alike.h5 --eval-tokens 64 --layout dp2.z1 --global-batch 2 --steps 4 "${momentum[@]}"
@@ -111,7 +112,7 @@ same() { # files: losses of all steps agree to 1e-6
     jq -es 'map(map(.eval_loss // empty)[-1]) | (.[0] - .[1]) / .[0] | fabs > 1e-4' <(jq -s . n.jsonl) <(jq -s . o.jsonl)
 }
 
-@test "a signal ends a run of messages between two steps, with a whole checkpoint" {
+@test "a signal ends a run with messages between two steps, with a complete checkpoint" {
     for sync in async ssp:1; do
         mpirun -np 3 dt-train "${opts[@]}" --layout dp3.z1 --global-batch 3 --steps 100000000 --sync "$sync" --servers 2 \
             --server-comm messages --save "$sync" --save-every 100000000 --metrics "$sync.jsonl" 2>"$sync.err" &
@@ -127,7 +128,7 @@ same() { # files: losses of all steps agree to 1e-6
 
 @test "a server or a worker that is killed or stands still ends the run with its name" {
     opts+=(--comm-timeout 2 --layout dp3.z1 --global-batch 3 --steps 2000 --servers 2 --server-comm messages)
-    # rank 2 does not serve; a step that it was about to tell of may be lost with it
+    # rank 2 is no server; a step that it was about to report may be lost with it
     one_of 3 "kill 1 ssp:1" "kill 0 ssp:1" "stop 2 ssp:1" "kill 2 ssp:1" "stop 0 async" "stop 0 ssp:1" "stop 1 ssp:1" "stop 1 async" "stop 2 async"
     for each in "${some[@]}"; do
         read -r how rank sync <<<"$each"
@@ -140,7 +141,7 @@ same() { # files: losses of all steps agree to 1e-6
     done
 }
 
-@test "what servers cannot do is refused by name" {
+@test "unsupported combinations with servers are refused by name" {
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync async --servers 3
     [[ $output == *"--servers 3 exceeds the 2 data-parallel ranks"* ]]
     run -2 mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 1 --sync hogwild --server-comm messages

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-shard-ckpt on checkpoints written by make-ckpt, whose elements follow a formula (shard-ckpt.py).
+# dt-shard-ckpt on checkpoints of make-ckpt, whose elements follow a formula (shard-ckpt.py).
 load slow
 
 setup() {
@@ -12,7 +12,7 @@ has_h5py() {
 	/usr/bin/python3 -c 'import h5py' 2>/dev/null || skip "python3-h5py is not installed"
 }
 
-# put FILE OFFSET BYTES: writes over bytes of a file
+# put FILE OFFSET BYTES: overwrites bytes of a file
 put() {
 	printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
@@ -38,7 +38,7 @@ put() {
 	[[ $output == *"--calibrate-tokens requires --calibrate"* ]]
 }
 
-@test "what is made of a checkpoint has its step; unlike models and a missing text are told first" {
+@test "a converted checkpoint keeps its step; different models and a missing text are reported first" {
 	cd "$T"
 	echo '{"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":257,"hidden_size":32,
 		"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,
@@ -59,12 +59,12 @@ put() {
 	[ "$status" -eq 1 ]
 	[[ $output == *"'nosuch'"* ]]
 	[ ! -e q.gguf ]
-	# a text and a tokenizer that GGUF cannot hold
+	# perplexity from a text, for a model with a tokenizer that GGUF cannot hold
 	head -c 2000 "$BATS_TEST_FILENAME" >text
 	run "$S" quantize --type q4_0 --text text --seq 32 run q.gguf
 	[ "$status" -eq 0 ]
 	[[ $output == *perplexity*before* ]]
-	# one without a tokenizer
+	# a model without tokenizer
 	"$S" convert --to safetensors --tokenizer none run bare
 	run "$S" quantize --type q4_0 --text text bare b.gguf
 	[ "$status" -eq 1 ]
@@ -72,7 +72,7 @@ put() {
 	[ ! -e b.gguf ]
 }
 
-@test "a path that is not a checkpoint is 1 with one line" {
+@test "a path that is not a checkpoint is 1 and one line" {
 	run "$S" ls "$T/nothing"
 	[ "$status" -eq 1 ]
 	[ "${#lines[@]}" -eq 1 ]
@@ -82,7 +82,7 @@ put() {
 	[[ $output == *"not a checkpoint"* ]]
 }
 
-@test "ls shows the tensors as a tree with their cuts, layers that are alike once" {
+@test "ls shows the tensors as a tree with their pieces, equal layers only once" {
 	"$M" "$T/a" 5 dp2.tp2.z1 1
 	pieces=$("$S" ls --json "$T/a" |
 		jq '[.tensors[] | select(.name | startswith("model/")) | .pieces] | add')
@@ -114,7 +114,7 @@ put() {
 	"$S" verify --json -j 3 "$T/a" | jq -e '.ok and .schema == 1 and .checkpoints[0].findings == []'
 }
 
-@test "a flipped byte in a piece is 3 with file and tensor" {
+@test "a flipped byte in a piece is 3, with file and tensor" {
 	"$M" "$T/a" 1 tp2 1
 	where=$(jq -r '.files as $f | .tensors[] | select(.name == "m/layers.1.mlp.up.weight") | .pieces[1] |
 		"\($f[.file].name) \(.at)"' "$T/a/latest/manifest.json")
@@ -157,7 +157,7 @@ put() {
 	[[ $output == *"index.h5"* ]]
 }
 
-@test "a checkpoint of another run's index is found out" {
+@test "an index of another run is detected" {
 	"$M" "$T/a" 1 dp2 1
 	"$M" "$T/b" 1 tp2 1
 	cp "$T/b/latest/index.h5" "$T/a/latest/index.h5"
@@ -166,7 +166,7 @@ put() {
 	[[ $output == *"index.h5"*"embed.weight"* ]]
 }
 
-@test "a manifest from the future is refused by number, a changed one by its checksum" {
+@test "a manifest of a newer version is refused by number, a changed one by its checksum" {
 	"$M" "$T/a" 1 dp1 1
 	sed -i 's/"version":1/"version":7/' "$T/a/latest/manifest.json"
 	run "$S" ls "$T/a/latest"
@@ -190,7 +190,7 @@ put() {
 	[ "$status" -eq 3 ]
 }
 
-@test "what a crash left is not seen, and goes with the next save" {
+@test "leftovers of a crash are not read, and the next save removes them" {
 	"$M" "$T/a" 1 dp2 1
 	run "$M" "$T/a" 2 dp2 2 crash
 	[ "$status" -eq 137 ]
@@ -225,7 +225,7 @@ put() {
 	jq -e '.equal == false and .tensors_differ == 3 and ([.tensors[] | select(.why == "only in B")] | length) == 3' <<<"$output"
 }
 
-@test "reshard: random pairs of layouts (8; 30 with DT_SLOW=1), there and back, bit by bit" {
+@test "reshard: random pairs of layouts (8; 30 with DT_SLOW=1), back and forth, bit by bit" {
 	layouts=(dp1 dp2 dp3 tp2 pp2 pp3 dp2.z1 dp3.z1 dp5.z1 dp2.z2 dp4.z3 tp2.z1 dp2.tp2 dp2.tp2.z1 dp3.tp2.pp2.z1
 		dp2.pp3.z1 cp2 dp2.cp2.z1 dp2.cp2.tp2 dp2.tp2.pp3.cp2.z3 dp7.z3 dp16.z1)
 	RANDOM=4242
@@ -251,17 +251,17 @@ put() {
 	done
 }
 
-@test "reshard: metadata stays, the layout is the new one, every rank has a share" {
+@test "reshard: metadata is kept, the layout is the new one, every rank has a share" {
 	"$M" "$T/a" 3 dp2.tp2 1
 	"$S" reshard --layout z1.dp4 "$T/a" "$T/b"
 	m=$T/b/latest/manifest.json
 	jq -e '.layout == "dp4.z1" and .data.cursor == 51 and .model.name == "tiny" and (.files | length) == 4' "$m"
-	# states are spread evenly: no rank holds more than 1.5 times the least
+	# states are distributed evenly: the largest share is less than 1.5 times the smallest
 	jq -e '.tensors | map(.pieces[] + {d: .dtype}) | group_by(.file) |
 		map([.[] | .shape | reduce .[] as $x (1; . * $x)] | add) | (max / min) < 1.5' "$m"
 }
 
-@test "reshard: to a step folder, not over one, not to another step" {
+@test "reshard: into a step folder, not over an existing one, not as another step" {
 	"$M" "$T/a" 3 dp2 1
 	run "$S" reshard --layout tp2 "$T/a" "$T/b/step-00000003/"
 	[ "$status" -eq 0 ]
@@ -289,7 +289,7 @@ put() {
 	"$S" diff "$T/a" "$T/x"
 	run ls -A "$T/spool"
 	[ -z "$output" ]
-	# a reader that goes away ends it quietly, and nothing stays behind
+	# a reader that closes the pipe ends it without a message, and nothing is left
 	run bash -c 'TMPDIR=$1 "$2" reshard --layout tp2 "$3" - | true; exit ${PIPESTATUS[0]}' _ "$T/spool" "$S" "$T/a"
 	[ "$status" -eq 1 ] || [ "$status" -eq 141 ] || [ "$status" -eq 0 ]
 	[ -z "$output" ]
@@ -300,7 +300,7 @@ put() {
 	[[ $output == *"No space left"* ]]
 }
 
-@test "a recut that fails leaves nothing behind, and what was there" {
+@test "a failed reshard leaves nothing new, and keeps what was there" {
 	"$M" "$T/a" 3 dp2.tp2.z1 1
 	for there in no yes; do
 		[ $there = no ] || mkdir "$T/x"
@@ -312,7 +312,7 @@ put() {
 	done
 }
 
-@test "cat prints numbers, rows as lines, or bytes" {
+@test "cat prints numbers, one row per line, or bytes" {
 	"$M" "$T/a" 3 dp2.tp2.z1 1
 	"$S" cat norm.weight "$T/a" | awk 'NF != 1 { exit 1 } END { exit NR != 24 }'
 	"$S" cat model/embed.weight "$T/a" | awk 'NF != 24 { exit 1 } END { exit NR != 50 }'
@@ -325,7 +325,7 @@ put() {
 	[[ $output == *"has no tensor 'nothing'"* ]]
 }
 
-@test "a full disk is 1 with one line, for every command" {
+@test "a full disk is 1 and one line, for every command" {
 	"$M" "$T/a" 3 dp2 1
 	for c in ls verify stats "ls --json" "cat embed.weight" "diff $T/a"; do
 		run bash -c '"$1" $2 "$3" >/dev/full' _ "$S" "$c" "$T/a"
@@ -335,7 +335,7 @@ put() {
 	done
 }
 
-@test "stats counts and measures" {
+@test "stats counts and computes statistics" {
 	"$M" "$T/a" 3 dp2 1
 	"$S" stats --json "$T/a" | jq -e '(.tensors | length) == 117 and all(.tensors[]; .nans == 0 and .min >= -9 and .max < 10.6)'
 	run "$S" stats "$T/a"
@@ -370,7 +370,7 @@ put() {
 @test "resharding is reproducible byte by byte" {
 	"$M" "$T/a" 3 dp2.tp2.z1 1
 	"$S" reshard --layout dp3.z1 "$T/a" "$T/b"
-	sleep 1.1 # a time stamp would show
+	sleep 1.1 # a time stamp would differ
 	"$S" reshard --layout dp3.z1 "$T/a" "$T/c"
 	diff -r "$T/b/step-00000003" "$T/c/step-00000003"
 }
@@ -382,7 +382,7 @@ put() {
 	"$S" diff "$T/a" "$T/b"
 }
 
-@test "reshard with several workers is what one makes" {
+@test "reshard with several workers equals one worker's result" {
 	"$M" "$T/a" 3 dp2.tp2.pp3.z1 1
 	"$S" reshard -j 1 --layout dp3.tp2.z1 "$T/a" "$T/1"
 	"$S" reshard -j 5 --layout dp3.tp2.z1 "$T/a" "$T/5"
@@ -396,7 +396,7 @@ put() {
 	[ -z "$(ls "$T/8")" ]
 }
 
-@test "reshard under mpirun is what threads make, bit by bit" {
+@test "reshard under mpirun equals the result with threads, bit by bit" {
 	takes_long
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 	export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -411,7 +411,7 @@ put() {
 	done
 	mpirun -np 2 "$S" merge "$T/a" "$T/one"
 	"$S" diff "$T/a" "$T/one"
-	# one process meets a damaged piece: all end, one speaks, nothing is left
+	# one process finds a damaged piece: all end, one reports it, nothing is left
 	where=$(jq -r '.files as $f | .tensors[] | select(.name == "m/layers.1.mlp.up.weight") | .pieces[1] |
 		"\($f[.file].name) \(.at)"' "$T/a/latest/manifest.json")
 	put "$T/a/latest/${where% *}" $((${where#* } + 5)) '\x55'
@@ -424,7 +424,7 @@ put() {
 	[[ $output == *"a tar stream can only be written by a single process"* ]]
 }
 
-@test "prune keeps the newest, multiples, and what is not whole" {
+@test "prune keeps the newest, multiples, and incomplete checkpoints" {
 	for i in 2 4 6 8 10 12; do
 		"$M" "$T/a" $i dp1 1
 	done
@@ -444,7 +444,7 @@ $T/a/step-00000002" ]
 	[ "$status" -eq 1 ]
 }
 
-@test "repair puts back bit by bit what a replica of another layout holds" {
+@test "repair restores bit by bit what a replica of another layout holds" {
 	for words in "" compress; do
 		rm -rf "$T"/[a-z]*
 		# shellcheck disable=SC2086
@@ -467,14 +467,14 @@ $T/a/step-00000002" ]
 		run "$S" repair "$T/c" "$T/b"
 		[[ $output == *"nothing to repair"* ]]
 	done
-	# truncated, and nonsense where the structure is
+	# truncated, and with a destroyed HDF5 header
 	truncate -s 5000 "$T/c/$file"
 	put "$T/c/$other" 40 '\xff\xff\xff\xff'
 	"$S" repair "$T/c" "$T/b"
 	diff -r "$T/a/step-00000003" "$T/c"
 }
 
-@test "repair from something else is refused, and changes nothing" {
+@test "repair from another checkpoint is refused, and changes nothing" {
 	"$M" "$T/a" 3 dp2 1
 	"$M" "$T/b" 3 dp2 2
 	rm "$T/a/step-00000003/shard-00001.h5"
@@ -487,20 +487,20 @@ $T/a/step-00000002" ]
 	[ "$status" -eq 1 ]
 }
 
-@test "convert says so when the newest checkpoint is not the one it takes" {
+@test "convert says so when it does not take the newest checkpoint" {
 	"$M" "$T/a" 1 dp2 1
 	"$M" "$T/a" 2 dp2 2
 	rm "$T/a/step-00000002/shard-00001.h5"
-	run "$S" convert --to gguf --tokenizer none "$T/a" "$T/b" # its activation is not what GGUF's qwen2 has
+	run "$S" convert --to gguf --tokenizer none "$T/a" "$T/b" # GGUF's qwen2 has another activation
 	[ "$status" -eq 1 ]
 	[[ $output == *"cannot represent this model: its activation"* ]]
 	run "$S" convert --to dt --tokenizer none "$T/a" "$T/b"
 	[ "$status" -eq 0 ]
 	[[ $output == *"using step-00000001: cannot open"* ]]
-	# values only: optimizer states do not travel
+	# only weights are converted, no optimizer states
 	run "$S" diff "$T/a/step-00000001" "$T/b"
 	[[ $output != *" values "* ]]
-	[[ $output == *"m/layers.{0..2}.attn.q.weight x 3 "*"only in A"* ]] # folded as ls folds
+	[[ $output == *"m/layers.{0..2}.attn.q.weight x 3 "*"only in A"* ]] # folded as by ls
 	run "$S" diff --all "$T/a/step-00000001" "$T/b"
 	[ "$(grep -c "only in A" <<<"$output")" -eq 78 ]
 	run "$S" diff --weights "$T/a/step-00000001" "$T/b"

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Checks a checkpoint made by make-ckpt with h5py alone, against the formula its elements come from.
+"""Checks a checkpoint made by make-ckpt with h5py alone against the formula of its elements.
 
-shard-ckpt.py FOLDER SEED [bf16]: reads whole tensors by name through index.h5; exit 77 without h5py.
-shard-ckpt.py --manual PAGE FOLDER: runs the example of dt-checkpoint(5), which reads bytes, and compares with index.h5 and
-with the datasets of the shards, found by the names that the page gives them.
+shard-ckpt.py FOLDER SEED [bf16]: reads whole tensors by name through index.h5; exit status 77 without h5py.
+shard-ckpt.py --manual PAGE FOLDER: runs the example of dt-checkpoint(5), which reads bytes, and compares its
+result with index.h5 and with the datasets of the shards, found by the names that the page documents.
 """
 import json
 import re
@@ -47,7 +47,7 @@ def check_values(folder, seed, bf16):
 
 
 def by_dataset(folder):
-    """Whole tensors from the datasets of the shards, as the page's section Shards has them."""
+    """Assembles whole tensors from the datasets of the shards, as the page's section Shards describes."""
     manifest = json.load(open(folder + "/manifest.json"))
     shards = [h5py.File(f"{folder}/{f['name']}", "r") for f in manifest["files"]]
     for tensor in manifest["tensors"]:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# What dt-run makes of signals that come twice, and of a job that is killed. Most jobs are scripts that note each signal.
+# dt-run and signals: repeated signals, and jobs that are killed. Most jobs are scripts that record each
+# signal.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -19,14 +20,16 @@ END
     chmod +x dt-train-fake
 }
 
-# begin SECONDS OPTION...: dt-run with such a job, in a session of its own, as $pid; it runs, and listens
+# begin SECONDS OPTION...: starts dt-run with such a job, in a session of its own, as $pid; waits until the
+# job handles signals
 begin() {
     ENDS=$1 setsid env --default-signal=INT,TERM,HUP dt-run --events events.jsonl "${@:2}" -- ./dt-train-fake --save run 2>err &
     pid=$!
     until_true test -s pid
 }
 
-# ended STATUS HEARD: so dt-run ended, this the job heard, and nothing of it is left
+# ended STATUS HEARD: dt-run ends with STATUS, the job recorded the signals HEARD, and none of its processes
+# is left
 ended() {
     local status=0
     wait "$pid" || status=$?
@@ -36,11 +39,11 @@ ended() {
     [ -z "$(find . -name 'dt-run.*')" ]
 }
 
-event() { # filter of jq over all events
+event() { # FILTER: jq filter over all events
     jq -se "$1" events.jsonl >/dev/null || { echo "not so: $1"; cat events.jsonl; return 1; }
 }
 
-@test "the terminal's SIGINT goes to dt-run alone, which asks the job once: 75" {
+@test "the terminal's SIGINT reaches only dt-run, which asks the job once: 75" {
     begin 1
     kill -INT -- "-$pid"
     ended 75 USR1
@@ -48,7 +51,7 @@ event() { # filter of jq over all events
     event 'map(select(.event == "end"))[0].status == 75'
 }
 
-@test "two signals of one timeout(1) are one, and so are two that differ" {
+@test "two signals from one timeout(1) count as one, even two different ones" {
     ENDS=2 run -75 timeout --preserve-status 1 dt-run --events events.jsonl -- ./dt-train-fake --save run
     [ "$(cat heard)" = USR1 ]
     [[ $output != *"second signal"* ]]
@@ -61,7 +64,7 @@ event() { # filter of jq over all events
     [ "$(grep -c "second signal" err)" -eq 0 ]
 }
 
-@test "two signals are one where the job has been asked to end before, for other ranks" {
+@test "two signals count as one if the job was asked to end before, for other ranks" {
     on_ranks
     cd "$BATS_TEST_TMPDIR" || return 1
     licence_set
@@ -84,7 +87,7 @@ event() { # filter of jq over all events
     [ "$(grep -c "second signal" err)" -eq 0 ]
 }
 
-@test "a signal a second later kills the job: 1" {
+@test "another signal a second later kills the job: 1" {
     begin never
     kill -TERM "$pid"
     until_true test -s heard
@@ -95,7 +98,7 @@ event() { # filter of jq over all events
     event 'map(select(.event == "end"))[0].status == 137'
 }
 
-@test "a job that does not end within --grace is killed: 75, the same command goes on" {
+@test "a job that does not end within --grace is killed: 75, the same command resumes" {
     begin never --grace 0.5
     kill -TERM "$pid"
     ended 75 USR1
@@ -103,7 +106,7 @@ event() { # filter of jq over all events
     event 'map(select(.event == "end"))[0].status == 137'
 }
 
-@test "a job that a signal ends has 128 and its number as status, and is started again" {
+@test "the status of a job ended by a signal is 128 plus its number, and it is restarted" {
     printf '#!/bin/sh\necho >>starts\nkill -s $SIGNAL $$\n' >dt-train-fake
     SIGNAL=KILL run -93 dt-run --events events.jsonl --tries 2 -- ./dt-train-fake --save run
     [[ $output == *"start 1 exited with status 137 "* ]]

@@ -1,6 +1,6 @@
 /*
- * Preloaded by tests: a slow disk. Every pread of a file whose name ends in .h5 takes DT_SLOW_READ_MS
- * milliseconds more.
+ * Preloaded by tests to imitate a slow disk: every pread of a file whose name ends in .h5 takes
+ * DT_SLOW_READ_MS milliseconds longer.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Under the name pread64, which dt calls (_FILE_OFFSET_BITS=64). */
+/* Compiled with _FILE_OFFSET_BITS=64, so that the symbol is pread64, the one that dt calls. */
 ssize_t pread(int fd, void *buf, size_t n, off_t at)
 {
 	static ssize_t (*next)(int, void *, size_t, off_t);

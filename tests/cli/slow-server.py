@@ -1,6 +1,6 @@
-"""A server of streams whose delays are known: serves one request at a time, FIRST seconds to the first piece and
-GAP to each further one. The length of the prompt may ask for a failure:
-1 token: 503; 2 tokens: an error in the stream; 3 tokens: an end without [DONE]."""
+"""A streaming server with known delays. It serves one request at a time and takes FIRST seconds for the first
+piece and GAP for each further one. The prompt's length selects a failure: 1 token: status 503; 2 tokens: an
+error in the stream; 3 tokens: the stream ends without [DONE]."""
 import http.server
 import json
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# dt-run sweep: trials of a grid and of draws, the best of them to the end, interrupted and gone on with.
+# dt-run sweep: trials from a grid and at random, successive halving, interruption and resumption.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -18,12 +18,12 @@ setup() {
     command=(dt-train --model m.json --data d.h5 --seq 32 --no-mfu --precision fp32 --reproducible --threads 1)
 }
 
-@test "halving: the best goes on to what it would have come to alone" {
+@test "halving: the best trial continues to the result that it would have alone" {
     dt-run sweep --grid lr=1e-4,1e-2,1e-3 --grid warmup=0,3 --halve 3 --first 5 -- \
         "${command[@]}" --eval-data e.h5 --eval-tokens 2000 --steps 30 >table
     jq -se '.[0].axes == ["lr=1e-4,1e-2,1e-3", "warmup=0,3"] and ([.[1:][] | .steps] | sort) == [5, 5, 5, 5, 5, 5, 15, 15, 30]
         and all(.[1:][]; .status == 0)' sweep/sweep.jsonl
-    # who goes on has the smallest value of its rung
+    # trials with the smallest values of a rung continue
     jq -se '[.[1:][]] | map(select(.rung == 0)) as $r | ($r | sort_by(.value)[:2] | map(.trial) | sort) ==
         (map(select(.rung == 1) | .trial) | sort)' sweep/sweep.jsonl
     best=$(awk 'NR == 2 { print $1 }' table)
@@ -37,7 +37,7 @@ setup() {
         "${command[@]}" --eval-data e.h5 --eval-tokens 2000 --steps 30 | cmp - table
 }
 
-@test "asked to end: 75, and the same command goes on to the same table" {
+@test "asked to end: 75, and the same command continues to the same table" {
     takes_long
     sweep=(dt-run sweep --random lr=1e-3:1e-2:log --random warmup=0:9:int --samples 3 --jobs 2 --last 4 -- mpirun -np 1
         "${command[@]}" --steps 20 --inject "slow:rank=0,seconds=0.05,start=0")
@@ -53,24 +53,24 @@ setup() {
     [ "$status" -eq 75 ]
     grep -E '^ *001 .* [1-9][0-9]* +[0-9.]+ so far' half
     "${sweep[@]}" >got
-    diff <(awk '{ NF--; print }' want) <(awk '{ NF--; print }' got) # but for the time
+    diff <(awk '{ NF--; print }' want) <(awk '{ NF--; print }' got) # except the time
     [ "$(jq -s 'map(.trial // empty) | sort == unique' sweep/sweep.jsonl)" = true ]
 }
 
-@test "half a line that a kill left behind, the first or the last, is passed over" {
+@test "an incomplete line that a kill left, the first or the last, is skipped" {
     sweep=(dt-run sweep --grid lr=1e-3 -- "${command[@]}" --steps 2)
     rm -rf sweep && mkdir sweep
     printf '{"schema": 1, "comm' >sweep/sweep.jsonl
     "${sweep[@]}" >want
     printf '{"trial": 1, "rung"' >>sweep/sweep.jsonl
     "${sweep[@]}" >got
-    diff want got # the seconds too: nothing ran again
+    diff want got # the seconds, too: nothing ran again
     "${sweep[@]}" | diff want -
     [ "$(jq -R 'fromjson? | select(.status != null) | .trial' sweep/sweep.jsonl)" = 1 ]
 }
 
-@test "what cannot be swept is refused before anything runs, and a wrong command at its first trial" {
-    refused() { # MESSAGE WORD...
+@test "an invalid sweep is refused before anything runs, a wrong command at its first trial" {
+    refused() { # MESSAGE ARGUMENT...
         run -2 dt-run sweep "${@:2}"
         [[ $output == *"$1"* ]] || { echo "$output"; return 1; }
     }
@@ -97,7 +97,7 @@ setup() {
     [[ $output == *"another sweep"* ]] || { echo "$output"; return 1; }
 }
 
-@test "contrib: the experiment for Katib names options that there are, and finds the metrics" {
+@test "contrib: the Katib experiment uses options that exist, and finds the metrics" {
     python3 -c 'import yaml' || skip "no PyYAML"
     dt-train --describe-options >options.json
     "${command[@]}" --eval-data e.h5 --eval-tokens 1000 --eval-every 2 --steps 4 --metrics k.jsonl

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# Ranks that train alone between merges: what must be the synchronous run, what a checkpoint keeps, what is refused;
-# and rates that follow the batch.
+# --sync: ranks that train independently between merges; equivalence with the synchronous run, checkpoints,
+# refusals; and learning rates that depend on the batch size.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -16,12 +16,12 @@ setup() {
         --comm-timeout 120 --schedule constant)
 }
 
-same() { # files: losses of all steps agree to 1e-6
+same() { # FILE FILE: losses of all steps agree to 1e-6
     jq -es --slurpfile b "$2" '[., $b] | map(map(select(.loss).loss)) | transpose | length > 5 and
         all((.[0] - .[1]) / .[0] | . < 1e-6 and . > -1e-6)' "$1"
 }
 
-@test "local:1, and diloco:1 with a trivial outer step, are the synchronous run" {
+@test "local:1, and diloco:1 with a trivial outer step, equal the synchronous run" {
     local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0)
     train 2 all.jsonl --layout dp2 "${plain[@]}"
     train 2 local.jsonl --layout dp2 "${plain[@]}" --sync local:1
@@ -29,11 +29,11 @@ same() { # files: losses of all steps agree to 1e-6
     same all.jsonl local.jsonl
     same all.jsonl diloco.jsonl
     jq -es 'all(.merged)' diloco.jsonl
-    # the first steps may be together
+    # --sync-from: earlier steps are synchronous
     train 2 later.jsonl --layout dp2 "${plain[@]}" --sync diloco:2 --sync-from 6
     jq -es --slurpfile b all.jsonl '[.[0:6], $b[0:6]] | map(map(.loss)) | .[0] == .[1]' later.jsonl
     jq -es --slurpfile b all.jsonl '.[7].loss != $b[7].loss and (map(.merged) == [true, true, true, true, true, true, false, true])' later.jsonl
-    # alone for longer it is another run
+    # with longer intervals the run differs
     train 2 four.jsonl --layout dp2 "${plain[@]}" --sync local:4
     run same all.jsonl four.jsonl
     [ "$status" -ne 0 ]
@@ -41,7 +41,7 @@ same() { # files: losses of all steps agree to 1e-6
     grep -q "train alone for 4 steps" four.jsonl.err
 }
 
-@test "gossip on a ring of three ranks is the synchronous run, of four only its first step" {
+@test "gossip on a ring of three ranks equals the synchronous run, on one of four only its first step" {
     local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0)
     train 3 all3.jsonl --layout dp3 "${plain[@]}" --global-batch 3
     train 3 gossip3.jsonl --layout dp3 "${plain[@]}" --global-batch 3 --sync gossip
@@ -49,25 +49,25 @@ same() { # files: losses of all steps agree to 1e-6
     train 4 all4.jsonl --layout dp4 "${plain[@]}"
     train 4 gossip4.jsonl --layout dp4 "${plain[@]}" --save gossip4 --sync gossip --save-every 1 --stop-at 1
     grep -q "each of 4 data-parallel ranks averages its weights with those of its two neighbours" gossip4.jsonl.err
-    # a checkpoint holds the mean of all ranks, after one step by the mean of their gradients
+    # a checkpoint holds the mean of all ranks' weights, after one step that of synchronous training
     train 4 one4.jsonl --layout dp4 "${plain[@]}" --save one4 --save-every 1 --stop-at 1
     dt-shard-ckpt diff --tolerance 1e-6 one4/step-00000001 gossip4/step-00000001
     train 4 ring4.jsonl --layout dp4 "${plain[@]}" --sync gossip
     jq -es 'map(.merged) == [false, false, false, false, false, false, false, true]' ring4.jsonl
     run same all4.jsonl ring4.jsonl
     [ "$status" -ne 0 ]
-    # and near it: neighbours keep ranks together
+    # losses stay near the synchronous run's: averaging with neighbours keeps ranks close
     jq -es --slurpfile b all4.jsonl '(.[-1].loss - $b[-1].loss) / $b[-1].loss | . < 0.05 and . > -0.05' ring4.jsonl
 }
 
-@test "tensor-parallel ranks stay together while data-parallel ones train alone" {
+@test "tensor-parallel ranks stay in sync while data-parallel ranks train independently" {
     local plain=(--steps 8 --lr 3e-3 --sync diloco:3)
     train 2 dp2.jsonl --layout dp2 "${plain[@]}"
     train 4 tp2.jsonl --layout dp2.tp2 "${plain[@]}"
     same dp2.jsonl tp2.jsonl
 }
 
-@test "diloco goes on from a checkpoint as if it had not stopped, outer momentum included" {
+@test "diloco resumes from a checkpoint as if it had not stopped, outer momentum included" {
     local plain=(--layout dp2 --lr 3e-3 --sync diloco:4 --save-every 6)
     train 2 a.jsonl "${plain[@]}" --steps 12 --save a
     train 2 b.jsonl "${plain[@]}" --steps 12 --save b --save-async
@@ -77,17 +77,17 @@ same() { # files: losses of all steps agree to 1e-6
     dt-shard-ckpt ls a/step-00000012 | grep -q outer
 }
 
-@test "diloco in fragments, later and in fewer bits: near diloco, resumed to the bit, planned to the byte" {
+@test "diloco with fragments, delay and fewer bits: near diloco, exact resume, exact memory plan" {
     local plain=(--layout dp2 --lr 3e-3 --sync diloco:4 --steps 12)
     train 2 whole.jsonl "${plain[@]}"
     # two fragments: each is merged every four steps, and all at the end
     train 2 parts.jsonl "${plain[@]}" --outer-fragments 2
     jq -es 'map(.merged) | .[:-1] == [range(11) | false] and .[-1]' parts.jsonl
-    # what is sent in memory of its own is what is sent from where it is
+    # sending from a buffer of its own (bf16) and sending in place give the same, if the outer step is zero
     train 2 trivial.jsonl "${plain[@]}" --outer-comm bf16 --outer-lr 0 --outer-momentum 0
     train 2 nothing.jsonl "${plain[@]}" --outer-lr 0 --outer-momentum 0
     same trivial.jsonl nothing.jsonl
-    # with a delay the ranks' own weights are used until it is over
+    # until the delay is over, ranks use their own weights
     train 2 later.jsonl "${plain[@]}" --outer-delay 2 --outer-mix 0.5
     cmp <(jq .loss whole.jsonl | head -4) <(jq .loss later.jsonl | head -4)
     run same whole.jsonl later.jsonl
@@ -103,7 +103,7 @@ same() { # files: losses of all steps agree to 1e-6
         dt-shard-ckpt diff fa/step-00000012 fb/step-00000012
         rm -r fa fb
         memory=("${how[@]}")
-        [ "${how[-2]}" != --outer-mix ] || memory=("${how[@]:0:2}") # no memory
+        [ "${how[-2]}" != --outer-mix ] || memory=("${how[@]:0:2}") # this option needs no memory
         peak=$(dt-memest gpt2-tiny --vocab 257 --precision fp32 --seq 32 --microbatch 1 --global-batch 4 --layout dp2 \
             --sync diloco:4 "${memory[@]}" --json | jq .peak_bytes)
         train 2 fits.jsonl "${plain[@]}" "${how[@]}" --steps 1 --mem-limit "${peak}B"
@@ -111,14 +111,14 @@ same() { # files: losses of all steps agree to 1e-6
         [ "$status" -ne 0 ]
         grep -q "the plan needs $peak bytes" over.jsonl.err
     done
-    # tensor-parallel ranks stay alike
+    # tensor-parallel ranks stay equal
     local last=(--lr 3e-3 --sync diloco:4 --steps 8 --outer-fragments 2 --outer-delay 1)
     train 2 dp2.jsonl --layout dp2 "${last[@]}"
     train 4 tp2.jsonl --layout dp2.tp2 "${last[@]}"
     same dp2.jsonl tp2.jsonl
 }
 
-@test "outer gradients that are lost: the others' mean is used, and checkpoints are whole" {
+@test "lost outer gradients: the mean of the others is used, and checkpoints are complete" {
     local plain=(--layout dp4 --lr 3e-3 --sync diloco:2 --steps 8)
     train 4 all.jsonl "${plain[@]}"
     train 4 one.jsonl "${plain[@]}" --inject drop:rank=1,step=4,steps=1,factor=1
@@ -126,7 +126,7 @@ same() { # files: losses of all steps agree to 1e-6
     run cmp <(jq .loss all.jsonl) <(jq .loss one.jsonl)
     [ "$status" -ne 0 ]
     jq -es 'map(.merged) == [false, true, false, true, false, true, false, true]' one.jsonl
-    # none of any rank: as if each were alone, but for the last merge
+    # all outer gradients lost: like independent training, except for the last merge
     train 4 none.jsonl "${plain[@]}" --inject drop:factor=1
     train 4 alone.jsonl "${plain[@]}" --sync diloco:100
     cmp <(jq -c '[.loss, .grad_norm]' none.jsonl) <(jq -c '[.loss, .grad_norm]' alone.jsonl)
@@ -134,13 +134,13 @@ same() { # files: losses of all steps agree to 1e-6
     dt-shard-ckpt verify half/latest
 }
 
-@test "diloco on the books text: within 2% of the synchronous loss, in 4 bits and behind steps too; half the messages lost cost 3%" {
+@test "diloco on a text of books: within 2% of the synchronous loss, with 4 bits and delay too" {
     slow || skip "takes minutes; DT_SLOW=1"
     [ -r "${DT_TEST_DATA:-}/books/books-train.txt.xz" ] || skip "no books in DT_TEST_DATA"
     xzcat "$DT_TEST_DATA/books/books-train.txt.xz" | head -c 9000000 >books.txt || true
     dt-dataset build --tokenizer byte --out books.h5 <(head -c 8500000 books.txt)
     dt-dataset build --tokenizer byte --out held.h5 <(tail -c 500000 books.txt)
-    held() { # options: the loss of what is held out
+    held() { # OPTION...: loss on held-out text
         mpirun -np 4 dt-train --model gpt2-tiny --data books.h5 --eval-data held.h5 --eval-tokens 65536 --seq 128 --microbatch 4 \
             --steps 1500 --threads 1 --no-mfu --lr 1e-3 --precision fp32 --layout dp4 "$@" | jq -s 'map(.eval_loss // empty) | last'
     }
@@ -153,13 +153,13 @@ same() { # files: losses of all steps agree to 1e-6
     jq -en --argjson a "$diloco" --argjson b "$(held --sync diloco:50 --sync-from 500 --inject drop)" '$b < 1.03 * $a'
 }
 
-@test "backup:0 is the synchronous run, and a rank that sleeps is dropped from each step with its samples" {
+@test "backup:0 equals the synchronous run; a rank that sleeps is dropped from each step with its samples" {
     local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0 --layout dp2)
     train 2 all2.jsonl "${plain[@]}"
     train 2 backup0.jsonl "${plain[@]}" --sync backup:0
     same all2.jsonl backup0.jsonl
     jq -es 'all(.dropped_ranks == 0 and .dropped_samples == 0)' backup0.jsonl
-    # rank 1 does not get there before it hears of rank 0
+    # rank 1 sleeps until it learns that rank 0 has finished the step
     train 2 backup1.jsonl "${plain[@]}" --sync backup:1 --inject slow:rank=1,seconds=600
     jq -es 'length == 8 and all(.dropped_ranks == 1 and .dropped_samples == 2)' backup1.jsonl
     [ "$(jq -s '.[-1].tokens' backup1.jsonl)" = $((8 * 2 * 32)) ]
@@ -167,23 +167,23 @@ same() { # files: losses of all steps agree to 1e-6
     grep -q "ranks were dropped from 8 steps, with 16 samples" backup1.jsonl.err
 }
 
-@test "a step that a rank is dropped from is that of the other's samples alone" {
+@test "a step without a dropped rank's samples is that of the other's samples alone" {
     local plain=(--optimizer momentum --lr 0.05 --clip 0.1 --layout dp2 --global-batch 2 --steps 8)
     train 2 kept.jsonl "${plain[@]}" --sync backup:1 --inject slow:rank=1,seconds=600 --save kept --save-every 1 --stop-at 1
     train 1 alone.jsonl "${plain[@]}" --layout dp1 --global-batch 1 --save alone --save-every 1 --stop-at 1
     dt-shard-ckpt diff --tolerance 1e-6 kept/step-00000001 alone/step-00000001
     jq -es '.[0].loss - .[1].loss | . < 1e-5 and . > -1e-5' kept.jsonl alone.jsonl
-    # rank 0 has the other part of the second step's samples
+    # rank 0 has the other half of the second step's samples
     train 2 kept2.jsonl "${plain[@]}" --lr 0 --sync backup:1 --inject slow:rank=1,seconds=600 --stop-at 2
     train 1 alone4.jsonl "${plain[@]}" --lr 0 --layout dp1 --global-batch 1 --stop-at 4
     jq -es --slurpfile b alone4.jsonl 'map(.loss) as $a | ($b | map(.loss)) as $b | [$a[0] - $b[0], $a[1] - $b[3]] |
         all(. < 1e-5 and . > -1e-5)' kept2.jsonl
 }
 
-@test "backup with an average, with spikes, with values that are not finite, and with replicas compared" {
+@test "backup with averaged weights, loss spikes, values that are not finite, and compared replicas" {
     takes_long
     local plain=(--optimizer momentum --lr 0.05 --layout dp2)
-    # the average of the weights is of what all ranks have
+    # the average of the weights is the same on all ranks
     train 2 ema.jsonl "${plain[@]}" --steps 6 --ema 0.5 --save ema
     train 2 ema0.jsonl "${plain[@]}" --steps 6 --ema 0.5 --save ema0 --sync backup:0
     dt-shard-ckpt diff --tolerance 1e-5 ema/step-00000006 ema0/step-00000006
@@ -192,7 +192,7 @@ same() { # files: losses of all steps agree to 1e-6
     train 2 one.jsonl "${plain[@]}" --steps 1 --ema 0.5 --save kept1
     train 1 alone.jsonl --optimizer momentum --lr 0.05 --clip 0.1 --layout dp1 --global-batch 1 --steps 1 --ema 0.5 --save alone1
     dt-shard-ckpt diff --tolerance 1e-6 kept1/step-00000001 alone1/step-00000001
-    # a spike: its update is left out, or the run goes back
+    # a spike: its update is skipped, or the run is rolled back
     train 2 skip.jsonl "${plain[@]}" --steps 14 --spike-window 8 --on-spike skip --inject spike:rank=0,step=11,factor=1000
     grep -q "step 11: spike: .*" skip.jsonl.err
     jq -es 'map(select(.step)) | length == 14 and all(.dropped_ranks == 1) and .[13].loss < 10 and
@@ -202,20 +202,20 @@ same() { # files: losses of all steps agree to 1e-6
     grep -q "step 11: rolled back to step 8; the samples in between are skipped" back.jsonl.err
     jq -es '.[-1].step == 14 and .[-1].loss < 10' back.jsonl
     dt-shard-ckpt verify back/latest
-    # not finite: of a rank that is dropped it is nothing, of the other it is left out or ends the run
+    # values not finite on a dropped rank are ignored; on the other one the step is skipped, or the run ends
     train 2 lost.jsonl "${plain[@]}" --steps 8 --inject nan:rank=1,step=6
     jq -es 'length == 8 and all(.loss > 0)' lost.jsonl
     train 2 nan.jsonl "${plain[@]}" --steps 8 --inject nan:rank=0,step=6 --nan-skips 1
     grep -q "step 6: loss or gradient is not finite, update skipped" nan.jsonl.err
     run -1 train 2 nan.jsonl "${plain[@]}" --steps 8 --inject nan:rank=0,step=6
     [[ $output == *"rank 0: step 6: the loss is not finite on this rank"* ]]
-    # weights are alike on all ranks, and one that is not is named
+    # weights are equal on all ranks; a rank with other weights is named
     train 2 alike.jsonl "${plain[@]}" --steps 6 --check-replicas 1
     run -1 train 2 flip.jsonl "${plain[@]}" --steps 8 --check-replicas 1 --inject flip:rank=1,step=6
     [[ $output == *"step 6: weights of 'embed' differ between rank 0 and rank 1"* ]]
 }
 
-@test "ssp:0 is the synchronous run, on any number of ranks; its memory is what dt-memest says" {
+@test "ssp:0 equals the synchronous run, on any number of ranks; its memory is dt-memest's" {
     local plain=(--steps 8 --optimizer momentum --lr 0.05 --clip 0)
     train 2 all2z.jsonl --layout dp2.z1 "${plain[@]}"
     train 2 ssp2.jsonl --layout dp2.z1 "${plain[@]}" --sync ssp:0
@@ -228,7 +228,7 @@ same() { # files: losses of all steps agree to 1e-6
         --sync ssp:3 --check ssp3.jsonl
 }
 
-@test "ssp goes on from a checkpoint as if it had not stopped, and a signal ends it between two steps" {
+@test "ssp resumes from a checkpoint as if it had not stopped, and a signal ends it between two steps" {
     local plain=(--layout dp2.z1 --lr 3e-3 --clip 0 --sync ssp:0 --save-every 6 --steps 12)
     train 2 sa.jsonl "${plain[@]}" --save sa
     train 2 sb.jsonl "${plain[@]}" --save sb --save-async
@@ -250,30 +250,31 @@ same() { # files: losses of all steps agree to 1e-6
     train 2 ahead.jsonl --layout dp2.z1 --steps 30 --lr 1e-3 --sync ssp:2 --inject slow:rank=1,seconds=0.05,start=0
     jq -es 'length == 30 and all(.staleness_max <= 2) and any(.staleness_max == 2)' ahead.jsonl
     grep -q "a rank may be 2 steps ahead of the slowest" ahead.jsonl.err
-    # one that stands still is named by who waits for it
+    # a rank that stands still is named by the ones that wait for it
     run ! mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 30 --sync ssp:2 --comm-timeout 1 --inject stop:rank=1,step=5
     [[ $output == *"data-parallel rank 1 is at step 4, 3 behind, and made no progress for 1 s"* ]]
 }
 
-@test "async and hogwild: ranks take parts as they come free, every sample once, and learn" {
+@test "async and hogwild: idle ranks take the next part, every sample is used once, and the loss falls" {
     local plain=(--layout dp2.z1 --steps 60 --lr 1e-3)
     one_of 2 hogwild async "async --staleness-rate --delay-compensation 0.04"
     for sync in "${some[@]}"; do
         # shellcheck disable=SC2086 # options
         train 2 as.jsonl "${plain[@]}" --sync $sync --inject slow:rank=1,seconds=0.03,start=0
-        # the fast rank takes the slow one's parts: more than one update lies between what that reads and gives
+        # the fast rank takes parts of the slow one: several updates happen between the slow rank's read and
+        # its gradient
         jq -es 'map(select(.loss)) | .[-1].step == 60 and .[-1].tokens == 60 * 4 * 32 and (map(.staleness_max) | max) > 1 and
             ([.[].step] | . == (. | unique))' as.jsonl
         jq -es 'map(select(.loss)) | (.[-5:] | map(.loss) | add / 5) < .[0].loss - 0.5' as.jsonl
     done
     grep -q "the gradient of each part of the batch is an update at the full learning rate, 2 of them are a step" as.jsonl.err
-    # alone there is nobody to be late for
+    # a single rank is never late
     train 1 one.jsonl --layout dp1 --steps 8 --lr 1e-3
     train 1 onea.jsonl --layout dp1.z1 --steps 8 --lr 1e-3 --sync async
     same one.jsonl onea.jsonl
 }
 
-@test "shares of unequal ranks change no bit of a reproducible run; auto gives a slow rank less" {
+@test "unequal shares change no bit of a reproducible run; auto gives a slow rank less" {
     takes_long
     local plain=(--layout dp2 --global-batch 12 --steps 12 --lr 1e-3 --reproducible --save-every 12)
     train 2 equal.jsonl "${plain[@]}" --save equal
@@ -282,9 +283,9 @@ same() { # files: losses of all steps agree to 1e-6
     dt-shard-ckpt diff equal/step-00000012 list/step-00000012
     dt-shard-ckpt diff equal/step-00000012 auto/step-00000012
     jq -es 'all(.shares == [9, 3])' list.jsonl
-    # what a slow rank takes is not for its microbatches, but with fewer it ends a little earlier
+    # the slow rank sleeps independently of its microbatches; with fewer it finishes a little earlier
     jq -es '.[0].shares == [6, 6] and all(.shares | add == 12)' auto.jsonl
-    # three times slower in all that it computes; ZeRO-1, a batch that grows
+    # all computing is three times slower on rank 2; ZeRO-1, a growing batch
     train 3 z1.jsonl --layout dp3.z1 --steps 24 --lr 1e-3 --global-batch 12..24:2304 --shares auto --inject slow:rank=2,factor=6,start=0
     train 1 one.jsonl --layout dp1 --steps 24 --lr 1e-3 --global-batch 12..24:2304
     same one.jsonl z1.jsonl
@@ -295,8 +296,8 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"--shares auto cannot be combined with z2 and z3"* ]]
 }
 
-@test "what cannot train alone is refused by name" {
-    # ranks, words of the command, words of the answer; a run of servers is one from its first step
+@test "unsupported combinations are refused by name" {
+    # ranks | options | text of the message; a run with servers cannot start with --sync-from
     one_of 3 "2|--layout dp2.z1 --sync local:2|--sync local:2 cannot be combined with ZeRO" \
         "1|--sync local:2 --optimizer muon|states are not one value per parameter" \
         "1|--sync local:0|not one of all, local:STEPS, diloco:STEPS, gossip, backup:RANKS, ssp:STEPS (at most 64), async, hogwild" \
@@ -321,7 +322,7 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"--server-comm memory needs all ranks on one machine"* ]]
 }
 
-@test "the noise scale is measured between ranks, and refused where there is one" {
+@test "the noise scale is measured between ranks, and refused with one rank" {
     train 2 noise.jsonl --layout dp2 --steps 12 --lr 1e-3 --noise-scale
     train 2 plain.jsonl --layout dp2 --steps 12 --lr 1e-3
     same noise.jsonl plain.jsonl
@@ -331,7 +332,7 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"needs at least two data-parallel ranks"* ]]
 }
 
-@test "a batch grows with the tokens trained on, on any layout and over a resume; the rate follows it" {
+@test "a batch grows with the tokens trained on, on any layout and on resume; the learning rate follows" {
     local grows=(--lr 1e-3 --scale-lr linear:2 --steps 10 --global-batch 2..6:384)
     train 1 one.jsonl "${grows[@]}" --save grows --save-every 6
     [ "$(jq -c '[.global_batch, .tokens, .lr]' one.jsonl | tr '\n' ' ')" = "[2,64,0.001] [2,128,0.001] [2,192,0.001] [4,320,0.002] \
@@ -340,7 +341,7 @@ same() { # files: losses of all steps agree to 1e-6
     train 2 stages.jsonl "${grows[@]}" --layout pp2 --pipeline zb-h1
     same one.jsonl two.jsonl
     same one.jsonl stages.jsonl
-    # another layout goes on with the same batches
+    # another layout resumes with the same batches
     train 2 on.jsonl "${grows[@]}" --layout dp2 --resume grows/step-00000006 --save on
     jq -es --slurpfile b one.jsonl '[., $b[6:]] | map(map([.global_batch, .tokens, .lr])) | .[0] == .[1]' on.jsonl
     jq -es --slurpfile b one.jsonl '[., $b[6:]] | map(map(.loss)) | transpose |
@@ -350,7 +351,7 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"5 is not a multiple of 2"* ]]
 }
 
-@test "lars with a trust of 1 and momentum correction is momentum while the rate changes" {
+@test "lars with a trust ratio of 1 and momentum correction equals momentum while the rate changes" {
     local falls=(--steps 10 --lr 0.05 --warmup 4 --schedule linear --clip 0)
     train 1 momentum.jsonl "${falls[@]}" --optimizer momentum
     falls+=(--trust 1)
@@ -365,7 +366,7 @@ same() { # files: losses of all steps agree to 1e-6
     [[ $output == *"--momentum-correction is for lars"* ]]
 }
 
-@test "the rate follows the batch" {
+@test "the learning rate follows the batch size" {
     dt-train "${opts[@]}" --steps 2 --lr 1e-3 --scale-lr linear:2 --metrics m.jsonl 2>err
     [ "$(jq -s '.[1].lr' m.jsonl)" = 0.002 ]
     grep -q "peak learning rate 0.002 = 0.001 x 2 for a batch of 4 samples" err

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Distillation: what dt-eval teacher keeps is what training computes; every layout learns it; plans are exact.
+# Distillation: dt-eval teacher stores what training would compute; every layout learns the same; memory plans
+# are exact.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -25,11 +26,12 @@ setup() {
         --precision fp32 --no-mfu --threads 1 --comm-timeout 120)
 }
 
-metrics() { # KEYS of a run
+metrics() { # KEYS OPTION...: values of the steps of a run
     dt-train "${common[@]}" --metrics - "${@:2}" 2>/dev/null | jq -c "select(.loss) | $1"
 }
 
-# deaf URL: a server in front of another that knows no temperature of prompt_logprobs; prints its own URL.
+# deaf URL: a proxy in front of a dt-serve that does not support a temperature for prompt_logprobs; prints its
+# own URL
 deaf() {
     exec python3 - "$1" <<'PY'
 import http.server, json, sys, urllib.request
@@ -55,7 +57,7 @@ s.serve_forever()
 PY
 }
 
-@test "a model has nothing to learn of itself" {
+@test "a model that is its own teacher has a loss of 0" {
     for data in d apart; do
         metrics '[.loss, .ce, .teacher_kl, .grad_norm]' --model $data.run/latest --data $data.h5 --steps 2 --lr 0 \
             --weight-decay 0 --teacher $data.teacher --teacher-weight 1 >self
@@ -64,7 +66,7 @@ PY
     done
 }
 
-@test "the loss is the mixture of both, and weight 0 is the cross-entropy" {
+@test "the loss is a mixture of both terms, and weight 0 is the cross-entropy" {
     metrics '[.loss, .ce, .teacher_kl]' --steps 1 --teacher d.teacher --teacher-weight 0.25 |
         jq -e '.[2] > 0.01 and (.[0] - 0.75 * .[1] - 0.25 * 4 * .[2] | fabs) < 1e-9' >&2
     metrics .loss --steps 3 >plain
@@ -72,10 +74,11 @@ PY
     paste plain none | jq -se '[range(0; length; 2) as $i | (.[$i] - .[$i + 1] | fabs) < 1e-6] | length == 3 and all' >&2
     metrics .teacher_kl --steps 1 --teacher d.teacher --teacher-top-k 4 >fewer
     metrics .teacher_kl --steps 1 --teacher d.teacher >all
-    jq -se '.[0] < .[1]' fewer all >&2 # outcomes that are joined tell less apart
+    # more stored outcomes give a larger divergence, as merged outcomes hide differences
+    jq -se '.[0] < .[1]' fewer all >&2
 }
 
-@test "layouts learn the same" {
+@test "layouts train the same" {
     takes_long
     dt-train verify --layouts "dp1,$(every 2 tp4.s1,dp2.z3,cp2,dp2.tp2.pp2.z2)" "${common[@]}" --steps 5 --teacher d.teacher >&2
     dt-train verify --layouts "dp1,$(every 2 pp2,tp2,cp2)" "${common[@]}" --data apart.h5 --steps 5 --loss-chunk 7 \
@@ -83,13 +86,13 @@ PY
     dt-train verify --layouts dp1,tp2 "${common[@]}" --steps 5 --lora 4 --teacher d.teacher >&2
 }
 
-@test "the file does not depend on ranks" {
+@test "the teacher file does not depend on ranks" {
     mpirun -np 3 dt-eval teacher apart.h5 apart.run/latest --seq 32 --precision fp32 --top-k 24 --temperature 2 \
         --out three.teacher >&2
     cmp three.teacher apart.teacher
 }
 
-@test "a teacher behind a server is the teacher" {
+@test "a teacher behind a server gives the same targets" {
     served() { # MODEL OPTION...
         await dt-serve "$1" --precision fp32 --threads 1 --port 0 --max-model-len 64 "${@:2}"
     }
@@ -108,7 +111,7 @@ PY
         done | jq -se '[range(3) as $i | range(4) as $k | (.[$i][$k] - .[$i + 3][$k] | fabs) < 2e-6] | length == 12 and all' >&2
         temperature=2.5
     done
-    # what it cannot give is told
+    # a server that lacks what is needed is reported
     served d.run/latest
     deaf "$url" >deaf.port 3>&- &
     local proxy=$!
@@ -133,7 +136,7 @@ PY
     [ ! -e no.teacher ]
 }
 
-@test "the plan is exact" {
+@test "the memory plan is exact" {
     for layout in dp1 tp2 pp2; do
         mpirun -np "$([ $layout = dp1 ] && echo 1 || echo 2)" dt-train "${common[@]}" --layout $layout --steps 1 \
             --teacher d.teacher --metrics m.jsonl 2>err || { cat err; return 1; }
@@ -145,7 +148,7 @@ PY
     ! cmp -s with without
 }
 
-@test "a run goes on with its teacher" {
+@test "a run resumes with its teacher" {
     metrics '[.loss, .ce, .teacher_kl]' --steps 4 --teacher d.teacher --teacher-weight 0.7 >whole
     dt-train "${common[@]}" --steps 4 --stop-at 2 --teacher d.teacher --teacher-weight 0.7 --save part >/dev/null 2>&1
     metrics '[.loss, .ce, .teacher_kl]' --steps 4 --resume part/latest >rest
@@ -153,7 +156,7 @@ PY
     train_refused 1 'teacher-weight' --steps 4 --resume part/latest --teacher-weight 0.2
 }
 
-@test "what does not go together is refused" {
+@test "incompatible options are refused" {
     train_refused 1 'not made from' --data apart.h5 --documents joined --teacher d.teacher
     train_refused 1 'samples of 32 tokens, not 16' --seq 16 --teacher d.teacher
     train_refused 1 'documents apart' --data apart.h5 --documents joined --teacher apart.teacher

@@ -1,4 +1,5 @@
-"""Prints what an event file of TensorBoard holds, a JSON object an event; fails on a wrong checksum. tfevents.py FILE"""
+"""tfevents.py FILE: prints each event of a TensorBoard event file as a JSON object; fails on a wrong
+checksum."""
 import json
 import struct
 import sys
@@ -19,7 +20,7 @@ def masked(data):
 
 
 def fields(data):
-    """Yields field number and value of a message of protocol buffers."""
+    """Yields field number and value of a protocol buffer message."""
     at = 0
 
     def varint():
@@ -76,7 +77,7 @@ while at < len(data):
             h = dict(fields(value[5]))
             limits, counts = (struct.unpack(f"<{len(h[k]) // 8}d", h[k]) for k in (6, 7))
             assert list(limits) == sorted(set(limits)) and len(limits) == len(counts)
-            # the values lie where the buckets say
+            # the values lie within the occupied buckets
             held = [limit for limit, c in zip(limits, counts) if c]
             assert h[1] <= held[0] and h[2] <= held[-1] and (len(held) < 2 or h[2] > held[-2]), (h[1], h[2], held)
             out["histogram"] = {"min": h[1], "max": h[2], "num": h[3], "sum": h[4], "squares": h[5], "counts": sum(counts)}

@@ -1,4 +1,4 @@
-"""Holds a trace to the Trace Event Format: trace-check.py FILE RANKS STEPS."""
+"""Checks a trace against the Trace Event Format: trace-check.py FILE RANKS STEPS."""
 import collections
 import json
 import sys
@@ -21,7 +21,7 @@ assert {p for p, _ in spans} == set(range(ranks)), spans.keys()
 names = {e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
 assert names == {f"rank {r}" for r in range(ranks)}, names
 
-# Spans of a thread are one inside the other or apart, to a nanosecond's rounding.
+# Spans of one thread are nested or disjoint, up to a nanosecond of rounding.
 for thread, list_ in spans.items():
     stack = []
     for e in sorted(list_, key=lambda e: (e["ts"], -e["dur"])):
@@ -37,7 +37,8 @@ for rank in range(ranks):
     assert len([e for e in spans[rank, 0] if e["cat"] == "step"]) == steps
 assert any("data" in s for s in seen.values())
 
-# One clock: a step ends with a sum over all ranks, so that none begins its next before all have come.
+# All ranks use one clock: a step ends with an all-reduce, so no rank begins its next step before all have
+# reached it.
 for s in range(1, steps):
     ends = [e["ts"] + e["dur"] for r in range(ranks) for e in spans[r, 0] if e["cat"] == "step" and e["args"]["step"] == s]
     starts = [e["ts"] for r in range(ranks) for e in spans[r, 0] if e["cat"] == "step" and e["args"]["step"] == s]

@@ -1,4 +1,4 @@
-"""The 2-norm of each unit of a GPT-2 in a folder of safetensors: embedding, layers, end. unit-norms.py DIR."""
+"""unit-norms.py DIR: the 2-norm of each unit of a GPT-2 in a safetensors folder: embedding, layers, final."""
 import array
 import collections
 import glob

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What others read of a run: event files of TensorBoard, pages for Prometheus, alerts and boards over them.
+# Outputs for monitoring: TensorBoard event files, Prometheus pages, alerts and dashboards over them.
 bats_require_minimum_version 1.5.0
 load ranks
 
@@ -24,7 +24,7 @@ events() {
     done
 }
 
-@test "--tensorboard: every number of the metrics, histograms that add up, the run as text" {
+@test "--tensorboard: all metrics, histograms that add up, the run's options as text" {
     events one.tb >e
     jq -es '.[0].version == "brain.Event:2"' e
     for key in train/loss:loss train/lr:lr seconds/compute_s:compute_s memory/peak_bytes:peak_bytes eval/eval_loss:eval_loss; do
@@ -34,7 +34,7 @@ events() {
             ($want | length > 0) and ($want | map(.[0])) == ($got | map(.[0])) and
             ([range($want | length) | ($want[.][1] - $got[.][1]) / $want[.][1] | fabs] | max < 1e-6)' | grep -x true
     done
-    # a histogram has all elements, and its squares are the norm's
+    # a histogram counts all elements, and its sum of squares is the squared norm
     jq -n --slurpfile e e --slurpfile m one.jsonl '
         ($m[] | select(.step == 6 and .details) | .details.units) as $units |
         [$e[] | select(.histogram and .step == 6)] as $h |
@@ -47,7 +47,7 @@ events() {
     jq -es 'map(select(.tag == "run"))[0].text | contains("\"seq\": \"32\"")' e
 }
 
-@test "--tensorboard: shares of several ranks are one histogram; a resumption voids later steps" {
+@test "--tensorboard: shards of several ranks form one histogram; resuming voids later steps" {
     mpirun -np 4 dt-train "${run[@]}" --layout dp2.pp2.z1 --tensorboard four.tb --details 6 --metrics four.jsonl
     for t in one four; do
         events $t.tb | jq -cS 'select(.histogram and .step == 6 and (.tag | startswith("weights"))) |
@@ -60,8 +60,8 @@ events() {
     [ "$(find again.tb -type f | wc -l)" -eq 1 ]
 }
 
-@test "usage: what each rank kept busy and sent, on the page and as events too" {
-    # one rank sends nothing; of 4 each has an even share of the gradients at least
+@test "usage: processors and link of each rank, on the Prometheus page and in events too" {
+    # one rank sends nothing; each of two sends at least its share of the gradients
     jq -es 'map(.details // empty | .usage) | length == 2 and all(.[]; .processors_busy[0] > 0 and .link_bytes_per_s == [0])' one.jsonl
     mpirun -np 2 dt-train "${run[@]}" --layout dp2 --details 6 --metrics two.jsonl --prometheus two.prom --tensorboard two.tb
     jq -es 'map(.details // empty | .usage)[0] | (.processors_busy | length) == 2 and all(.processors_busy[]; . > 0) and
@@ -74,7 +74,7 @@ events() {
     events two.tb | jq -es 'any(.[]; .tag == "usage/processors_busy/1" and .step == 6)'
 }
 
-@test "--extremes: the largest activation is that of the weights, on any cut; it changes nothing" {
+@test "--extremes: the largest activation is that of the weights, on any layout; losses do not change" {
     head -c 3000 /dev/zero | tr '\0' a >a.txt
     dt-dataset build --tokenizer byte --out a.h5 a.txt
     one=("${run[@]}" --data a.h5 --steps 2 --details 2)
@@ -82,7 +82,7 @@ events() {
     dt-train "${one[@]}" --lr 0 --extremes --metrics seen.jsonl
     cmp <(jq -c '[.loss, .grad_norm]' plain.jsonl) <(jq -c '[.loss, .grad_norm]' seen.jsonl)
     jq -es 'all(.[].details.units[]?; has("activation_max") | not)' plain.jsonl
-    # with one token in the text the embedding makes wte[a] + wpe[position], and nothing else
+    # with a single token in the text, embedding outputs are wte[a] + wpe[position]
     dt-shard-ckpt convert --to safetensors plain st
     want=$(python3 "$BATS_TEST_DIRNAME/largest-embedding.py" st/model.safetensors 97 32)
     jq -es --argjson want "$want" '.[-1].details.units | map(.activation_max) as $m | ($m[0] / $want - 1 | fabs) < 1e-6 and
@@ -94,7 +94,7 @@ events() {
     [[ ${lines[0]} == *"--extremes needs --details"* ]]
 }
 
-@test "--prometheus: a page that holds to the format, its values those of the metrics" {
+@test "--prometheus: the page follows the format, its values are those of the metrics" {
     python3 "$BATS_TEST_DIRNAME/prom-check.py" one.prom dt_train_ >page
     loss=$(jq -s 'map(select(.loss))[-1].loss' one.jsonl)
     awk -v want="$loss" '$1 == "dt_train_loss_nats{}" { d = $2 - want; ok = d < 1e-9 && d > -1e-9 } END { exit !ok }' page
@@ -104,14 +104,14 @@ events() {
     awk -v want="$spent" '$1 ~ /section="compute"/ && /seconds_total/ { d = $2 / want - 1; ok = d < 1e-6 && d > -1e-6 }
         END { exit !ok }' page
     grep -c 'dt_train_unit_weight_norm' page | grep -vx 0
-    # only the page: no metrics on standard output of a run that names a file
+    # a path that cannot be written is an error that names it
     run -1 dt-train "${run[@]}" --metrics m --prometheus /nowhere/x
     [[ ${lines[-1]} == *"/nowhere/x"* ]]
     run -1 dt-train "${run[@]}" --metrics m --tensorboard /dev/null/x
     [[ ${lines[-1]} == *"/dev/null"* ]]
 }
 
-@test "dt-run --prometheus: a job that is killed once: starts, events, where the time went" {
+@test "dt-run --prometheus: a job that is killed once: starts, events, time by category" {
     dt-run --prometheus run.prom -- dt-train "${run[@]}" --save r --save-every 2 --metrics r.jsonl --inject kill:step=5,start=1
     python3 "$BATS_TEST_DIRNAME/prom-check.py" run.prom dt_run_ >page
     for line in 'dt_run_up{} 0' 'dt_run_starts_total{} 2' 'dt_run_step{} 6' 'dt_run_saved_step{} 6' \
@@ -121,12 +121,12 @@ events() {
     awk '/section=/ { sum += $2 } END { exit !(sum > 0) }' page
 }
 
-@test "contrib: alerts and boards name metrics that there are" {
+@test "contrib: alerts and dashboards use metrics that exist" {
     python3 -c 'import yaml' 2>/dev/null || skip "needs python3-yaml"
     dt-run --prometheus any.prom -- dt-train "${run[@]}" --save any --metrics any.jsonl
     python3 "$BATS_TEST_DIRNAME/contrib-check.py" "$DT_SRC/contrib/prometheus/dt.rules.yml" \
         "$DT_SRC/contrib/grafana/dt-training.json" "$DT_SRC" one.prom any.prom
-    # and the check finds what there is not
+    # and the check detects a metric that does not exist
     sed 's/dt_run_goodput_ratio/dt_run_goodness/' "$DT_SRC/contrib/prometheus/dt.rules.yml" >wrong.yml
     run -1 python3 "$BATS_TEST_DIRNAME/contrib-check.py" wrong.yml "$DT_SRC/contrib/grafana/dt-training.json" "$DT_SRC" \
         one.prom any.prom

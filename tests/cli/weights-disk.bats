@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# Serving weights that memory does not hold: the same tokens, the memory that was said, and whatever fails.
+# Serving with weights that do not fit into memory: the same tokens, the predicted memory, and faults.
 
 bats_require_minimum_version 1.5.0
 load ranks
@@ -15,7 +15,7 @@ setup_file() {
     dt-shard-ckpt convert --to safetensors x x-hf
 }
 
-# model NAME TYPE LAYERS FFN [HIDDEN]: random weights
+# model NAME TYPE LAYERS FFN [HIDDEN]: writes a model with random weights
 model() {
     local arch=LlamaForCausalLM
     [ "$2" = llama ] || arch=MixtralForCausalLM
@@ -33,19 +33,19 @@ setup() {
     common=(--batch --tokenizer byte --threads 1 --max-num-seqs 4)
 }
 
-# The answers to three prompts, one of them long; whatever is said goes to err.
+# answers OPTION...: dt-serve's answers to three prompts, one of them long; stderr goes to err
 answers() {
     jq -nc '("Hello world", "abc", ("some words " * 12)) | {prompt: ., max_tokens: 20, temperature: 0}' |
         "${launch[@]}" dt-serve "${common[@]}" "$@" 2>err | jq -c '[.text, .usage]'
 }
 
-faulty() { # CALL:N[+]:WHAT COMMAND...
+faulty() { # CALL:N[+]:WHAT COMMAND...: runs it with fault.so
     local fault=$1
     shift
     LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=$fault "$@"
 }
 
-@test "greedy tokens are those of a server with all weights in memory: layers, experts, blocks, files" {
+@test "greedy tokens are those of a server with all weights in memory: dense, experts, quantized, files" {
     for run in d:12MiB:fp32 d:8MiB:bf16 d-q8.gguf:4MiB:bf16 d-q4.gguf:2MiB:fp32 x:11MiB:fp32 x:10MiB:bf16 x-hf:8MiB:bf16 \
         x-q8.gguf:4MiB:bf16; do
         IFS=: read -r of memory precision <<<"$run"
@@ -70,7 +70,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     done
 }
 
-@test "guesses, a drafter and a cache in host memory go with it" {
+@test "speculative decoding, a draft model and a KV cache in host memory work with it" {
     answers d >plain
     for more in "--speculate 4" "--draft-model x" "--kv-host 8MiB"; do
         # shellcheck disable=SC2086
@@ -79,7 +79,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     done
 }
 
-@test "adapters with magnitudes: lengths of rows are those of weights that are read when they are needed" {
+@test "DoRA adapters: row norms are computed from weights read on demand" {
     head -c 6000 "$DT_SRC/LICENSE" >text
     dt-dataset build --tokenizer byte --out text.h5 text
     dt-train --model d --data text.h5 --seq 32 --microbatch 4 --steps 4 --lr 3e-2 --warmup 1 --no-mfu --threads 1 \
@@ -99,8 +99,8 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
         diff plain disk || { echo "$run"; cat err; return 1; }
     done
     export PATH=$DT_HELP:$PATH
-    command -v dt-serve-emulated >/dev/null || return 0 # without a C++ compiler
-    for how in plain disk; do # a card measures there
+    command -v dt-serve-emulated >/dev/null || return 0 # not built without a C++ compiler
+    for how in plain disk; do # a GPU server computes them, too
         more=(--device cuda --precision bf16 --max-model-len 32)
         [ $how = disk ] && more+=(--weights-memory 8MiB)
         jq -nc '{model: "dora", prompt: "Hello", max_tokens: 3, temperature: 0, logprobs: 1}' |
@@ -123,7 +123,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
         diff plain disk
         run -1 faulty scratch-fallocate:1:28 dt-eval task --tokenizer byte --threads 1 --seq 64 --weights-disk sw \
             --weights-memory "${of#*:}" q.jsonl "${of%:*}"
-        [[ "$output" == *"in 'sw': No space left on device"* ]] # so that the file is really there
+        [[ "$output" == *"in 'sw': No space left on device"* ]] # so the file is really used
     done
 }
 
@@ -143,7 +143,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     run -2 "${draw[@]}" --weights-disk sw d
 }
 
-@test "dt-memest says the memory that the server takes, and what it reads" {
+@test "dt-memest predicts the memory and the bytes read" {
     for run in d:8MiB x:8MiB d-q4.gguf:2MiB; do
         IFS=: read -r of memory <<<"$run"
         answers --kv-cache-mem 64MiB --weights-disk sw --weights-memory "$memory" "$of" >/dev/null
@@ -159,8 +159,9 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     done
 }
 
-@test "/metrics: what was read, waited for, and found in memory" {
-    counts() { # of a server, after a question: bytes read, seconds waited, experts in memory, experts read
+@test "/metrics: bytes read, seconds waited, experts found in memory" {
+    # OPTION...: of a server after one request: bytes read, seconds waited, experts in memory, experts read
+    counts() {
         await "${launch[@]}" dt-serve --tokenizer byte --threads 1 --max-num-seqs 4 --port 0 "$@"
         curl -s "$url/v1/completions" -d '{"prompt": "Hello world", "max_tokens": 20, "temperature": 0}' | jq -e .usage >&2
         curl -s "$url/metrics" >metrics
@@ -170,18 +171,19 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
         awk '/^dt_serve_(weights_read|experts)_/ {printf "%s ", $2}' metrics
     }
     read -r bytes waited hits misses <<<"$(counts --weights-disk sw --weights-memory 8MiB x)"
-    # each of 20 steps and the prompt's choose two experts a layer or more; what is read is whole slots
+    # the prompt and each of 20 steps select two or more experts per layer; reads are multiples of an expert's
+    # slot
     awk "BEGIN {exit !($bytes > 0 && $waited > 0 && $hits + $misses >= 20 * 4 * 2 && $misses > 0 && $bytes % 4096 == 0)}"
     [ $((bytes % misses)) = 0 ]
     read -r bytes waited hits misses <<<"$(counts --weights-disk sw --weights-memory 8MiB d)"
     awk "BEGIN {exit !($bytes > 0 && $waited > 0 && $hits == 0 && $misses == 0)}"
     [ -z "$(counts d)" ]
-    launch=(mpirun -np 2) # of the first rank
+    launch=(mpirun -np 2) # metrics of the first rank
     read -r bytes waited hits misses <<<"$(counts --layout tp2 --weights-disk sw --weights-memory 3MiB d)"
     awk "BEGIN {exit !($bytes > 0 && $waited > 0 && $hits == 0 && $misses == 0)}"
 }
 
-@test "memory that the plain server does not get along with" {
+@test "with weights in a file the server runs in memory that is too small without" {
     takes_long
     model big llama 12 1408 512
     export OMP_NUM_THREADS=1
@@ -197,7 +199,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     )
 }
 
-@test "what fails is named, and nothing stays in the folder" {
+@test "a fault is named, and nothing stays in the folder" {
     opts=("${common[@]}" --weights-disk sw --weights-memory 6MiB d)
     answers "${opts[@]:3}" >plain
     for fault in scratch-fallocate:1:28 scratch-statvfs:1:1; do
@@ -223,7 +225,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     [[ "$output" == *"cannot use the folder 'sw': No such file or directory"* ]]
 }
 
-@test "what does not go together, and too little memory" {
+@test "incompatible options, and too little memory" {
     run -2 dt-serve --batch --weights-disk sw d
     [[ "$output" == *"--weights-memory"* ]]
     run -2 dt-serve --batch --weights-memory 8MiB d
@@ -240,7 +242,7 @@ faulty() { # CALL:N[+]:WHAT COMMAND...
     grep -q "all fit into .* of memory" err
 }
 
-@test "on an emulated card the others are in its host's memory, or in a file: the same tokens, the memory that is said" {
+@test "emulated GPU: other weights in host memory or a file; the same tokens, the predicted memory" {
     PATH=$DT_HELP:$PATH
     command -v dt-serve-emulated >/dev/null || skip "no C++ compiler, no emulated card"
     local run of memory precision more queues=mixed n=1

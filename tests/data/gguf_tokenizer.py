@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a tokenizer.json of the vocabulary and merges in a GGUF file (GPT-2's byte-level BPE)."""
+"""Writes a tokenizer.json from the vocabulary and merges of a GGUF file (GPT-2's byte-level BPE)."""
 import json
 import struct
 import sys

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Golden files of Hugging Face folders in 4 bits, packed and unpacked by bitsandbytes.
+"""Golden files of 4-bit Hugging Face folders, packed and unpacked by bitsandbytes.
 
     golden_bnb.py [--check]
 
-Writes golden-bnb.h5 beside this script, as golden_coded.py does: a group a folder with the attribute config
-(config.json), dataset file (the bytes of model.safetensors, with bitsandbytes' own keys) and dense/NAME of two
-matrices, what bitsandbytes' dequantize_4bit makes of them. --check compares: exit 3 on a difference, 77 without the
-packages torch, safetensors, bitsandbytes and h5py.
+Writes golden-bnb.h5 beside this script, in the layout of golden_coded.py: one group per folder with the
+attribute config (config.json), the dataset file (the bytes of model.safetensors, with bitsandbytes' own keys)
+and dense/NAME, two matrices as dequantised by bitsandbytes' dequantize_4bit. --check compares: exit status 3
+on a difference, 77 without the packages torch, safetensors, bitsandbytes and h5py.
 """
 import json
 import os
@@ -23,12 +23,12 @@ except ImportError:
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden-bnb.h5")
 HIDDEN, FFN, VOCAB = 64, 64, 16
-KEPT = ("self_attn.k_proj", "mlp.down_proj")  # whose dense weights are in the file
+KEPT = ("self_attn.k_proj", "mlp.down_proj")  # matrices whose dense weights are stored
 LINEAR = {
     "self_attn.q_proj": (320, 64), "self_attn.k_proj": (320, 64), "self_attn.v_proj": (320, 64), "self_attn.o_proj": (64, 320),
     "mlp.gate_proj": (64, 64), "mlp.up_proj": (64, 64), "mlp.down_proj": (64, 64),
-}  # those of 320 rows have 320 blocks: two groups of scales, the second in part. Rows are whole blocks: where they are
-# not, dequantize_4bit of bitsandbytes 0.50 on the processor does not give back what its quantize_4bit was given.
+}  # matrices with 320 rows have 320 blocks: two groups of scales, the second one partial. Rows are whole
+# blocks, because otherwise dequantize_4bit of bitsandbytes 0.50 on the CPU does not restore the input.
 CONFIG = dict(
     architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN,
     num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=4, head_dim=80, max_position_embeddings=32,

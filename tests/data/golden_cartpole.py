@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Episodes of Gymnasium's CartPole-v1, which tests/unit/test_control.c repeats: where each began, what was
-done, every state, and how it ended. Needs gymnasium and numpy.
+"""Records episodes of Gymnasium's CartPole-v1, which tests/unit/test_control.c repeats: the initial state,
+the actions, every state, and how the episode ended. Needs gymnasium and numpy.
 
     golden_cartpole.py >golden-cartpole.json"""
 import json
@@ -17,7 +17,7 @@ for kind in range(4):
     first, actions, states, rewards = [float(x) for x in core.state], "", [], []
     while True:
         x, v, angle, turn = core.state
-        # at random, or balanced until it is cut, or held until the cart leaves the track
+        # random actions, or balancing until the time limit, or one action until the cart leaves the track
         good = int(angle + 0.3 * turn + 0.02 * x + 0.06 * v > 0)
         drift = int(angle + 0.3 * turn - 0.05 > 0)
         action = [int(rng.integers(2)), good, drift, 1][kind]

@@ -1,17 +1,18 @@
 #!/usr/bin/python3
-"""Golden tokens and masks of chats, from transformers.
+"""Golden tokens and target masks of chats, from transformers.
 
     golden_chat.py TEMPLATES      writes golden-chat.json and tokenizer/chat*.json beside this script
-        TEMPLATES  the folder chat_templates of the package trl: the published templates of families, and their
-                   variants with marks around what the assistant says
+        TEMPLATES  the folder chat_templates of the package trl: the published templates of model families,
+        and variants
+                   of them with {% generation %} marks around the assistant's text
 
-The tokenizer is byte-level BPE, trained here on tokenizer/corpus.txt, with the special tokens of every family; those
-of DeepSeek are in a second one.
-A template is run by transformers' Jinja. What is a target follows from two texts: the conversation up to the
-assistant's turn with the prompt for it, and the conversation with that turn; what the second has more, up to the
-token that ends the turn, is the target. A token is one where its offsets, by the tokenizers library, meet that part.
-Where trl has a template with marks, transformers' own mask of it is compared: it may have more, blanks alone.
-"""
+The tokenizer is byte-level BPE, trained here on tokenizer/corpus.txt, with the special tokens of every
+family; DeepSeek's are in a second tokenizer.
+Templates are run by transformers' Jinja. Targets follow from two texts: the conversation up to the
+assistant's turn with the generation prompt, and the conversation including that turn. What the second text
+adds, up to the token that ends the turn, is the target. A token is a target if its offsets, from the
+tokenizers library, overlap that part. If trl has a template with marks, transformers' own mask is compared:
+it may have additional tokens of white space only. """
 
 import json
 import os
@@ -31,13 +32,13 @@ CHATML = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.conten
 MISTRAL = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}\
 {% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}"""
 
-# DeepSeek-V2's template, written out here from its description; the published file was not at hand to compare.
+# DeepSeek-V2's template, written from its description, without comparison with the published file.
 DEEPSEEK2 = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ 'User: ' + m.content + '\\n\\n' }}\
 {% elif m.role == 'assistant' %}{{ 'Assistant: ' + m.content + eos_token }}{% else %}{{ m.content + '\\n\\n' }}\
 {% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"""
 EOS = "<｜end▁of▁sentence｜>"
 
-# name: file of the template or its text, end of a turn, words by which it is known, has a system's turn, eos, bos
+# name: template file or text, end of a turn, words that identify it, whether it has a system turn, eos, bos
 FAMILIES = {
     "chatml": (CHATML, "<|im_end|>", "<|im_start|>", True, "<|im_end|>"),
     "qwen": ("qwen2_5", "<|im_end|>", "'<|im_start|>system\\n" + QWEN + "<|im_end|>\\n'", True, "<|im_end|>"),
@@ -52,7 +53,8 @@ FAMILIES = {
 MORE = ["<｜User｜>", "<｜Assistant｜>", EOS]
 SPECIALS = ["<s>", "</s>", "<|endoftext|>", "<eos>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>",
             "<|end_header_id|>", "<|eot_id|>", "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]"]
-STRIPPING = ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]  # as Phi-3's tokenizer has them
+# with the flags of Phi-3's tokenizer: these tokens strip blanks
+STRIPPING = ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
 
 TURNS = [
     [("user", "Hello, world!"), ("assistant", "The quick brown fox.")],
@@ -102,14 +104,14 @@ def spans(tok, messages, template, end):
 def masked(tok, text, parts):
     enc = tok(text, add_special_tokens=False, return_offsets_mapping=True)
     ends = [a + len(text[a:b].rstrip()) if text[a:b].rstrip() in STRIPPING else b
-            for a, b in enc["offset_mapping"]]  # without the blanks that such a token takes
+            for a, b in enc["offset_mapping"]]  # without the blanks that a stripping token includes
     mask = [int(any(a < stop and b > start for start, stop in parts))
             for (a, _), b in zip(enc["offset_mapping"], ends)]
     return enc["input_ids"], mask
 
 
 def marked(tok, messages, template, ids, mask):
-    """Whether transformers' mask of a template with marks is ours and blanks."""
+    """True if transformers' mask of the template with marks equals ours, apart from white space."""
     out = tok.apply_chat_template(messages, chat_template=template, tokenize=True, return_dict=True,
                                   return_assistant_tokens_mask=True)
     assert out["input_ids"] == ids, "another text"
@@ -134,7 +136,8 @@ def main():
         if "{" not in source:
             with open(os.path.join(sys.argv[1], source + ".jinja"), encoding="utf-8") as f:
                 template = f.read()
-            if name == "deepseek3":  # V3's ends prompts here; the file's is R1's, which goes on
+            # in V3's template the prompt ends here; the file has R1's, which continues
+            if name == "deepseek3":
                 template = template.replace("<｜Assistant｜><think>\\n", "<｜Assistant｜>")
             other = os.path.join(sys.argv[1], source + "_training.jinja")
             if os.path.exists(other):

@@ -1,12 +1,14 @@
 #!/usr/bin/python3
-"""Compares golden-*.h5 with Hugging Face transformers: the same weights in their models must give the same
+"""Compares golden-*.h5 with Hugging Face transformers: the same weights in its models must give the same
 logits, loss and gradients. Run by hand when a golden file changes; transformers is not a dependency.
 
-    python3 -m venv --system-site-packages V && V/bin/pip install transformers==4.37.2 && V/bin/python golden_check.py
+    python3 -m venv --system-site-packages V && V/bin/pip install transformers==4.37.2 && V/bin/python
+    golden_check.py
 
-That version works with Debian's PyTorch 1.13 and lacks Qwen3, Gemma 3 and Llama 3.1; a current one (5.23) has them
-all, and holds experts in one tensor a layer as this script expects. A model it does not have is skipped and said so. Computed in fp64 (Hugging Face takes norms and softmax through fp32 in places,
-so agreement is to fp32). Exit 0 when all compared agree, 3 when one differs.
+That version works with Debian's PyTorch 1.13 and lacks Qwen3, Gemma 3 and Llama 3.1. A current one (5.23) has
+them all, and stores the experts of a layer in one tensor, as this script expects. A model that it lacks is
+skipped with a message. Computed in fp64, but transformers computes norms and softmax in fp32 in places, so
+agreement is limited to fp32. Exit status: 0 if all models compared agree, 3 if one differs.
 """
 
 import os
@@ -17,7 +19,7 @@ import torch
 import transformers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOLERANCE = 1e-5  # largest difference over the largest value
+TOLERANCE = 1e-5  # largest difference relative to the largest value
 
 
 def attributes(f):
@@ -25,7 +27,7 @@ def attributes(f):
 
 
 def hf_config(name, c):
-    """The configuration object of the Hugging Face family."""
+    """Returns the Hugging Face configuration of a model."""
     eager = dict(attn_implementation="eager", use_cache=False)
     if name == "gpt2":
         return transformers.GPT2Config(
@@ -87,13 +89,13 @@ GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "tra
 
 
 def our_tensors(name, hf):
-    """Our parameter names -> views of theirs (or of their gradients), in our shapes."""
+    """Maps our parameter names to views of transformers' tensors (or of their gradients), in our shapes."""
     gpt2 = name == "gpt2"
     names = GPT2_NAMES if gpt2 else dict(LLAMA_NAMES, **(GEMMA_NAMES if name == "gemma3" else {}))
     back = {v: k for k, v in names.items()}
     out = {}
     for key, t in hf.items():
-        if ".experts." in key:  # [experts, rows, columns], gate above up
+        if ".experts." in key:  # [experts, rows, columns], rows of gate before those of up
             layer = "layers." + key.split(".")[2]
             parts = dict(zip(("gate", "up"), t.chunk(2, dim=1))) if key.endswith("gate_up_proj") else {"down": t}
             for part, piece in parts.items():
@@ -122,7 +124,8 @@ def err(got, want):
 
 
 def compare(name):
-    """Largest relative differences of logits, loss and gradients, or the reason why not compared."""
+    """Returns the largest relative differences of logits, loss and gradients, or the reason why nothing is
+    compared."""
     with h5py.File(os.path.join(HERE, f"golden-{name}.h5")) as f:
         c = attributes(f)
         data = {}

@@ -1,20 +1,21 @@
 #!/usr/bin/python3
-"""What lm-evaluation-harness says of the tasks of eval/, for dt-eval's test.
+"""Results of lm-evaluation-harness on the tasks in eval/, for the test of dt-eval.
 
     golden_choices.py BIN STORIES     writes golden-choices.json beside this script
         BIN      the folder of dt-shard-ckpt
         STORIES  the folder of stories260K.bin and tok512.bin
     golden_choices.py --check BIN STORIES
-                                      computes it again and compares; exit 0, 3 when it differs, 77 without the harness
+                                      recomputes and compares; exit status 0, 3 on a difference, 77 without
+                                      the harness
 
-The model is stories260K as a Hugging Face folder, in fp32; tokens are those that its tokenizer gives by default. The
-harness (0.4.13) runs its own code: each task is a ConfigurableTask of kind multiple_choice, whose template is ours in
-Jinja, put to HFLM by simple_evaluate. Of each item the log-likelihoods of its choices are kept, of each task the
-metrics with their standard errors. `alone` is a task whose choices mostly have nothing before them, put to two more
-tokenizers that add no token by themselves: one that names <s> as its bos all the same, and one that names <unk> as its
-eos and no bos; the harness puts that before a choice. `rolling` is HFLM.loglikelihood_rolling of a text in windows of 128 tokens.
-PYTHONPATH names a folder where lm-eval is unpacked.
-"""
+The model is stories260K as a Hugging Face folder, in fp32, with its tokenizer's default tokens. The harness
+(0.4.13) runs its own code: each task is a ConfigurableTask of kind multiple_choice, with our template
+converted to Jinja, evaluated by simple_evaluate with HFLM. Stored are the log-likelihoods of each item's
+choices, and each task's metrics with standard errors. `alone` is a task whose choices mostly have no context.
+It is also evaluated with two tokenizers that add no token themselves: one declares <s> as bos, the other
+declares <unk> as eos and has no bos; the harness puts this token in front of such a choice. `rolling` is
+HFLM.loglikelihood_rolling of a text in windows of 128 tokens. PYTHONPATH names a folder with lm-eval
+unpacked. """
 
 import json
 import logging
@@ -46,13 +47,13 @@ WINDOW = 128
 
 
 def jinja(template):
-    """Ours as the harness has it: {field} is a field, {{ and }} are braces."""
+    """Converts our template to Jinja: {field} is a field, {{ and }} are braces."""
     part = {"{{": "{{ '{' }}", "}}": "{{ '}' }}"}
     return re.sub(r"\{\{|\}\}|\{([^}]*)\}", lambda m: part.get(m[0]) or "{{" + m[1] + "}}", template)
 
 
 def task_of(name):
-    """The file as the harness's task."""
+    """Returns a task file as the harness's task."""
     with open(f"{HERE}/eval/{name}.jsonl", encoding="utf-8") as f:
         head, *items = [json.loads(line) for line in f]
     shots = head.get("shots", [])
@@ -82,7 +83,7 @@ def evaluate(lm, name):
 
 
 def rename(folder, names):
-    """The folder's tokenizer adds nothing and names these."""
+    """Makes the folder's tokenizer add no tokens, and declare these special tokens."""
     for file, change in (("tokenizer.json", {"post_processor": None}), ("tokenizer_config.json", names)):
         with open(f"{folder}/{file}", encoding="utf-8") as f:
             o = json.load(f)
@@ -102,7 +103,7 @@ def compute(bin_dir, stories):
             out[name] = evaluate(lm, name)
         with open(HERE + "/../../LICENSE", encoding="utf-8") as f:
             text = f.read()[:6000]
-        # With the tokenizer's default the harness would put <s> in front twice.
+        # With the tokenizer's default the harness would add <s> twice.
         lm = HFLM(pretrained=tmp + "/hf", dtype="float32", device="cpu", batch_size=1, max_length=WINDOW,
                   add_bos_token=False)
         request = Instance(request_type="loglikelihood_rolling", doc={}, arguments=(text,), idx=0)
@@ -117,7 +118,7 @@ def compute(bin_dir, stories):
 
 
 def differs(a, b, at=""):
-    """Where two values are not the same, log-probabilities but for rounding; None: nowhere."""
+    """Returns where two values differ, allowing rounding of log-probabilities; None if nowhere."""
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         pairs = [(a[k], b[k], f"{at}.{k}") for k in a if k != "harness"]
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):

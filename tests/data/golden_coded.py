@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 """Golden files of quantised Hugging Face folders, packed and unpacked by AutoGPTQ 0.7 and AutoAWQ 0.2.
 
-golden-coded.h5 has a group a folder: attributes config (config.json), dataset file (the bytes of model.safetensors)
-and dense/NAME of two matrices: what the peer's own layer makes of the weights, f32 [out, in] (a product with the identity). The fp8
-folder is packed by PyTorch's float8_e4m3fn and dense is its fp32 times the block's scale.
+golden-coded.h5 has one group per folder: the attribute config (config.json), the dataset file (the bytes of
+model.safetensors) and dense/NAME, two matrices as the peer's own layer computes them, f32 [out, in] (a
+product with the identity). The fp8 folder is packed with PyTorch's float8_e4m3fn; its dense matrices are the
+decoded values times the block's scale.
 
     golden_coded.py            writes golden-coded.h5 beside this script
-    golden_coded.py --check    computes it again and compares; exit 0, 3 when it differs, 77 without the peers
+    golden_coded.py --check    recomputes and compares; exit status 0, 3 on a difference, 77 without the peers
 
-The peers' packages need no more than PyTorch here; PYTHONPATH may name folders where they are unpacked.
-"""
+The parts of the peers' packages used here need only PyTorch; PYTHONPATH may name folders where they are
+unpacked. """
 
 import importlib.util
 import json
@@ -28,7 +29,7 @@ except ImportError as e:
 
 FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden-coded.h5")
 HIDDEN, FFN, VOCAB = 64, 32, 16
-KEPT = ("self_attn.k_proj", "mlp.down_proj")  # whose dense weights are in the file
+KEPT = ("self_attn.k_proj", "mlp.down_proj")  # matrices whose dense weights are stored
 LINEAR = {
     "self_attn.q_proj": (32, 64), "self_attn.k_proj": (32, 64), "self_attn.v_proj": (32, 64), "self_attn.o_proj": (64, 32),
     "mlp.gate_proj": (32, 64), "mlp.up_proj": (32, 64), "mlp.down_proj": (64, 32),
@@ -41,7 +42,7 @@ CONFIG = dict(
 
 
 def load(package, path, stubs=()):
-    """One file of a package, without the rest of it."""
+    """Imports one file of a package, without the rest of the package."""
     for root in sys.path:
         file = os.path.join(root, package, path)
         if os.path.exists(file):
@@ -60,7 +61,7 @@ def load(package, path, stubs=()):
 
 
 def params(w, bits, group, sym):
-    """Scales and zeros [out, groups] in the usual way, from the largest and the smallest of a group."""
+    """Returns scales and zero points [out, groups] from the minimum and maximum of each group."""
     out, cols = w.shape
     g = w.reshape(out, cols // group, group)
     top = 2**bits - 1
@@ -116,7 +117,7 @@ def fp8(w, block):
 
 
 def folders():
-    import transformers.pytorch_utils  # the peers want it loaded
+    import transformers.pytorch_utils  # the peers expect it to be imported
     del transformers
     cls = load("auto_gptq", "nn_modules/qlinear/qlinear_cuda.py").QuantLinear
     packing = load("awq", "utils/packing_utils.py")

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A student's loss against a teacher's likeliest columns and the rest, and its gradient, by PyTorch in fp64.
+"""A student's distillation loss for a teacher's top-k columns and the remaining probability, and its
+gradient, by PyTorch in fp64.
 
     golden_distill.py [--check]
 
-Writes golden-distill.h5 beside this script. /case0 ... have the attributes temperature, weight, k and vocab, the
-teacher's columns [rows, k], logprobs [rows, k] and rest [rows] as dt-eval teacher keeps them, logits [rows, vocab] of
-the student, targets [rows] (-1: ignored), and ce, kl [rows] and grad [rows, vocab] of the sum over rows of
-(1 - weight) ce + weight temperature^2 kl. --check compares: exit 3 on a difference, 77 without torch and h5py.
+Writes golden-distill.h5 beside this script. Groups /case0 ... have the attributes temperature, weight, k and
+vocab; the teacher's columns [rows, k], logprobs [rows, k] and rest [rows], as dt-eval teacher stores them;
+the student's logits [rows, vocab] and targets [rows] (-1: ignored); and ce [rows], kl [rows] and grad [rows,
+vocab], the gradient of the sum over rows of (1 - weight) ce + weight temperature^2 kl. --check compares: exit
+status 3 on a difference, 77 without torch and h5py.
 """
 import os
 import sys

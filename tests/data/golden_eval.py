@@ -5,11 +5,11 @@
         BIN      the folder of dt-shard-ckpt
         STORIES  the folder of stories260K.bin and tok512.bin
 
-The model is stories260K as a Hugging Face folder; tokens are those of transformers' own tokenizer; losses are
-those of its logits, in fp64. Windows follow the definitions of libcommon/eval/windows.h and are cut here by
-other code: transformers' by the loop of its page on perplexity, llama.cpp's by that of llama-perplexity.
-Choices are scored as lm-evaluation-harness does: the tokens of context and choice together, less those that
-the context has by itself, blanks at its end moved to the choice.
+The model is stories260K as a Hugging Face folder. Tokens come from transformers' tokenizer, losses from its
+logits, in fp64. Windows follow the definitions in libcommon/eval/windows.h, but are cut here independently:
+transformers' windows by the loop of its documentation page on perplexity, llama.cpp's by the loop of
+llama-perplexity. Choices are scored as in lm-evaluation-harness: the choice's tokens are those of context and
+choice together, minus those of the context alone; blanks at the end of the context are moved to the choice.
 """
 
 import json
@@ -33,7 +33,7 @@ class Model:
     def __init__(self, folder):
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self.tok = transformers.PreTrainedTokenizerFast(tokenizer_file=folder + "/tokenizer.json")
-        self.begin = [1]  # what its tokenizer puts in front of a text
+        self.begin = [1]  # token that its tokenizer puts in front of a text
 
     def ids(self, text):
         return self.tok.encode(text, add_special_tokens=False)
@@ -84,7 +84,7 @@ def choice(m, context, text):
     bare = context.rstrip()
     n = len(m.begin + m.ids(bare))
     ids = m.begin + m.ids(context + text)
-    if n == 0:  # nothing to go on from: what lm-evaluation-harness puts there
+    if n == 0:  # no context: lm-evaluation-harness uses the prefix token
         n, ids = 1, [m.prefix] + ids
     return -m.nll(ids, range(n, len(ids)))
 

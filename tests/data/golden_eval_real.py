@@ -2,15 +2,16 @@
 """Golden perplexities of real models, from transformers: golden-eval-real.json beside this script.
 
     golden_eval_real.py MODELS BIN LLAMA
-                 MODELS is the folder of the files that golden_greedy.py --list names, BIN that of dt-shard-ckpt, LLAMA
-                 llama.cpp's llama-perplexity (that of llama-cpp-python 0.3.36's sources made the file)
+                 MODELS is the folder of the files that golden_greedy.py --list names, BIN that of
+                 dt-shard-ckpt, LLAMA the program llama-perplexity (the file was made with the sources in
+                 llama-cpp-python 0.3.36)
 
-Weights are those that package gguf unpacks, in fp32; tokens those of transformers' own tokenizer of the GGUF
-file, which forgets that SmolLM2's takes digits one by one before all else; losses those of its logits, in fp64.
-The text is LICENSE with each run of spaces made one: what transformers makes of Gemma's GGUF cuts runs otherwise
-than SentencePiece does. `llama-perplexity` is what that program prints of the model as an f32 GGUF, with a cache of
-f32 and without flash attention. Windows and choices: golden_eval.py.
-"""
+Weights are dequantised by the package gguf, in fp32. Tokens come from transformers' tokenizer of the GGUF
+file, corrected for SmolLM2, whose tokenizer splits digits first, which that conversion omits. Losses come
+from transformers' logits, in fp64. The text is LICENSE with each run of spaces reduced to one, because
+transformers' conversion of Gemma's tokenizer splits runs differently than SentencePiece. `llama-perplexity`
+is the program's output for the model as an f32 GGUF, with an f32 cache and without flash attention. For
+windows and choices see golden_eval.py. """
 
 import json
 import os
@@ -30,7 +31,7 @@ except ImportError as e:
     sys.exit(77)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TEXT = 3000  # bytes of LICENSE, squeezed
+TEXT = 3000  # bytes of LICENSE, after reduction of spaces
 
 
 class Model(golden_eval.Model):
@@ -45,7 +46,7 @@ class Model(golden_eval.Model):
 
 
 def llama_perplexity(bin_dir, llama, file, text):
-    """The mean negative log-likelihood that the program prints, to six decimals."""
+    """Returns the mean negative log-likelihood that llama-perplexity prints, to six decimals."""
     with tempfile.TemporaryDirectory() as tmp:
         with open(tmp + "/text", "w", encoding="utf-8") as f:
             f.write(text)

@@ -1,7 +1,7 @@
-"""Golden files of quantised Hugging Face folders, for golden_bnb.py and golden_coded.py.
+"""Golden files of quantised Hugging Face folders: code shared by golden_bnb.py and golden_coded.py.
 
-A file has a group a folder: the attribute config (config.json), the dataset file (the bytes of model.safetensors) and
-dense/NAME, matrices as the peer unpacks them.
+A file has one group per folder: the attribute config (config.json), the dataset file (the bytes of
+model.safetensors) and dense/NAME, matrices as the peer dequantises them.
 """
 
 import io
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def write(path, golden):
-    """golden: {name: (config, file, {matrix: array})}."""
+    """Writes golden: {name: (config, file, {matrix: array})}."""
     buf = io.BytesIO()
     with h5py.File(buf, "w", track_order=False) as f:
         for name, (config, data, dense) in golden.items():
@@ -27,7 +27,7 @@ def write(path, golden):
 
 
 def check(path, golden):
-    """Ends with 3 where the file has something else."""
+    """Compares with the file; exits with 3 on a difference."""
     with h5py.File(path) as f:
         for name, (config, data, dense) in golden.items():
             same = f[name].attrs["config"].decode() == config and np.array_equal(f[name]["file"], data)

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Blocks of each weight format and what the gguf Python package makes of them.
+"""Blocks of each weight format, decoded and encoded by the gguf Python package.
 
     golden_formats.py [--check]
 
-Writes golden-formats.h5 beside this script: /FORMAT/blocks (bytes), /FORMAT/values (f32, what the package
-dequantises them to); for the formats we write also /FORMAT/input (f32) and /FORMAT/quantised (bytes). The blocks are
-random bytes with finite scales, so every nibble, sign and scale occurs; the inputs hold zeros and ties.
---check recomputes and compares: exit 3 on a difference, 77 without the packages gguf and h5py.
+Writes golden-formats.h5 beside this script: /FORMAT/blocks (bytes) and /FORMAT/values (f32, the package's
+dequantised values); for formats that the package can write also /FORMAT/input (f32) and /FORMAT/quantised
+(bytes). The blocks are random bytes with finite scales, so that every nibble, sign and scale occurs; the
+inputs contain zeros and ties.
+--check recomputes and compares: exit status 3 on a difference, 77 without the packages gguf and h5py.
 """
 import os
 import sys
@@ -33,7 +34,8 @@ FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
     "mxfp4": (gguf.GGMLQuantizationType.MXFP4, 48, []),
     "iq4_nl": (gguf.GGMLQuantizationType.IQ4_NL, 24, [0]),
 }
-WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4"]  # the others are searched for: the package cannot
+# the package cannot write the others, whose scales are searched for
+WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4"]
 
 
 def blocks_of(rng, kind, n, halves):
@@ -41,7 +43,8 @@ def blocks_of(rng, kind, n, halves):
     b = rng.integers(0, 256, (n, size), dtype=np.uint8)
     if kind == gguf.GGMLQuantizationType.BF16:
         b = (rng.standard_normal(n).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8).reshape(n, 2)
-    if kind == gguf.GGMLQuantizationType.MXFP4:  # 255 is NaN (OCP), which the package does not know; 253, 254: overflow
+    # 255 is NaN (OCP), which the package ignores; 253, 254 overflow
+    if kind == gguf.GGMLQuantizationType.MXFP4:
         b[:, 0] = rng.integers(0, 253, n)
         b[:4, 0] = [0, 1, 2, 252]
     for at in halves:
@@ -63,7 +66,8 @@ def inputs(rng):
 
 
 def near_ties():
-    """Halves and the numbers next to them, in blocks whose scale is 1 (q8_0: 127 is there, q4_0: -8), or is not."""
+    """Multiples of 0.5 and their neighbours in fp32, in blocks whose scale is 1 (q8_0 contains 127, q4_0 -8)
+    or not."""
     half = np.arange(32, dtype=np.float32) / 2
     out = []
     for top in (127, -8):
@@ -79,7 +83,8 @@ def near_ties():
 def compute():
     rng = np.random.default_rng(20261121)
     out = {}
-    later = np.random.default_rng(20261123)  # formats that came later leave the numbers of the others as they are
+    # a generator of its own, so that added formats do not change the others' numbers
+    later = np.random.default_rng(20261123)
     for name, (kind, n, halves) in FORMATS.items():
         b = blocks_of(later if name in ("q5_k", "mxfp4", "iq4_nl") else rng, kind, n, halves)
         out[name + "/blocks"] = b.reshape(-1)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What PyTorch makes of the 8-bit floats E4M3 and E5M2.
+"""Decoding and rounding of the 8-bit floats E4M3 and E5M2 by PyTorch.
 
     golden_fp8.py [--check]
 
-Writes golden-fp8.h5 beside this script: for each of e4m3 and e5m2 /TYPE/values (f32 [256], what every code means),
-/TYPE/input (f32) and /TYPE/codes (i32, what the inputs round to). Inputs are every finite value, every midpoint
-of neighbours and the f32 numbers next to both, random ones of all sizes, and what is beyond the largest, which is
-clamped to it first: PyTorch's conversion does not saturate. --check compares: exit 3 on a difference, 77 without
-the packages torch (with 8-bit floats) and h5py.
+Writes golden-fp8.h5 beside this script: for e4m3 and e5m2 /TYPE/values (f32 [256], the value of every code),
+/TYPE/input (f32) and /TYPE/codes (i32, the codes that the inputs round to). Inputs are every finite value,
+every midpoint between neighbours and the f32 numbers next to it, random numbers of all magnitudes, and
+numbers above the largest value, which are clamped first, because PyTorch's conversion does not saturate.
+--check compares: exit status 3 on a difference, 77 without the packages torch (with 8-bit floats) and h5py.
 """
 import os
 import sys

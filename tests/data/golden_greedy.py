@@ -1,27 +1,30 @@
 #!/usr/bin/env python3
-"""What transformers makes of real weights: 200 greedy tokens of three architectures, with their logits.
+"""Golden outputs of real weights, from transformers: 200 greedy tokens of three architectures, with their
+logits.
 
-    golden_greedy.py MODEL FILE       computes one model and puts it into golden-greedy.h5 beside this script
+    golden_greedy.py MODEL FILE       computes one model and stores it in golden-greedy.h5 beside this script
     golden_greedy.py --embedding MODEL FILE
-                                      only the embedding of one that is there already
-    golden_greedy.py --list           the models, their files and where they come from
+                                      adds only the embedding to a model already stored
+    golden_greedy.py --list           lists the models, their files and sources
     golden_greedy.py --llama-server URL MODEL
-                                      whether a llama-server at URL, which has the model in f32 with a cache of f32
-                                      (dt-shard-ckpt convert --type f32 FILE X.gguf; -ctk f32 -ctv f32 -fa off), takes
-                                      the same tokens: exit 0, 3 when not
+                                      checks that a llama-server at URL, with the model in f32 and an f32
+                                      cache (dt-shard-ckpt convert --type f32 FILE X.gguf; -ctk f32 -ctv f32
+                                      -fa off), generates the same tokens: exit status 0, or 3 if not
 
-Run by hand: it needs torch, transformers (5.x), gguf and h5py, which are no dependencies. Weights are dequantised to
-fp32 by the gguf package (stories260K is fp32 already) and put into transformers' own class, whose logits are fp32;
-the largest of them is taken 200 times, ends of text included. For each MODEL a group with attributes file, sha256,
-prompt and min_margin (the smallest lead of a first token over the second: how near the list is to a tie), and
+Run by hand: it needs torch, transformers (5.x), gguf and h5py, which are not dependencies. Weights are
+dequantised to fp32 by the gguf package (stories260K is fp32 already) and loaded into transformers' model
+class, whose logits are fp32. The token with the largest logit is taken 200 times, end-of-text tokens
+included. Each MODEL is a group with the attributes file, sha256, prompt and min_margin (the smallest
+difference between the two largest logits, that is, how close the list is to a tie), and
 
-    /MODEL/ids [n]                what the prompt is as tokens, according to transformers' tokenizer
+    /MODEL/ids [n]                the prompt's tokens, from transformers' tokenizer
     /MODEL/greedy [200]           the tokens that follow
     /MODEL/text                   the same as text (bytes), without special tokens
     /MODEL/columns [64]           ids of the vocabulary
-    /MODEL/logits [200, 64] f32   their logits in front of each of these tokens
+    /MODEL/logits [200, 64] f32   their logits for each of these tokens
     /MODEL/norm [200] f64         the log of the sum of exp of all logits there
-    /MODEL/embedding [hidden] f64 the mean of the prompt's last hidden states (after the last norm), at length 1
+    /MODEL/embedding [hidden] f64 the mean of the prompt's last hidden states (after the last norm), of length
+    1
 """
 import hashlib
 import os
@@ -39,12 +42,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def half_pairs(w, heads):
-    """Rows of q or k whose rotated pairs lie side by side, as transformers has them: half a head apart."""
+    """Reorders rows of q or k from adjacent rotary pairs to transformers' order, half a head apart."""
     return w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
 
 
 def read_gguf(path):
-    """(keys, {name: fp32 array})"""
+    """Returns (keys, {name: fp32 array})."""
     import gguf
     from gguf import quants
 
@@ -147,7 +150,7 @@ def prompt_ids(model, path, text):
 
 
 def text_of(model, path, ids):
-    """The text of ids [1:], which follows that of ids [0]."""
+    """Returns the text of ids [1:] as it follows ids [0]."""
     if model == "stories260k":
         import golden_stories
 

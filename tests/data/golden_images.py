@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""What Pillow decodes and scales, and what torchvision makes of images.
+"""Golden values of image decoding and scaling by Pillow, and of torchvision's evaluation transform.
 
     golden_images.py [--check]
 
-Writes golden-images.h5 beside this script: /decode/NAME/bytes (a file) and /decode/NAME/pixels (C x H x W as Pillow
-gives it in RGB, or in L where the attribute channels is 1; upright where orient is 1); /scale/NAME/pixels, /box (top,
-left, height, width) and /out (cropped and scaled); /evaluate/pixels and /evaluate/out (f32, torchvision's Resize(20),
-CenterCrop(16), ToTensor, Normalize with ImageNet's constants). Pillow from 13 on takes the columns first where that
-is cheaper, which may round otherwise; the cases here are those where every version takes the rows first. 16 bits a channel are scaled by numpy, since Pillow
-cuts them off. --check compares: exit 3 on a difference, 77 without the packages Pillow, torchvision and h5py.
+Writes golden-images.h5 beside this script: /decode/NAME/bytes (a file) and /decode/NAME/pixels (C x H x W, as
+Pillow decodes it to RGB, or to L if the attribute channels is 1; upright if orient is 1); /scale/NAME/pixels,
+/box (top, left, height, width) and /out (cropped and scaled); /evaluate/pixels and /evaluate/out (f32,
+torchvision's Resize(20), CenterCrop(16), ToTensor, Normalize with ImageNet's constants). From version 13
+Pillow scales columns first where that is cheaper, which may round differently; in the cases here every
+version scales rows first. Images with 16 bits per channel are scaled with numpy, because Pillow truncates
+them. --check compares: exit status 3 on a difference, 77 without the packages Pillow, torchvision and h5py.
 """
 import io
 import os
@@ -28,7 +29,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def picture(height, width, channels, seed=0):
-    """Smooth with noise: both the transform and its edges count."""
+    """Returns a smooth image with noise, sensitive to the transform and to its treatment of edges."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width]
     planes = [127 + 90 * np.sin(x / (3.0 + c) + c) * np.cos(y / (4.0 + c)) for c in range(channels)]
@@ -43,7 +44,7 @@ def saved(image, kind, **how):
 
 
 def png16(values):
-    """A PNG of 16 bits a channel, height x width x 1 or 3."""
+    """Returns a PNG with 16 bits per channel, height x width x 1 or 3."""
     height, width, channels = values.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
 

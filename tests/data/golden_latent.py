@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What transformers makes of latent attention: greedy tokens and logits of DeepSeek-V2 and V3, with the random weights of
-golden-deepseek2.h5 and golden-deepseek3.h5, in fp32 and its own cache.
+"""Golden outputs of latent attention, from transformers: greedy tokens and logits of DeepSeek-V2 and V3 with
+the random weights of golden-deepseek2.h5 and golden-deepseek3.h5, in fp32 with its own KV cache.
 
     golden_latent.py    writes golden-latent.json beside this script
 
-Run by hand: it needs torch, transformers (5.x) and h5py, which are no dependencies. Of each model
+Run by hand: it needs torch, transformers (5.x) and h5py, which are not dependencies. For each model
 
-    prompt, greedy    ids, and those that follow, the largest logit each time, up to the model's 24 positions
-    margin            the smallest lead of a first token over the second: how near the list is to a tie
-    logits            [greedy] in front of each of these tokens, whole rows
+    prompt, greedy    token ids of the prompt, and the greedy tokens that follow, up to the model's 24
+    positions margin            the smallest difference between the two largest logits, that is, how close the
+    list is to a tie logits            [greedy] the complete logits for each of these tokens
 """
 import json
 import os

@@ -1,27 +1,34 @@
 #!/usr/bin/python3
 """Golden values for adapters, from transformers and peft.
 
-A small Llama of transformers (grouped heads, half rotation) with adapters that peft puts on every linear of its
-layers, B not zero: logits, loss and the gradients of A and B in fp64. Written beside this script:
+A small Llama of transformers (grouped heads, rotary pairs half a head apart) with peft's adapters on every
+linear of its layers, with nonzero B: logits, loss and the gradients of A and B in fp64. Written beside this
+script:
 
-    golden-lora.h5       as golden_models.py's files, with attributes lora_rank and lora_alpha; /param has base
-                         and adapters under the names of libcommon/model/params.h, /grad the adapters'
+    golden-lora.h5       in the format of golden_models.py, with attributes lora_rank and lora_alpha; /param
+    has the
+                         base and the adapters under the names of libcommon/model/params.h, /grad the
+                         adapters'
     lora/base/           config.json, model.safetensors: the base as transformers saves it
     lora/adapter/        adapter_config.json, adapter_model.safetensors: as peft saves it
-    lora/rs/             the same with use_rslora, rank_pattern and alpha_pattern, on q, v and down alone; its
+    lora/rs/             the same with use_rslora, rank_pattern and alpha_pattern, on q, v and down only; its
                          logits are /rs_logits
     lora/merged/         model.safetensors of peft's merge_and_unload of lora/adapter
     lora/dora/           as lora/adapter with use_dora, on q, v, gate and down; its logits are /dora_logits
-    lora/saved/          q and v, with the head, the embeddings and the last norm in modules_to_save; its logits are
+    lora/saved/          q and v, with the head, the embeddings and the last norm in modules_to_save; its
+    logits are
                          /saved_logits
-    golden-saved.h5      as golden-dora.h5 without use_dora, with those and the norms in front of attention in
-                         modules_to_save: /param has them as they are trained, /grad their gradients
-    golden-dora.h5       as golden-lora.h5, of a smaller model whose attention has biases, with use_dora; magnitudes are
-                         stored as what they differ by from the norms of the base's rows, in fp64 before rounding
+    golden-saved.h5      as golden-dora.h5 without use_dora, with those modules and the norms before attention
+    in
+                         modules_to_save: /param has their trained values, /grad their gradients
+    golden-dora.h5       as golden-lora.h5, of a smaller model with attention biases, with use_dora;
+    magnitudes are
+                         stored as differences from the norms of the base's rows, in fp64 before rounding
 
     golden_lora.py           writes them
-    golden_lora.py --check   computes the numbers again from the files and compares; exit 0, 3 when one differs,
-                             77 when peft or h5py is not installed
+    golden_lora.py --check   recomputes the values from the files and compares; exit status 0, 3 if one
+    differs,
+                             77 if peft or h5py is not installed
 """
 
 import os
@@ -87,7 +94,7 @@ def randomise(model, seed):
 
 
 def run(model, ids, targets):
-    """Logits, mean loss and gradients in fp64."""
+    """Returns logits, mean loss and gradients in fp64."""
     model = model.double()
     logits = model(ids).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)

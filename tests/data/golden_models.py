@@ -1,26 +1,26 @@
 #!/usr/bin/python3
 """Golden values for the models and the optimizers, from PyTorch.
 
-Plain PyTorch models written straight from the parameter table (libcommon/model/params.h) and the op
-contracts (kernels/*.h): small weights, logits, loss and gradients of every parameter, one HDF5 file each.
+Plain PyTorch models written from the parameter table (libcommon/model/params.h) and the contracts of the ops
+(kernels/*.h): small weights, logits, loss and gradients of every parameter, one HDF5 file per model.
 
     golden_models.py            writes golden-*.h5 beside this script
-    golden_models.py --check    recomputes them and compares with the files; exit 0, 3 when one differs,
-                                77 when PyTorch or h5py is not installed
+    golden_models.py --check    recomputes them and compares with the files; exit status 0, 3 if one differs,
+                                77 if PyTorch or h5py is not installed
 
-Weights and tokens are fp32 and int32 and exact. Everything that follows from them is computed in fp64 and
-stored as f32 (the loss as f64); attributes fp32_logits_err and fp32_grad_err say how far the same model
-computed in fp32 lies from that, relative to the largest logit and to the largest gradient of any parameter, so
-that a test knows what to ask for. (Gradients of a k bias without RoPE are zero by mathematics: softmax does not
-see a constant. Compare those on the scale of the others.)
+Weights and tokens are exact, in fp32 and int32. All results are computed in fp64 and stored as f32 (the loss
+as f64). The attributes fp32_logits_err and fp32_grad_err are the errors of the same model computed in fp32,
+relative to the largest logit and to the largest gradient of any parameter; tests derive their tolerances from
+them. (Gradients of a k bias without RoPE are exactly zero, because softmax is invariant to a constant.
+Compare them on the scale of the others.)
 
 File: attributes as in struct dt_config, and batch, seq;  /ids /targets [batch, seq] (target -1: ignored);
-/param/NAME;  /hidden/I [batch, seq, hidden], the residual stream in front of layer I, the last one in front
-of the final norm;  /logits [batch, seq, vocab];  /loss, the mean over targets that count;  /grad/NAME.
+/param/NAME;  /hidden/I [batch, seq, hidden], the residual stream before layer I, the last one before the
+final norm;  /logits [batch, seq, vocab];  /loss, the mean over targets that are not ignored;  /grad/NAME.
 
 golden-optim.h5: /init/T [n], /grad/T [steps, n], /lr [steps];  /KIND/T [steps, n], the parameters after each
-step and /KIND/state1/T, /KIND/state2/T, the optimizer's state after the last, with KIND's attributes optimizer,
-beta1, beta2, eps, weight_decay. Groups NAME and NAME_wd for each optimizer of kernels/optim.h.
+step, and /KIND/state1/T, /KIND/state2/T, the optimizer's states after the last step; attributes of KIND:
+optimizer, beta1, beta2, eps, weight_decay. Groups NAME and NAME_wd for each optimizer of kernels/optim.h.
 """
 
 import os
@@ -55,60 +55,60 @@ CONFIGS = {
         LLAMA, family="qwen2", seed=3, hidden=32, ffn=56, layers=3, heads=4, kv_heads=1, head_dim=8, tied=True,
         qkv_bias=True, norm_eps=1e-6, rope_theta=1e6,
     ),
-    # heads * head_dim is not hidden; q and k normalised over head_dim
+    # heads * head_dim differs from hidden; q and k are normalised over head_dim
     "qwen3": dict(
         LLAMA, family="qwen3", seed=4, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=16, qk_norm=True,
         norm_eps=1e-6, rope_theta=1e6,
     ),
-    # position i sees i - 4 .. i
+    # position i attends to i - 4 .. i
     "mistral": dict(
         LLAMA, family="mistral", seed=5, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=8, window=5
     ),
-    # Llama 3.1's stretched frequencies, with an original context so short that all three bands occur
+    # Llama 3.1's RoPE scaling, with an original context so short that all three frequency bands occur
     "llama31": dict(
         LLAMA, family="llama", seed=6, hidden=32, ffn=56, layers=2, heads=2, kv_heads=1, head_dim=16,
         rope_theta=500.0, rope_scaling="llama3", rope_factor=8.0, rope_original_seq=16,
     ),
-    # layers 0, 1 and 3 see i - 3 .. i with a rotary base of their own, layer 2 all with stretched frequencies;
-    # norms of 1 + w, also behind attention and MLP; scores over sqrt(24)
+    # layers 0, 1 and 3 attend to i - 3 .. i with a RoPE base of their own, layer 2 to all positions with
+    # scaled frequencies; norms with weight 1 + w, also after attention and MLP; scores divided by sqrt(24)
     "gemma3": dict(
         LLAMA, family="gemma3_text", seed=8, hidden=48, ffn=72, layers=4, heads=4, kv_heads=2, head_dim=16,
         act="gelu_tanh", tied=True, qk_norm=True, norm_eps=1e-6, rope_theta=1e6, rope_scaling="linear",
         rope_factor=8.0, window=4, global_every=3, post_norms=True, norm_plus_one=True, embed_scaled=True,
         rope_local_theta=1e3, score_dim=24,
     ),
-    # no norms in front of attention and MLP, but behind them; q and k normalised over all heads
+    # no norms before attention and MLP, but after them; q and k normalised over all heads
     "olmo2": dict(
         LLAMA, family="olmo2", seed=11, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
         qk_norm_whole=True, post_norms=True, no_pre_norms=True, norm_eps=1e-6, rope_theta=5e5,
     ),
-    # as Llama, with a window
+    # as Llama, with a sliding window
     "phi3": dict(
         LLAMA, family="phi3", seed=12, hidden=32, ffn=56, layers=2, heads=4, kv_heads=4, head_dim=8, window=6,
     ),
-    # layers 0 and 2 see i - 4 .. i; scores and logits capped where many of them are beyond
+    # layers 0 and 2 attend to i - 4 .. i; capped scores and logits, many of which exceed the cap
     "gemma2": dict(
         LLAMA, family="gemma2", seed=13, hidden=48, ffn=72, layers=4, heads=4, kv_heads=2, head_dim=16,
         act="gelu_tanh", tied=True, norm_eps=1e-6, window=5, global_every=2, post_norms=True, norm_plus_one=True,
         embed_scaled=True, score_dim=24, score_cap=2.0, logit_cap=3.0,
     ),
-    # two of five experts, whose weights add up to 1
+    # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(
         LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,
         experts_used=2, expert_ffn=64,
     ),
-    # three of eight, with the weights of the softmax over all
+    # top 3 of 8 experts, weighted by the softmax over all
     "qwen3moe": dict(
         LLAMA, family="qwen3_moe", seed=10, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=16, qk_norm=True,
         norm_eps=1e-6, rope_theta=1e6, experts=8, experts_used=3, expert_ffn=32, router_unscaled=True,
     ),
-    # three of six, likewise; q and k normalised over all heads
+    # top 3 of 6 experts, likewise; q and k normalised over all heads
     "olmoe": dict(
         LLAMA, family="olmoe", seed=14, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
         qk_norm_whole=True, experts=6, experts_used=3, expert_ffn=64, router_unscaled=True,
     ),
-    # latent attention; experts of the best groups, some that all tokens meet, a first layer without any. V3's
-    # queries come from a latent too, its weights are sigmoids, and a bias is added for the choice
+    # latent attention; experts from the best groups, shared experts, a dense first layer. V3 also compresses
+    # queries to a latent, its router uses sigmoids, and a bias is added for the selection of experts
     "deepseek2": dict(
         LLAMA, family="deepseek_v2", seed=16, hidden=32, ffn=56, layers=3, heads=4, kv_heads=4, head_dim=12, rope_dim=4,
         v_dim=6, kv_rank=12, rope_pairing="adjacent", experts=8, experts_used=3, expert_ffn=24, shared_ffn=48,
@@ -124,7 +124,8 @@ CONFIGS = {
 
 
 def param_shapes(c):
-    """The parameter table: name -> shape, in the order the forward pass meets it. Linear weights are [out, in]."""
+    """Returns the parameter table: name -> shape, in the order of the forward pass. Linear weights are [out,
+    in]."""
     h, f, d = c["hidden"], c["ffn"], c["head_dim"]
     q, kv = c["heads"] * d, c["kv_heads"] * d
     t = {"embed.weight": (c["vocab"], h)}
@@ -183,7 +184,8 @@ def param_shapes(c):
 
 
 def make_params(c, rs):
-    """Random weights of a size that keeps every term of the model alive: no zero biases, no unit norms."""
+    """Random weights of a scale at which every term of the model has an effect: no zero biases, no unit
+    norms."""
     out = {}
     for name, shape in param_shapes(c).items():
         x = rs.standard_normal(shape)
@@ -200,8 +202,8 @@ def make_params(c, rs):
 
 
 def rope_tables(c, dtype, local=False):
-    """cos and sin [seq, head_dim / 2]: Su et al. 2021; the llama3 bands as Llama 3.1's reference code has them.
-    local: of Gemma's layers with a window."""
+    """Returns cos and sin [seq, head_dim / 2]: Su et al. 2021; the llama3 bands as in Llama 3.1's reference
+    code. local: those of Gemma's layers with a sliding window."""
     d = c.get("rope_dim") or c["head_dim"]
     freq = c["rope_local_theta" if local else "rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
     if c["rope_scaling"] == "linear" and not local:
@@ -209,7 +211,7 @@ def rope_tables(c, dtype, local=False):
     if c["rope_scaling"] == "llama3":
         wavelength = 2 * np.pi / freq
         old, low, high = c["rope_original_seq"], c["rope_low_freq"], c["rope_high_freq"]
-        # 1: kept (short waves), 0: divided by the factor (long waves), between them a straight line
+        # 1: unchanged (short wavelengths), 0: divided by the factor (long wavelengths), linear in between
         keep = ((old / wavelength - low) / (high - low)).clamp(0, 1)
         freq = keep * freq + (1 - keep) * freq / c["rope_factor"]
     angle = torch.outer(torch.arange(c["seq"], dtype=torch.float64), freq)
@@ -217,7 +219,8 @@ def rope_tables(c, dtype, local=False):
 
 
 def rope(x, cos, sin, pairing):
-    """x [batch, heads, seq, head_dim]; pair i is (i, i + head_dim / 2), or (2 i, 2 i + 1) when adjacent."""
+    """Rotates x [batch, heads, seq, head_dim]; pair i is (i, i + head_dim / 2), or (2 i, 2 i + 1) when
+    adjacent."""
     if pairing == "adjacent":
         a, b = x[..., 0::2], x[..., 1::2]
         return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
@@ -234,7 +237,7 @@ def gelu_tanh(x):
 
 
 def forward(c, w, ids):
-    """Logits [batch, seq, vocab] and the residual streams."""
+    """Returns logits [batch, seq, vocab] and the residual streams."""
     batch, seq = ids.shape
     d, heads, kv_heads = c["head_dim"], c["heads"], c["kv_heads"]
 
@@ -310,7 +313,7 @@ def forward(c, w, ids):
     act = F.silu if c["act"] == "silu" else gelu_tanh
 
     def experts(x, p):
-        """Every expert on every token, those not chosen with weight 0."""
+        """Computes every expert on every token; those not selected have weight 0."""
         score = F.linear(x, w[p + ".router.weight"])
         share = score.sigmoid() if c.get("router_sigmoid") else score.softmax(-1)
         worth = share + w[p + ".router.bias"] if c.get("router_bias") else share
@@ -352,14 +355,14 @@ def forward(c, w, ids):
 
 
 def run(c, params, ids, targets, dtype):
-    """Everything the golden file holds, in this precision: logits, hidden, loss, gradients."""
+    """Returns the contents of the golden file in this precision: logits, hidden, loss, gradients."""
     w = {k: torch.tensor(v, dtype=dtype, requires_grad=True) for k, v in params.items()}
     logits, hidden = forward(c, w, torch.from_numpy(ids).long())
     loss = F.cross_entropy(logits.view(-1, c["vocab"]), torch.from_numpy(targets).long().view(-1), ignore_index=-1)
     loss.backward()
     return dict(
         logits=logits.detach().numpy(), hidden=[x.detach().numpy() for x in hidden], loss=loss.item(),
-        # a bias of the choice of experts has no gradient
+        # the bias of the expert selection has no gradient
         grad={k: np.zeros(v.shape) if v.grad is None else v.grad.numpy() for k, v in w.items()},
     )
 
@@ -369,14 +372,14 @@ def rel_err(a, b):
 
 
 def model_golden(c):
-    """(attributes, {dataset name: array}) of one golden file."""
+    """Returns (attributes, {dataset name: array}) of one golden file."""
     rs = np.random.RandomState(c["seed"])
     params = make_params(c, rs)
     ids = rs.randint(0, c["vocab"], (c["batch"], c["seq"])).astype(np.int32)
     targets = rs.randint(0, c["vocab"], ids.shape).astype(np.int32)
     targets[0, 3] = targets[1, -1] = targets[1, 0] = -1  # ignored
     ids[0, :2] = [0, c["vocab"] - 1]  # both ends of the vocabulary
-    ids[1, 5] = ids[1, 6]  # a row of the embedding hit twice in a row
+    ids[1, 5] = ids[1, 6]  # the same row of the embedding twice in succession
     targets[0, :2] = [c["vocab"] - 1, 0]
     g, g32 = run(c, params, ids, targets, torch.float64), run(c, params, ids, targets, torch.float32)
     attrs = {k: v for k, v in c.items()}
@@ -407,13 +410,14 @@ STATES = {"momentum": ["momentum_buffer"], "rmsprop": ["square_avg"], "adagrad":
 
 
 def optim_golden():
-    """torch.optim in fp64 over given fp32 gradients and a learning rate that changes each step."""
+    """Runs torch.optim in fp64 on given fp32 gradients with a learning rate that changes in each step."""
     rs = np.random.RandomState(7)
     lr = np.array([1e-3, 2e-2, 1e-2, 5e-3, 3e-2])
     init = {t: rs.standard_normal(n).astype(np.float32) for t, n in OPTIM_TENSORS.items()}
     grad = {t: rs.standard_normal((OPTIM_STEPS, n)).astype(np.float32) for t, n in OPTIM_TENSORS.items()}
-    grad["block"] *= np.logspace(-4, 2, OPTIM_TENSORS["block"], dtype=np.float32)  # small and large together
-    grad["vector"][1:3] = 0  # no gradient for two steps: the moments decay, weight decay goes on
+    # small and large gradients in one tensor
+    grad["block"] *= np.logspace(-4, 2, OPTIM_TENSORS["block"], dtype=np.float32)
+    grad["vector"][1:3] = 0  # no gradient for two steps: moments decay, weight decay continues
     data, attrs = {"lr": lr}, {"steps": OPTIM_STEPS}
     for t in OPTIM_TENSORS:
         data["init/" + t], data["grad/" + t] = init[t], grad[t]
@@ -439,7 +443,7 @@ def optim_golden():
 
 
 def write(path, attrs, data):
-    """Same bytes for the same values: no times in the file."""
+    """Writes the same bytes for the same values: without time stamps."""
     fcpl, gcpl = h5py.h5p.create(h5py.h5p.FILE_CREATE), h5py.h5p.create(h5py.h5p.GROUP_CREATE)
     fapl = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     fcpl.set_obj_track_times(False)
@@ -466,7 +470,7 @@ def write(path, attrs, data):
 
 
 def check(path, attrs, data):
-    """Names of what differs between the file and the values just computed."""
+    """Returns the names of values that differ between the file and the recomputation."""
     bad = []
     with h5py.File(path, "r") as f:
         names = set()
@@ -477,7 +481,7 @@ def check(path, attrs, data):
             if have.shape != want.shape or not np.allclose(have, want, rtol=1e-6, atol=1e-7):
                 bad.append(k)
         for k, v in attrs.items():
-            if k.startswith("fp32_"):  # measured, differs from processor to processor
+            if k.startswith("fp32_"):  # measured errors, which differ between processors
                 continue
             for name, x, at in [(k, v, f.attrs)] if not isinstance(v, dict) else [(n, x, f[k].attrs) for n, x in v.items()]:
                 have = at.get(name)

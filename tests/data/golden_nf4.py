@@ -2,11 +2,12 @@
 """NF4 with double quantisation as bitsandbytes stores it.
 
     golden_nf4.py            writes golden-nf4.h5 beside this script
-    golden_nf4.py --check    computes it again and compares; exit 0, 3 when it differs, 77 without bitsandbytes
+    golden_nf4.py --check    recomputes and compares; exit status 0, 3 on a difference, 77 without
+    bitsandbytes
 
-/x [rows, cols] f32;  /packed u8, two values a byte;  /absmax u8, a block of 64 each;  /code [256], /table [16] f32;
-/group f32, a scale for 256 of absmax;  /offset;  /y [rows, cols] f32, what bitsandbytes makes of them again.
-"""
+/x [rows, cols] f32;  /packed u8, two values per byte;  /absmax u8, one per block of 64;  /code [256], /table
+[16] f32; /group f32, one scale per 256 of absmax;  /offset;  /y [rows, cols] f32, the values dequantised by
+bitsandbytes. """
 
 import os
 import sys
@@ -26,9 +27,9 @@ ROWS, COLS = 96, 192
 
 def compute():
     x = torch.from_numpy(np.random.RandomState(3).standard_normal((ROWS, COLS)).astype(np.float32) * 0.05)
-    x[5] = 0  # blocks without a scale
+    x[5] = 0  # blocks of zeros
     q, s = F.quantize_4bit(x, blocksize=64, quant_type="nf4", compress_statistics=True)
-    # the scales as dequantize_4bit makes them, and the product in the order of its kernels
+    # the scales as in dequantize_4bit, and the product in the order of its kernels
     scale = s.state2.code[s.absmax.long().flatten()] * s.state2.absmax.repeat_interleave(256)[: s.absmax.numel()]
     scale = scale + s.offset
     nibbles = torch.stack([q.flatten() >> 4, q.flatten() & 15], 1).flatten().long()

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Two hundred steps of optimizers in fp64: PyTorch's where it has them, else the published rule written out.
+"""200 steps of optimizers in fp64: PyTorch's where it has them, otherwise the published rule written out.
 
     golden_optimizers.py [--check]
 
-Writes golden-optimizers.h5 beside this script: for each KIND /KIND/w [12, 20] and /KIND/b [20], the parameters after
-200 steps from /init with gradients that gradient() makes (tests/unit/test_whole_step.c has the same integers), and
-/map/signed and /map/unsigned, bitsandbytes' dynamic maps. A matrix decays, a vector does not. --check compares: exit
-3 on a difference, 77 without the packages torch, bitsandbytes and h5py.
-"""
+Writes golden-optimizers.h5 beside this script: for each KIND /KIND/w [12, 20] and /KIND/b [20], the
+parameters after 200 steps from /init with the gradients of gradient() (tests/unit/test_whole_step.c computes
+the same integers), and /map/signed and /map/unsigned, bitsandbytes' dynamic maps. Weight decay applies to the
+matrix, not to the vector. --check compares: exit status 3 on a difference, 77 without the packages torch,
+bitsandbytes and h5py. """
 import os
 import sys
 
@@ -26,7 +26,7 @@ STEPS, SHAPES, LR, DECAY = 200, {"w": (12, 20), "b": (20,)}, 0.01, 0.1
 
 
 def hashed(i, t):
-    """Uniform in [-1, 1), by integers that any language has alike."""
+    """Returns a number in [-1, 1) by integer arithmetic that is the same in every language."""
     with np.errstate(over="ignore"):
         h = (i.astype(np.uint32) * np.uint32(0x9E3779B1)) ^ (np.uint32(t) * np.uint32(0x85EBCA77))
         for shift, factor in ((15, 0x2C1B3C6D), (12, 0x297A2D39)):
@@ -56,7 +56,7 @@ def by_torch(make):
 
 
 def by_rule(rule):
-    """rule(p, g, state, t, decay) returns the new p; decay is 0 for the vector."""
+    """Runs 200 steps of rule(p, g, state, t, decay), which returns the new p; decay is 0 for the vector."""
     p = {k: values(k, 0, 1).astype(np.float64) for k in SHAPES}
     state = {k: {} for k in SHAPES}
     for t in range(1, STEPS + 1):
@@ -79,7 +79,7 @@ def lion(p, g, s, t, wd):
 
 
 def lamb(p, g, s, t, wd):
-    """You et al. 2019, algorithm 2, phi(x) = x; a vector is not scaled."""
+    """You et al. 2019, algorithm 2, phi(x) = x; vectors are not scaled."""
     r = adam_moments(g, s, t) + wd * p
     return p - LR * (np.linalg.norm(p) / np.linalg.norm(r) if p.ndim == 2 else 1) * r
 
@@ -103,7 +103,7 @@ def newton_schulz(g):
 
 
 def muon(p, g, s, t, wd):
-    """With the scale of Moonlight (Liu et al. 2025); a vector takes a step of AdamW."""
+    """With the scale of Moonlight (Liu et al. 2025); vectors are updated by AdamW."""
     if p.ndim == 1:
         return p - LR * (adam_moments(g, s, t) + wd * p)
     s["m"] = 0.95 * s.get("m", 0 * g) + 0.05 * g
@@ -112,7 +112,7 @@ def muon(p, g, s, t, wd):
 
 
 def rounded(x, values):
-    """A block's values as codes of a share of the largest, decoded again."""
+    """Encodes a block's values as codes relative to its largest magnitude, and decodes them."""
     y = x.reshape(-1)
     for i in range(0, y.size, 256):
         b = y[i:i + 256]
@@ -123,7 +123,7 @@ def rounded(x, values):
 
 
 def adamw8bit(p, g, s, t, wd):
-    """Dettmers et al. 2022: the step is taken before the moments are rounded."""
+    """Dettmers et al. 2022: the update uses the moments before they are rounded."""
     step = adam_moments(g, s, t) + wd * p
     s["m"], s["v"] = rounded(s["m"], MAPS["signed"]), rounded(s["v"], MAPS["unsigned"])
     return p - LR * step

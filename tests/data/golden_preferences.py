@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Losses of answers as TRL's trainers compute them, from log-probabilities of tokens that are given here.
+"""Preference losses as TRL's trainers compute them, from given log-probabilities of tokens.
 
     golden_preferences.py [--check]
 
-Writes golden-preferences.json beside this script: of each objective beta, gamma (kto: the weights of good and bad
-answers), and of each pair or answer its log-probability, the reference's, its number of targets, its loss, and the
-gradient of the loss by the log-probability of each of its targets. kto also has what the mismatched answers have on
-average. dpo, ipo and hinge are DPOTrainer._compute_loss, kto is KTOTrainer._compute_loss, with a model that answers
-with the given numbers; orpo and simpo are ORPOTrainer.odds_ratio_loss and CPOTrainer.cpo_loss, to which orpo's
-trainer adds the mean negative log-probability of the chosen answer. One pair a call: the trainers give means.
---check compares: exit 3 on a difference, 77 without torch and trl.
+Writes golden-preferences.json beside this script. For each objective: beta, gamma (kto: the weights of
+desirable and undesirable answers). For each pair or answer: its log-probability, the reference's, its number
+of targets, its loss, and the gradient of the loss with respect to the log-probability of each target. kto
+also has the mean over the mismatched answers. dpo, ipo and hinge use DPOTrainer._compute_loss, kto uses
+KTOTrainer._compute_loss, with a model that returns the given numbers; orpo and simpo use
+ORPOTrainer.odds_ratio_loss and CPOTrainer.cpo_loss, and for orpo the mean negative log-probability of the
+chosen answer is added, as in its trainer. One pair per call, because the trainers return means.
+--check compares: exit status 3 on a difference, 77 without torch and trl.
 """
 import collections
 import json
@@ -30,11 +31,11 @@ except ImportError:
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROMPT = 3
 LENGTHS = [(2, 9), (13, 3), (1, 24), (5, 5), (8, 2)]
-SPREAD = [0.2, 1.0, 3.0, 0.01, 2.0]  # log-probabilities of tokens go down to minus this
+SPREAD = [0.2, 1.0, 3.0, 0.01, 2.0]  # log-probabilities of tokens lie between 0 and minus this
 
 
 class Model:
-    """Answers with log-probabilities of tokens [rows, seq], 0 where there is no target."""
+    """A model that returns given log-probabilities of tokens [rows, seq], 0 where there is no target."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -59,7 +60,8 @@ def tokens(n, spread, rng):
 
 
 def batch(answers):
-    """Log-probabilities [rows, seq] that need gradients, ids and masks of answers behind a prompt."""
+    """Returns log-probabilities [rows, seq] that require gradients, and ids and masks of answers after a
+    prompt."""
     seq = PROMPT + max(len(a) for a in answers)
     p = torch.zeros(len(answers), seq - 1, dtype=torch.float64)
     mask = torch.zeros(len(answers), seq, dtype=torch.int64)
@@ -98,7 +100,8 @@ def pairs(kind, beta, gamma, rng):
 
 
 def alone(beta, good, bad, shift, rng):
-    """Answers of one sample, and as many mismatched ones, whose log-probabilities are shift above the reference's."""
+    """Returns one sample's answers, and as many mismatched ones with log-probabilities shifted against the
+    reference's."""
     answers = [tokens(n, s, rng) for (n, _), s in zip(LENGTHS, SPREAD)]
     others = [tokens(n, s, rng) for (_, n), s in zip(LENGTHS, SPREAD)]
     reference = torch.stack([tokens(len(a), s, rng).sum() for a, s in zip(answers, SPREAD)])

@@ -1,21 +1,24 @@
 #!/usr/bin/python3
-"""What the reference implementations of GPTQ (AutoGPTQ 0.7) and AWQ (AutoAWQ 0.2) make of a whole model, for dt-eval's test.
+"""Golden results of the reference implementations of GPTQ (AutoGPTQ 0.7) and AWQ (AutoAWQ 0.2) on a whole
+model, for the test of dt-eval.
 
     golden_quantised.py BIN           writes golden-quantised.json beside this script
-    golden_quantised.py --check BIN   computes it again and compares; exit 0, 3 when it differs, 77 without the peers
+    golden_quantised.py --check BIN   recomputes and compares; exit status 0, 3 on a difference, 77 without
+    the peers
         BIN      the folder of dt-shard-ckpt and dt-eval
 
-The model is eval/small: a Llama of 0.14 M parameters over bytes, trained by dt-train for 900 steps on public-domain
-novels; eval/calibrate.txt and eval/heldout.txt are other chapters of such. The layers' matrices are rounded to 4 bits in
-groups of 32, symmetric (the grid of q4_0) or with zero points (q4_1); the embedding is what dt-shard-ckpt makes of it in
-that format, for all alike. Each result is measured by dt-eval ppl on the held-out text:
+The model is eval/small: a Llama of 0.14 M parameters over bytes, trained by dt-train for 900 steps on
+public-domain novels; eval/calibrate.txt and eval/heldout.txt are other chapters of such novels. The layers'
+matrices are quantised to 4 bits in groups of 32, symmetrically (the grid of q4_0) or with zero points (q4_1);
+the embedding is in all cases quantised by dt-shard-ckpt to that format. Each result is measured by dt-eval
+ppl on the held-out text:
 
-    rtn    to nearest, by the quantizer of AutoGPTQ
-    gptq   its class GPTQ, layer by layer, each seeing what those before it make of the text once they are rounded
-    awq    AutoAWQ's search for scales and for where to clip, by its own class and for the layers that it names
+    rtn    rounding to nearest, by AutoGPTQ's quantizer
+    gptq   AutoGPTQ's class GPTQ, layer by layer, each with the outputs of the quantised layers before it
+    awq    AutoAWQ's search for scales and clipping, by its own class and for the layers that it lists
 
-Calibration: windows of 128 bytes, from the beginning of calibrate.txt. PYTHONPATH names folders where the peers' packages are
-unpacked.
+Calibration: windows of 128 bytes, from the beginning of calibrate.txt. PYTHONPATH names folders with the
+peers' packages unpacked.
 """
 
 import json
@@ -53,7 +56,8 @@ def gptq_class():
 
 
 def awq_module():
-    """AutoAWQ's file of the search and the one of scales; its package without what asks for a card."""
+    """Imports AutoAWQ's files for the search and for scales, without the parts of the package that need a
+    GPU."""
     root = os.path.dirname(find("awq/__init__.py"))
     for name in "awq", "awq.modules", "awq.quantize", "awq.utils":
         sys.modules[name] = types.ModuleType(name)
@@ -63,7 +67,7 @@ def awq_module():
         setattr(linear, "WQLinear_" + kind, None)
     calib = sys.modules["awq.utils.calib_data"] = types.ModuleType("awq.utils.calib_data")
     calib.get_calib_dataset = None
-    # a class that transformers 5 has renamed
+    # a class that transformers 5 renamed
     if not hasattr(transformers.activations, "PytorchGELUTanh"):
         transformers.activations.PytorchGELUTanh = transformers.activations.GELUTanh
     import awq.quantize.quantizer as m
@@ -78,7 +82,7 @@ class Caught(Exception):
 
 
 class Walk:
-    """The text's residual stream, layer by layer."""
+    """The text's residual stream, propagated layer by layer."""
 
     def __init__(self, model, ids):
         def catch(_, args, kwargs):
@@ -93,7 +97,7 @@ class Walk:
             hook.remove()
 
     def inputs(self, layer):
-        """What each product of the layer is given, by name; the stream stays where it is."""
+        """Returns the inputs of each linear of the layer, by name; does not advance the stream."""
         seen, hooks = {}, []
         for name, m in linears(layer).items():
             hooks.append(m.register_forward_hook(lambda _, args, __, name=name: seen.__setitem__(name, args[0].detach().clone())))
@@ -139,12 +143,13 @@ def gptq(model, ids, sym):
 
 
 def awq(model, ids, sym):
-    """The three steps of AwqQuantizer.quantize, with what AutoAWQ's llama.py says is scaled together."""
+    """The three steps of AwqQuantizer.quantize, with the groups of layers that AutoAWQ's llama.py scales
+    together."""
     m, walk = sys.modules["awq.quantize.quantizer"], Walk(model, ids)
     q = m.AwqQuantizer.__new__(m.AwqQuantizer)
     q.w_bit, q.group_size, q.zero_point, q.duo_scaling = BITS, GROUP, not sym, True
     q.max_chunk_memory, q.n_parallel_calib_samples = 1 << 30, None
-    torch.Tensor.cpu = torch.Tensor.clone  # from a card it copies, and the search counts on that
+    torch.Tensor.cpu = torch.Tensor.clone  # from a GPU, cpu() copies, which the search relies on
     for layer in model.model.layers:
         a, mlp = layer.self_attn, layer.mlp
         x, after = walk.inputs(layer), walk.forward(layer)

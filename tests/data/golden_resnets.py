@@ -1,15 +1,15 @@
 #!/usr/bin/python3
-"""Writes golden-resnet18.h5, golden-resnet50.h5 and golden-airbench94.h5: torchvision's nets, and that of airbench94 as
-PyTorch computes it, on random weights and images, in fp64.
+"""Writes golden-resnet18.h5, golden-resnet50.h5 and golden-airbench94.h5: torchvision's ResNets and PyTorch's
+airbench94 on random weights and images, in fp64.
 
-    python3 -m venv V && V/bin/pip install torch torchvision h5py && V/bin/python golden_images.py
+    python3 -m venv V && V/bin/pip install torch torchvision h5py && V/bin/python golden_resnets.py
 
-Weights and images are no part of the files: element i of tensor NAME is drawn(NAME, i) below, which
-tests/unit/test_resnet.c computes too. A file has, in evaluation mode with drawn running statistics, eval_logits; in
-training mode logits, the loss (label smoothing 0.1, two labels and a share an image), of every gradient, by sorted name,
-its norm, PROJECTIONS dot products with vectors of signs and SAMPLES of its elements, and of every running statistic
-after one step its sum and sum of squares. --check compares instead; exit 77 without torchvision.
-"""
+Weights and images are not stored: element i of tensor NAME is drawn(NAME, i) below, which
+tests/unit/test_resnet.c computes too. Each file has eval_logits, in evaluation mode with drawn running
+statistics. In training mode it has logits; the loss (label smoothing 0.1, two labels per image with a mixing
+weight); of every gradient, sorted by name, its norm, PROJECTIONS dot products with vectors of signs and
+SAMPLES of its elements; and of every running statistic after one step its sum and sum of squares. --check
+compares instead; exit status 77 without torchvision. """
 
 import os
 import sys
@@ -35,7 +35,7 @@ def fnv(name):
 
 
 def bits(name, n):
-    """splitmix64 of the name's hash plus the element's number."""
+    """Returns splitmix64 of the name's hash plus the element's index."""
     with np.errstate(over="ignore"):
         z = (np.uint64(fnv(name)) + np.arange(1, n + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -44,7 +44,7 @@ def bits(name, n):
 
 
 def drawn(name, n):
-    """Uniform on [-1, 1), 24 bits: exact in fp32."""
+    """Uniform on [-1, 1) with 24 bits, which fp32 represents exactly."""
     return (bits(name, n) >> np.uint64(40)).astype(np.float64) / 2**23 - 1
 
 
@@ -60,7 +60,8 @@ def value(name, shape):
     x = (x.astype(np.float32) * scale).astype(np.float32)
     if name.endswith("running_var") or (len(shape) == 1 and name.endswith(".weight")):
         x = (x + np.float32(0.75)).astype(np.float32)
-    if name.endswith("bn3.weight"):  # small residuals: else rounding alone moves fp32 gradients of ResNet-50 by 2%
+    # small residuals: otherwise rounding alone changes fp32 gradients of ResNet-50 by 2%
+    if name.endswith("bn3.weight"):
         x = (x * np.float32(0.25)).astype(np.float32)
     return torch.from_numpy(x.astype(np.float64))
 
@@ -73,7 +74,7 @@ def loss_of(logits, target, other, share):
 
 
 def digest(name, grad):
-    """Norm, PROJECTIONS dot products with signs, SAMPLES elements."""
+    """Returns the norm, PROJECTIONS dot products with signs, and SAMPLES elements."""
     flat = grad.reshape(-1).numpy()
     b = bits("signs " + name, len(flat))
     signs = [1 - 2 * ((b >> np.uint64(k)) & np.uint64(1)).astype(np.float64) for k in range(PROJECTIONS)]
@@ -126,7 +127,7 @@ class Group(torch.nn.Module):
 
 
 class Airbench94(torch.nn.Module):
-    """Jordan 2024, arXiv:2404.00498; fc has the factor 1/9 of its logits in its weights."""
+    """Jordan 2024, arXiv:2404.00498; the factor 1/9 of the logits is included in the weights of fc."""
 
     def __init__(self, num_classes):
         super().__init__()
@@ -143,7 +144,7 @@ class Airbench94(torch.nn.Module):
 def main():
     torch.set_num_threads(1)
     different = 0
-    # airbench94: no two values of a window that is pooled are closer than 1e-6 in so many images
+    # airbench94: with so few images, any two values in a pooling window differ by at least 1e-6
     nets = (("resnet18", torchvision.models.resnet18, 64, 4), ("resnet50", torchvision.models.resnet50, 64, 4),
             ("airbench94", Airbench94, 32, 3))
     for name, build, size, batch in nets:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Prints what transformers makes of rope_scaling: angles a position of every pair, and what cos and sin are multiplied by.
+"""Prints rope_scaling as computed by transformers: angles per position for every pair, and the factor of cos
+and sin.
 
-The lines stand in tests/unit/test_rope.c. Needs transformers (tried with 5.23).
+The output is included in tests/unit/test_rope.c. Needs transformers (tested with 5.23).
 """
 import json
 import sys

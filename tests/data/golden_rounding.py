@@ -1,13 +1,15 @@
 #!/usr/bin/python3
-"""What the reference implementations of GPTQ (AutoGPTQ 0.7's class GPTQ) and AWQ (AutoAWQ 0.2's search) make of one layer.
+"""Golden results of the reference implementations of GPTQ (AutoGPTQ 0.7's class GPTQ) and AWQ (AutoAWQ 0.2's
+search) on one layer.
 
-golden-rounding.h5: w f32 [out, in], x f32 [rows, in], and w as each leaves it, f32 [out, in]: gptq, gptq-act (its
-largest inputs first, groups as they were), awq. All of 4 bits, symmetric, in groups of 32.
+golden-rounding.h5: w f32 [out, in], x f32 [rows, in], and the quantised w, f32 [out, in]: gptq, gptq-act
+(columns with the largest inputs first, groups unchanged), awq. All with 4 bits, symmetric, in groups of 32.
 
     golden_rounding.py            writes golden-rounding.h5 beside this script
-    golden_rounding.py --check    computes it again and compares; exit 0, 3 when it differs, 77 without the peers
+    golden_rounding.py --check    recomputes and compares; exit status 0, 3 on a difference, 77 without the
+    peers
 
-PYTHONPATH names folders where the peers' packages are unpacked.
+PYTHONPATH names folders with the peers' packages unpacked.
 """
 
 import importlib.util
@@ -64,7 +66,7 @@ def gptq(w, x, act):
 
 
 def awq(w, x):
-    """The two functions of AutoAWQ's quantizer that make the choice, as they stand in its file."""
+    """Returns the two functions of AutoAWQ's quantizer that search, unchanged from its file."""
     import ast
 
     path = find("awq/quantize/quantizer.py")
@@ -83,7 +85,7 @@ def awq(w, x):
     layer = torch.nn.Linear(IN, OUT, bias=False)
     layer.weight.data = w.clone()
     layer.weight.requires_grad_(False)
-    torch.Tensor.cpu = torch.Tensor.clone  # from a card it copies, and the search counts on that
+    torch.Tensor.cpu = torch.Tensor.clone  # from a GPU, cpu() copies, which the search relies on
     with torch.no_grad():
         s = q._compute_best_scale(x, torch.ones(IN), x.abs().mean(0), layer, [layer], layer(x), {}).view(1, -1)
         return q.pseudo_quantize_tensor(w * s)[0] / s
@@ -92,7 +94,7 @@ def awq(w, x):
 def compute():
     rng = np.random.default_rng(5)
     w = rng.standard_normal((OUT, IN)) * rng.gamma(2.0, 0.5, (1, IN)) * 0.05
-    # inputs that depend on each other, a few of them large
+    # correlated inputs, some of them large
     x = rng.standard_normal((ROWS, 12)) @ rng.standard_normal((12, IN)) + rng.standard_normal((ROWS, IN))
     x *= np.where(rng.random(IN) < 0.05, 8.0, 1.0) * rng.gamma(4.0, 0.25, IN)
     w, x = torch.from_numpy(w.astype(np.float32)), torch.from_numpy(x.astype(np.float32))
@@ -104,7 +106,7 @@ def main():
     if sys.argv[1:] == ["--check"]:
         with h5py.File(FILE) as f:
             for k, v in golden.items():
-                # a product's sum in another order takes a number between two codes to the other
+                # another order of summation in a product can change a value near the middle between two codes
                 if np.abs(f[k][:] - v).max() > 1e-5 and np.mean(np.abs(f[k][:] - v) > 1e-5) > 0.01:
                     print(f"golden_rounding.py: {k} differs", file=sys.stderr)
                     sys.exit(3)

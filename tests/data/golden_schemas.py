@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""JSON schemas by constrained sampling, judged by the package jsonschema.
+"""Tests constrained sampling by JSON schemas against the package jsonschema.
 
-Random schemas go to dt-serve --batch with a small model at temperature 2, so that nothing but the grammar shapes the
-text. Every answer that came to its end must meet its schema; the schemas that are refused are counted by reason.
-With --write, schemas with texts and verdicts become tests/data/golden-schemas.json, which tests/unit/test_schema.c
-reads: the answers, and changed ones that do not meet the schema.
+Random schemas are sent to dt-serve --batch with a small model at temperature 2, so that only the grammar
+shapes the text. Every complete answer must satisfy its schema; refused schemas are counted by reason.
+--write stores schemas with texts and verdicts in tests/data/golden-schemas.json for tests/unit/test_schema.c:
+the answers, and modified ones that violate the schema.
 
     pip install jsonschema rfc3339-validator rfc3986-validator fqdn isoduration
     golden_schemas.py build/tools/dt-serve ../shared/data/stories260K/stories260K.bin --schemas 2000
@@ -154,7 +154,7 @@ def serve(args, schemas):
 
 
 def changed(r, text):
-    """A text that is nearly the same: a byte or a value else."""
+    """Returns a slightly different text: one byte or one value is changed."""
     v = json.loads(text)
     k = r.randrange(5)
     if k == 0 and isinstance(v, dict) and v:

@@ -3,14 +3,16 @@
 
     golden_stories.py [--data DIR] [--check]
 
-Reads DIR/stories260K/{stories260K.bin,tok512.bin,greedy.txt} (default: $DT_TEST_DATA, else ../shared/data beside the
-checkout) and writes golden-stories260k.h5 beside this script: the model's attributes, and for each prompt I
-/prompt/I/text (bytes), /prompt/I/ids [n] with BOS first, /prompt/I/logits [n, vocab] and /prompt/I/greedy [32], the
-ids that follow when the largest logit is always taken. fp64, stored as f32. The weights are not copied.
+Reads DIR/stories260K/{stories260K.bin,tok512.bin,greedy.txt} (default: $DT_TEST_DATA, else ../shared/data
+beside the checkout) and writes golden-stories260k.h5 beside this script: the model's attributes, and for each
+prompt I /prompt/I/text (bytes), /prompt/I/ids [n] with BOS first, /prompt/I/logits [n, vocab] and
+/prompt/I/greedy [32], the greedy tokens that follow. Computed in fp64, stored as f32. The weights are not
+stored.
 
-Before anything is written the greedy continuation of the empty prompt must equal greedy.txt, which another
-implementation wrote: so the reading of the file, the tokenizer and the model are right together.
---check recomputes (the start of greedy.txt only) and compares: exit 3 on a difference, 77 when the data or PyTorch are missing.
+Before writing, the greedy continuation of the empty prompt must equal greedy.txt, which another
+implementation wrote. This verifies the file reader, the tokenizer and the model together.
+--check recomputes (of greedy.txt only the beginning) and compares: exit status 3 on a difference, 77 without
+the data or PyTorch.
 """
 
 import argparse
@@ -26,7 +28,8 @@ PROMPTS = ["", "Once upon a time", "Lily and Tom went to the park. They saw a bi
 
 
 def read_model(path):
-    """(config, {our name: fp32 array}) of a llama2.c version 0 file; every length checked against the file."""
+    """Returns (config, {our name: fp32 array}) of a llama2.c version 0 file; checks every length against the
+    file."""
     with open(path, "rb") as f:
         raw = f.read()
     dim, ffn, layers, heads, kv_heads, vocab, seq = struct.unpack_from("<7i", raw)
@@ -52,7 +55,7 @@ def read_model(path):
         for i, x in enumerate(take(layers, *shape)):
             w[f"layers.{i}.{name}.weight"] = x
     w["norm.weight"] = take(dim)
-    take(2, seq, d // 2)  # rope tables: computed, not read
+    take(2, seq, d // 2)  # skips the rotary tables, which are computed instead
     if not tied:
         w["head.weight"] = take(vocab, dim)
     if at != rest.size:
@@ -64,7 +67,7 @@ def read_model(path):
 
 
 def read_tokenizer(path, vocab):
-    """[(bytes, score)] of llama2.c's tokenizer.bin."""
+    """Returns [(bytes, score)] of llama2.c's tokenizer.bin."""
     with open(path, "rb") as f:
         raw = f.read()
     at, out = 4, []
@@ -78,7 +81,8 @@ def read_tokenizer(path, vocab):
 
 
 def encode(tokens, text):
-    """SentencePiece BPE: characters (bytes where a character is no token, ids 3 + byte), best-scoring merges first."""
+    """SentencePiece BPE: starts from characters (bytes if a character is no token, ids 3 + byte), merges best
+    score first."""
     index = {t: i for i, (t, _) in reversed(list(enumerate(tokens)))}
     ids = []
     for ch in (" " + text) if text else "":

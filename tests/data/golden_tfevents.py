@@ -1,4 +1,4 @@
-"""Writes golden-tfevents.bin: an event file as tensorboard's own messages and records make it.
+"""Writes golden-tfevents.bin: an event file made with TensorBoard's own protocol buffers and record format.
 
 pip install tensorboard; python3 tests/data/golden_tfevents.py
 """

@@ -2,12 +2,12 @@
 """Golden prompts with tools, from transformers.
 
     golden_tools.py TEMPLATES MISTRAL     writes golden-tools.json beside this script
-    golden_tools.py --written             writes those prompts of it anew whose template is in this script
-        TEMPLATES  the folder chat_templates of the package trl: the published templates of families
+    golden_tools.py --written             rewrites only the prompts whose template is in this script
+        TEMPLATES  the folder chat_templates of the package trl: the published templates of model families
         MISTRAL    the template of Mistral-7B-Instruct-v0.3, as a file
 
-A template is run by transformers' Jinja. Arguments of calls are text in requests; templates are given them as objects,
-as the servers do that know these templates.
+Templates are run by transformers' Jinja. In requests the arguments of calls are text; templates receive them
+as objects, as from other servers that support these templates.
 """
 
 import copy
@@ -23,15 +23,15 @@ except ImportError as e:
     sys.exit(77)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# name: template, words by which it is known, whether several calls stand in one turn
+# name: template, words that identify it, whether one turn can have several calls
 FAMILIES = {
     "hermes": ("qwen2_5", "'<|im_start|>system\\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
                           "<|im_end|>\\n'", True),
     "mistral": (None, "[INST] [AVAILABLE_TOOLS]", True),
     "llama3": ("llama3_1", "<|start_header_id|> Cutting Knowledge Date", False),
 }
-# How DeepSeek-V3's template writes calls and results, written out here from its description; it lists no tools itself,
-# which is done in the words of the template that vLLM has for it.
+# DeepSeek-V3's template for calls and results, written from its description. It does not list tools itself;
+# this is done in the words of vLLM's template for it.
 DEEPSEEK = """{{ bos_token }}{% set ns = namespace(told=false, said='') %}{% for m in messages %}{% if m.role == 'system' %}\
 {% set ns.said = ns.said + m.content %}{% endif %}{% endfor %}{{ ns.said }}{% if tools %}\
 {{ ('\\n\\n' if ns.said else '') + '# Tools\\n\\nYou may call one or more functions to assist with the user query.\\n\\nYou \
@@ -78,7 +78,7 @@ def prompts(tok, name, template, words, several):
             continue
         given = copy.deepcopy(messages)
         shown = copy.deepcopy(tools)
-        if name == "mistral":  # its template does not escape texts
+        if name == "mistral":  # its template does not escape descriptions
             for t in shown:
                 t["function"].pop("description", None)
         for c in (c for m in given for c in m.get("tool_calls", [])):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Records loss-week.txt.gz: the loss and the gradient norm of each step of a long clean run on real text, for the test of the
-detector of spikes. A step a line, both in thousandths. 40320 steps, a week at 15 s a step; about half an hour on one core.
+"""Records loss-week.txt.gz: loss and gradient norm of each step of a long run without faults on real text,
+for the test of the spike detector. One line per step, both in thousandths. 40320 steps, a week at 15 s per
+step; about half an hour on one core.
 
 loss_curve.py TOOLS TEXT [OUT]      TOOLS: a folder with dt-dataset and dt-train
-loss_curve.py --pack METRICS OUT    of a run that was made by the same commands before
+loss_curve.py --pack METRICS OUT    from the metrics of a run already made with the same commands
 
-The text was the 73 public-domain books of mlschmitt/classic-books-markdown (9448827), 52.6 MB. A batch is 32 sequences of 64
-bytes: one of four has steps whose loss is 25 spreads above the median, for a page of numbers is a quarter of it.
-"""
+The text was the 73 public-domain books of mlschmitt/classic-books-markdown (9448827), 52.6 MB. A batch has 32
+sequences of 64 bytes: with four, some steps have a loss 25 spreads above the median, because a page of
+numbers is a quarter of the batch. """
 import gzip
 import json
 import os

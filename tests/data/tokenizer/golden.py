@@ -39,7 +39,7 @@ def make():
     save("gpt2", tok)
 
     tok = train("llama3", "--vocab", "512", "--pattern", "llama3", "--special-token", "<|end_of_text|>")
-    # a word that no merge makes: only ignore_merges finds it (it must lie below the added tokens)
+    # a word that no merges produce: only ignore_merges finds it (its id must be below the added tokens')
     end = tok["added_tokens"].pop()
     tok["model"]["ignore_merges"] = True
     tok["model"]["vocab"]["Ġxylophone"] = end["id"]
@@ -105,7 +105,7 @@ def texts():
     for _ in range(250):
         s = "".join(rng.choice(parts) for _ in range(rng.randrange(1, 16)))
         s += "".join(chr(rng.randrange(0x20, 0x3000)) for _ in range(rng.randrange(3)))
-        # properties of characters newer than Unicode 12 differ between libraries
+        # libraries differ in the properties of characters newer than Unicode 12
         out.append("".join(c for c in s if unicodedata.ucd_3_2_0.category(c) != "Cn" or c in "🦙👨👩👧🇩🇪"))
     return out
 

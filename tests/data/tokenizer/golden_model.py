@@ -3,10 +3,11 @@
 
     pip install sentencepiece; python3 golden_model.py
 
-golden-model.json: for each model the ids of each text of golden.json that holds no NUL. model-llama.model is as Llama
-2's (a blank before the text), model-gemma.model as Gemma's (none, and user-defined symbols); both are BPE with bytes to
-fall back on. With both a blank and user-defined symbols dt follows Hugging Face, which puts a blank behind each symbol,
-where SentencePiece puts one before the text alone: no model of that kind is here.
+golden-model.json: for each model the ids of each text of golden.json that contains no NUL. model-llama.model
+has the settings of Llama 2 (a blank before the text), model-gemma.model those of Gemma (no blank,
+user-defined symbols); both are BPE with byte fallback. With both a blank and user-defined symbols, dt follows
+Hugging Face, which adds a blank after each symbol, whereas SentencePiece adds one only before the text; no
+model here has both.
 """
 import json
 import pathlib

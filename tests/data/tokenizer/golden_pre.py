@@ -3,8 +3,8 @@
 
     pip install tokenizers; python3 golden_pre.py
 
-For each family: the names GGUF has for it, its normalizer and pre_tokenizer as its tokenizer.json has them, and for
-each text the lengths in bytes of the words that the normalised text is split into.
+For each family: its names in GGUF, its normalizer and pre_tokenizer as in its tokenizer.json, and for each
+text the lengths in bytes of the words that the normalised text is split into.
 """
 import json
 import pathlib
@@ -36,7 +36,7 @@ SLASH = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|" + SPACES
 TEKKEN = f"{START}{UPPER}*{LOWER}+|{START}{UPPER}+{LOWER}*|" + r"\p{N}" + SLASH
 GPT4O = f"{START}{UPPER}*{LOWER}+{ENDINGS}?|{START}{UPPER}+{LOWER}*{ENDINGS}?|" + r"\p{N}{1,3}" + SLASH
 CJK = "[一-龥ࠀ-一가-\ud7ff]+"
-# Capital and small letters of the European scripts, as DeepSeek LLM's file lists them.
+# Upper- and lower-case letters of the European scripts, as DeepSeek LLM's file lists them.
 LETTERS = (
     "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ"
     "\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿ"

@@ -17,7 +17,7 @@ BYTES = [f"<0x{i:02X}>" for i in range(256)]
 
 
 def base():
-    """Merges are learned on words with a mark before them, as SentencePiece would."""
+    """Trains merges on words with a preceding mark, as SentencePiece does."""
     tok = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     tok.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)])
     tok.pre_tokenizer = pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme="never", split=True)
