@@ -87,6 +87,11 @@ counts_agree() {
 
 @test "mixtures of experts and latent attention on an emulated GPU: losses of the CPU to 1e-5" {
     need_emulation
+    # Within a run of spaces at the beginning of a sequence all hidden states are the same but for rounding. Which of
+    # them a full expert drops is then chance, so this text has no such runs.
+    tr -s ' \n' <text.txt >single.txt
+    dt-dataset build --tokenizer byte --out single.h5 single.txt
+    common=(--data single.h5 "${common[@]:2}")
     local steps model of='vocab_size: 257, hidden_size: 32, num_attention_heads: 4, num_hidden_layers: 2, max_position_embeddings: 64,
         rms_norm_eps: 1e-5, rope_theta: 10000, tie_word_embeddings: false'
     local latent="$of"', intermediate_size: 48, kv_lora_rank: 16, qk_nope_head_dim: 10, qk_rope_head_dim: 6, v_head_dim: 12,

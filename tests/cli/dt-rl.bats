@@ -217,11 +217,11 @@ END
     wait $pid || status=$?
     [ $status -eq 75 ]
     dt-shard-ckpt verify kept
-    nohup dt-rl train --env cartpole --frames 1000G --every 1 >more 3>&- 2>/dev/null &
+    nohup dt-rl train --env cartpole --frames 1000G --every 1 >endless 3>&- 2>/dev/null &
     pid=$!
-    await grep update more
+    await grep update endless
     kill -HUP "$pid"
-    await grep -E '^update [0-9]{3}' more
+    await grep -E '^update [0-9]{3}' endless
     kill "$pid"
     status=0
     wait $pid || status=$?

@@ -962,9 +962,12 @@ restart() {
     start --files-dir store --max-num-seqs 2
     id=$(upload in.jsonl | jq -r .id)
     # a folder stands where the answers are to be, the input is deleted, and the server is killed
-    batch=$(ask_batch "$id" | jq -r .id)
-    place=store/$(jq -r ._output "store/$batch.json")
-    mkdir "$place"
+    for try in {1..20}; do # it may be done before the folder is made
+        batch=$(ask_batch "$id" | jq -r .id)
+        place=store/$(jq -r ._output "store/$batch.json")
+        ! mkdir "$place" || break
+    done
+    [ "$try" -lt 20 ]
     put_off
     grep -q "Is a directory" log
     curl -s "$url/v1/batches/$batch" | jq -e '.status == "finalizing" and .request_counts.completed == 60'

@@ -486,12 +486,12 @@ need_emulation() {
 
 @test "offload from a GPU to host or file: bit-equal, whatever the delay of its queues, on layouts" {
     need_emulation
-    local mini="--model gpt2-mini --seq 64 --global-batch 2 --steps 2" queues=mixed
+    local larger="--model gpt2-mini --seq 64 --global-batch 2 --steps 2" queues=mixed
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
     one_of 6 "1:disk:sw:all:--precision bf16" "1:host:optimizer:--precision bf16 --clip 0" \
-        "1:host:optimizer,activations:$mini --precision bf16" "1:disk:sw:weights:--no-master --precision bf16 --offload-fraction 40%" \
-        "2:disk:sw:optimizer:--layout dp2 --clip 0" "1:disk:sw:activations:$mini" "2:host:all:--precision bf16 --layout dp2.z3" \
-        "2:host:all:--layout pp2 --precision bf16" "2:host:all,activations:--layout tp2.s1 $mini" \
+        "1:host:optimizer,activations:$larger --precision bf16" "1:disk:sw:weights:--no-master --precision bf16 --offload-fraction 40%" \
+        "2:disk:sw:optimizer:--layout dp2 --clip 0" "1:disk:sw:activations:$larger" "2:host:all:--precision bf16 --layout dp2.z3" \
+        "2:host:all:--layout pp2 --precision bf16" "2:host:all,activations:--layout tp2.s1 $larger" \
         "1:host:optimizer:--precision fp32 --optimizer momentum --offload-fraction 30%" "2:host:weights:--layout dp2.z2"
     for run in "${some[@]}"; do
         rm -rf a b
@@ -516,7 +516,7 @@ need_emulation() {
     jq -se '.[0].disk_bytes == 0 and .[0].host_bytes > .[2].offload_written_bytes and
         .[2].offload_written_bytes >= 14 * .[0].params' plan.json m.jsonl
     opts=("${common[@]}" --global-batch 1 --precision bf16 --steps 4 --eval-data d.h5 --eval-every 2 --eval-tokens 256)
-    flip=(--inject flip:step=2,element=5000)
+    flip=(--inject "flip:step=2,element=5000")
     emulated "${opts[@]}" "${flip[@]}" --save a >a.jsonl
     emulated "${opts[@]}" "${flip[@]}" --offload all --save b --save-every 2 >b.jsonl 2>err
     same
