@@ -1,7 +1,8 @@
 /*
- * Backward. One thread processes a whole key/value head. If that leaves most threads without work, all threads
- * share each head, in two passes: dq by query tiles, then dk and dv by key tiles. The second pass computes p and ds
- * again: 7 products in place of 5. A tile's sums have the same order in both, and so the same bits.
+ * Backward. One thread processes a whole key/value head. If that leaves most threads without work, all
+ * threads share each head, in two passes: dq by query tiles, then dk and dv by key tiles. The second pass
+ * computes p and ds again: 7 products in place of 5. A tile's sums have the same order in both, and so the
+ * same bits.
  */
 #include "kernels/cpu/attention_backward.h"
 

@@ -14,8 +14,8 @@ struct dt_attn_backward {
 enum { DT_ATTN_DQ = 1, DT_ATTN_DKV = 2 };
 
 /*
- * Working memory: of a key/value head up to k_depth, of a thread from there on. Rows: along the sequence; words:
- * along d; lanes and depth: see tile.h.
+ * Working memory: of a key/value head up to k_depth, of a thread from there on. Rows: along the sequence;
+ * words: along d; lanes and depth: see tile.h.
  */
 struct dt_attn_space {
 	float *dk, *dv;				 /* [tiles * 64, pad] */
@@ -31,13 +31,13 @@ struct dt_attn_space {
 	int64_t lanes_n, value_lanes_n, depth_n; /* words per tile */
 };
 
-/* Lays out the part of a head, or of a thread, from base on; NULL only counts. Returns the number of words. */
+/* Lays out the part of a head, or of a thread, from base on; NULL only counts. Returns the words it takes. */
 int64_t dt_attn_lay_head(struct dt_attn_space *w, const struct dt_attn_in *a, uint32_t *base);
 int64_t dt_attn_lay_thread(struct dt_attn_space *w, const struct dt_attn_in *a, uint32_t *base);
 
 /*
- * A tile of queries, from q0 on, of head h of sequence b, against those of the packed key tiles first .. last - 1
- * that it sees. Stores dq with DT_ATTN_DQ, adds to w's dk and dv with DT_ATTN_DKV.
+ * A tile of queries, from q0 on, of head h of sequence b, against those of the packed key tiles first ..
+ * last - 1 that it sees. Stores dq with DT_ATTN_DQ, adds to w's dk and dv with DT_ATTN_DKV.
  */
 void dt_attn_query_gradients(const struct dt_attn_backward *a, struct dt_attn_space *w, int64_t b, int64_t h,
 			     int64_t q0, int64_t first, int64_t last, int what);

@@ -1,6 +1,6 @@
 /*
- * Backward of attention on a processor of many threads. Where there are few heads, all threads share each of them:
- * the same bits as of one thread, which the other files hold to f64 loops.
+ * Backward of attention on a processor of many threads. Where there are few heads, all threads share each of
+ * them: the same bits as of one thread, which the other files hold to f64 loops.
  */
 #include "kernels/cpu/cpu.h"
 
