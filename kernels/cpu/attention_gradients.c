@@ -209,7 +209,7 @@ static DT_SIMD float row_dot(const void *x, const void *y, enum dt_dtype t, int6
 	return s;
 }
 
-DT_SIMD void dt_attn_store_row(void *to, enum dt_dtype type, const float *x, int64_t d, bool add)
+static DT_SIMD void store_gradients(void *to, enum dt_dtype type, const float *x, int64_t d, bool add)
 {
 	float *f = to;
 
@@ -222,6 +222,11 @@ DT_SIMD void dt_attn_store_row(void *to, enum dt_dtype type, const float *x, int
 	} else {
 		memcpy(to, x, (size_t)d * 4);
 	}
+}
+
+void dt_attn_store_row(void *to, enum dt_dtype type, const float *x, int64_t d, bool add)
+{
+	store_gradients(to, type, x, d, add);
 }
 
 void dt_attn_query_gradients(const struct dt_attn_backward *a, struct dt_attn_space *w, int64_t b, int64_t h,
