@@ -305,6 +305,14 @@ PY
     [ "$(post /tokenize '{"messages": [{"role": "user", "content": "hi"}]}' | head -n 1 | jq .count)" = ${#prompt} ]
     same=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 12, temperature: 0, ignore_eos: true}')
     [ "$(post /v1/completions "$same" | head -n 1 | jq -c '.choices[0].text')" = "$want" ]
+    # an answer that goes on where the client's last message ends: so does Anthropic's
+    two='[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]'
+    rest=$(jq -nc --arg p "${prompt}ho" '{prompt: $p, max_tokens: 8, temperature: 0}')
+    want=$(post /v1/completions "$rest" | head -n 1 | jq -c '.choices[0].text')
+    [ "$(post /v1/chat/completions "{\"messages\": $two, \"max_tokens\": 8, \"temperature\": 0, \"continue_final_message\": true, \"add_generation_prompt\": false}" |
+        head -n 1 | jq -c '.choices[0].message.content')" = "$want" ]
+    [ "$(post /v1/messages "{\"messages\": $two, \"max_tokens\": 8, \"temperature\": 0}" | head -n 1 | jq -c '.content[0].text')" = "$want" ]
+    [ "$(post /tokenize "{\"messages\": $two, \"continue_final_message\": true}" | head -n 1 | jq .count)" = $((${#prompt} + 2)) ]
     out=$(post /v1/chat/completions '{"messages": [{"role": "robot", "content": "hi"}]}')
     [ "$(status_of "$out")" = 400 ]
     [ "$(head -n 1 <<<"$out" | jq -r .error.param)" = messages ]
@@ -388,6 +396,9 @@ PY
     [ "$(sed -n 's/^event: //p' stream)" = "$(sed -n 's/^data: //p' stream | jq -r .type)" ]
     ask /v1/messages "$(jq '.messages[0].content[0].type = "image"' <<<"$body")" |
         jq -e '.type == "error" and .error.type == "invalid_request_error" and (.error.message | test("image"))'
+    ask /v1/messages "$(jq '.max_tokens = 60 | .output_config.format = {type: "json_schema", schema: {enum: ["yes"]}}' <<<"$body")" |
+        jq -e '.content[0].text | fromjson == "yes"'
+    ask /v1/messages "$(jq '.output_config.format = {type: "text"}' <<<"$body")" | jq -e '.error.message | test("output_config.format")'
     ask /v1/messages "$(jq 'del(.max_tokens)' <<<"$body")" | jq -e '.error.message | test("max_tokens")'
     ask /v1/messages "$(jq '.model = "none"' <<<"$body")" | jq -e '.error.type == "not_found_error"'
     [ "$(curl -s -d "$body" "$url/v1/messages" | jq -r .error.type)" = authentication_error ]
@@ -541,6 +552,12 @@ PY
     start --http-mem 100KiB --allow-origin https://chat.example.org
     head -c 90000 /dev/zero | tr '\0' ' ' >big
     [ "$(status_of "$(post /v1/completions @big)")" = 503 ]
+    # what can never be held is refused before it is computed, and not as if another try could help
+    jq -nc '{prompt: [range(200)], max_tokens: 1, prompt_logprobs: 100}' >big
+    out=$(post /v1/completions @big)
+    [ "$(status_of "$out")" = 400 ]
+    [ "$(head -n 1 <<<"$out" | jq -r .error.code)" = answer_too_large ]
+    [ "$(metric prompt_tokens_total)" = 0 ]
     [ "$(status_of "$(post /v1/completions '{"prompt": "x"}')")" = 200 ]
     curl -s -D - -o /dev/null -H 'Origin: https://chat.example.org' "$url/v1/models" | grep -qi '^Access-Control-Allow-Origin: https://chat'
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: https://evil.example' "$url/v1/models")" = 403 ]

@@ -50,6 +50,21 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 	return cost;
 }
 
+size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)
+{
+	size_t cost = 0;
+
+	for (int i = 0; i < c->call->n; i++) {
+		const struct dt_serve_req *r = &c->call->req[i];
+		int top = r->ask->prompt_logprobs >= 0 ? r->ask->prompt_logprobs : r->ask->logprobs;
+
+		cost += r->ask->embed ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
+		if (r->ask->score_prompt)
+			cost += (size_t)(r->nprompt - 1) * (1 + (size_t)top) * SCORE_BYTES;
+	}
+	return cost;
+}
+
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache)
 {
 	json_int_t prompt = 0, out = 0, cached = 0;
