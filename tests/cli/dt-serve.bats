@@ -1051,6 +1051,11 @@ restart() {
         jq -e '.status == "failed" and [.errors.data[].line] == [3, 4, 5] and .errors.data[0].code == "duplicate_custom_id"'
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=batch -F a=b "$url/v1/files")" -eq 400 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=evals -F file=@bad.jsonl "$url/v1/files")" -eq 400 ]
+    # a file would not expire, a list not begin with the oldest
+    curl -s -F purpose=batch -F 'expires_after[seconds]=3600' -F file=@bad.jsonl "$url/v1/files" |
+        jq -e '.error.message | test("expires_after.seconds")'
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files?order=asc")" -eq 400 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files?order=desc")" -eq 200 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{}' "$url/v1/files")" -eq 400 ]
     printf -- '--cut\r\nContent-Type: text/plain\r\n\r\nno name\r\n--cut--\r\n' >nameless
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Content-Type: multipart/form-data; boundary=cut' --data-binary @nameless \

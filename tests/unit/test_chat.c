@@ -43,7 +43,7 @@ static char *text_of(const struct dt_chat *c, const char *messages, struct dt_er
 	return text_to(c, messages, false, err);
 }
 
-/* In every family a message to continue ends with its content, and all before it is as in the whole prompt. */
+/* In every family a message to continue ends with its content; all before it is as in the whole prompt. */
 static void test_open(void **state)
 {
 	static const char said[] = "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\","
