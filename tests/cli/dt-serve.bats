@@ -1154,6 +1154,22 @@ restart() {
     run -1 dt-serve m --port 0 --host no.such.host.invalid
 }
 
+@test "options that would have no effect are refused: without the option that they belong to, or with --batch" {
+    without() { # option, what the refusal names
+        # shellcheck disable=SC2086 # an option and its value
+        run -2 timeout 60 dt-serve m --port 0 $1
+        [[ "$output" == *"${1%% *} requires $2"* ]] || { echo "$1: $output"; return 1; }
+    }
+    for option in '--prefill-min 9' '--prefill-timeout 9' '--prefill-mem 1MiB'; do without "$option" --prefill; done
+    for option in '--max-loras 2' '--max-lora-rank 2' '--lora-quota 9' --any-base; do without "$option" --lora; done
+    without '--files-size 1MiB' --files-dir
+    for option in '--port 0' '--host ::1' '--http-mem 1MiB' '--allow-origin https://chat.example.org'; do
+        # shellcheck disable=SC2086
+        run -2 timeout 60 dt-serve m --batch $option </dev/null
+        [[ "$output" == *"${option%% *} cannot be combined with --batch"* ]] || { echo "$option: $output"; return 1; }
+    done
+}
+
 @test "a model that dt-train taught to count letters counts on, from its folder of steps" {
     yes abcdefgh | head -n 400 | tr -d '\n' >letters.txt
     dt-dataset build --tokenizer byte --out letters.h5 letters.txt
