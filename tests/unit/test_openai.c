@@ -235,6 +235,22 @@ static void test_echo_and_logprobs(void **state)
 			    json_real_value(json_array_get(p, i)));
 	}
 	json_decref(v);
+	/* a token that is not among the best ones is listed with them, whether it was sampled or given */
+	v = reply("{\"prompt\": \"a~b\", \"echo\": true, \"logprobs\": 1, \"max_tokens\": 3, \"ignore_eos\": "
+		  "true, "
+		  "\"temperature\": 0, \"logit_bias\": {\"35\": 100}}");
+	lp = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+	tokens = json_object_get(lp, "tokens");
+	for (size_t i = 1; i < 6; i++) {
+		json_t *alt = json_array_get(json_object_get(lp, "top_logprobs"), i);
+		json_t *own = json_object_get(alt, json_string_value(json_array_get(tokens, i)));
+
+		assert_non_null(own);
+		assert_true(json_real_value(own) ==
+			    json_real_value(json_array_get(json_object_get(lp, "token_logprobs"), i)));
+		assert_true(i < 3 || json_object_size(alt) == 2);
+	}
+	json_decref(v);
 }
 
 /* The events of a stream carry the text of the whole reply, each a line of JSON, and end as they should. */

@@ -43,8 +43,8 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 
 		cost += c->ids ? (size_t)(r->nprompt + r->nout) * ID_BYTES : 0;
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
-		cost += (size_t)r->scores.n * (1 + (size_t)r->scores.ntop) * each;
-		cost += (size_t)r->prompt_scores.n * (1 + (size_t)r->prompt_scores.ntop) * each;
+		cost += (size_t)r->scores.n * (2 + (size_t)r->scores.ntop) * each;
+		cost += (size_t)r->prompt_scores.n * (2 + (size_t)r->prompt_scores.ntop) * each;
 		cost += r->pooled ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
 	}
 	return cost;
@@ -60,7 +60,7 @@ size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)
 
 		cost += r->ask->embed ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
 		if (r->ask->score_prompt)
-			cost += (size_t)(r->nprompt - 1) * (1 + (size_t)top) * SCORE_BYTES;
+			cost += (size_t)(r->nprompt - 1) * (2 + (size_t)top) * SCORE_BYTES;
 	}
 	return cost;
 }
