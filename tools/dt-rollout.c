@@ -24,6 +24,13 @@ static struct {
 	int precision;
 	bool json;
 	struct dt_rl_task exact;
+	/* options of a model in this process, and of a server */
+	struct {
+		bool precision, seq, tokenizer, any_base, device, threads;
+	} here;
+	struct {
+		bool model, key, parallel;
+	} there;
 	/* of the whole job */
 	struct dt_rl_stats stats;
 	double draw_s, score_s;
@@ -66,30 +73,31 @@ static const struct dt_opt opts[] = {
 	 .def = "10"},
 	DT_OPT_HEADING("Model"),
 	{"precision", 'p', DT_OPT_CHOICE, &a.precision, "bf16|fp32",
-	 "data type of activations, KV cache and weights", SAMPLE, .def = "bf16"},
+	 "data type of activations, KV cache and weights", SAMPLE, .def = "bf16", .given = &a.here.precision},
 	{"seq", 's', DT_OPT_INT, &a.draw.seq, "TOKENS", "maximum number of tokens of a prompt and its answer",
-	 SAMPLE, .min = 2, .max = 1 << 24, .def_text = "the model's context length"},
+	 SAMPLE, .min = 2, .max = 1 << 24, .def_text = "the model's context length", .given = &a.here.seq},
 	{"tokenizer", 0, DT_OPT_STR, &a.draw.tokenizer, "FILE", "tokenizer that replaces the model's own",
-	 SAMPLE, .complete = DT_COMPLETE_TOKENIZER},
+	 SAMPLE, .complete = DT_COMPLETE_TOKENIZER, .given = &a.here.tokenizer},
 	{"lora", 0, DT_OPT_STR, &a.draw.lora, "ADAPTER", "adapter to merge into the model's weights", SAMPLE,
 	 .complete = DT_COMPLETE_FILE},
 	{"any-base", 0, DT_OPT_FLAG, &a.draw.any_base, NULL,
-	 "accept an adapter that was trained on other weights", SAMPLE},
+	 "accept an adapter that was trained on other weights", SAMPLE, .given = &a.here.any_base},
 	{"device", 0, DT_OPT_STR, &a.draw.device, "auto|cpu|cuda[:N]", "device that runs the model", SAMPLE,
-	 .def = "cpu"},
+	 .def = "cpu", .given = &a.here.device},
 	{"weights-disk", 0, DT_OPT_STR, &a.draw.weights_disk, "DIR",
 	 "folder for a file with the weights that exceed --weights-memory, read when needed", SAMPLE,
 	 .complete = DT_COMPLETE_DIR, .with = "weights-memory"},
 	{"weights-memory", 0, DT_OPT_SIZE, &a.draw.weights_memory, "SIZE",
 	 "memory for weights; the others are in --weights-disk, or with a GPU in the host's memory", SAMPLE},
 	{"threads", 0, DT_OPT_INT, &a.draw.threads, "N", "number of threads", SAMPLE, .min = 0, .max = 4096,
-	 .def_text = "all processors"},
+	 .def_text = "all processors", .given = &a.here.threads},
 	DT_OPT_HEADING("Server"),
 	{"model", 'm', DT_OPT_STR, &a.draw.served, "NAME", "name of the model to request from a server",
-	 SAMPLE, .def_text = "the first one that it serves"},
-	{"api-key", 0, DT_OPT_STR, &a.draw.key, "KEY", "API key, sent as a bearer token", SAMPLE},
+	 SAMPLE, .def_text = "the first one that it serves", .given = &a.there.model},
+	{"api-key", 0, DT_OPT_STR, &a.draw.key, "KEY", "API key, sent as a bearer token", SAMPLE,
+	 .given = &a.there.key},
 	{"parallel", 0, DT_OPT_INT, &a.parallel, "N", "number of concurrent requests to a server", SAMPLE,
-	 .min = 1, .max = 1024, .def = "16"},
+	 .min = 1, .max = 1024, .def = "16", .given = &a.there.parallel},
 	DT_OPT_HEADING("Output"),
 	{"json", 'j', DT_OPT_FLAG, &a.json, NULL, "print the summary on standard error as JSON", SCORE},
 	DT_OPT_END,
@@ -245,6 +253,35 @@ static int sample_all(struct dt_drawer *d, struct dt_reward *r, struct dt_jsonl 
 	return rc;
 }
 
+/* Refuses options of a model in this process with a server, and the other way round. */
+static int check_place(bool url)
+{
+	const struct {
+		const char *name;
+		bool given;
+	} here[] = {{"weights-disk", a.draw.weights_disk != NULL},
+		    {"weights-memory", a.draw.weights_memory != 0},
+		    {"precision", a.here.precision},
+		    {"seq", a.here.seq},
+		    {"tokenizer", a.here.tokenizer},
+		    {"any-base", a.here.any_base},
+		    {"device", a.here.device},
+		    {"threads", a.here.threads}},
+	  there[] = {{"model", a.there.model}, {"api-key", a.there.key}, {"parallel", a.there.parallel}};
+
+	for (size_t i = 0; i < sizeof(here) / sizeof(*here) && url; i++)
+		if (here[i].given)
+			return dt_opt_usage_error(&program, stderr, "--%s cannot be combined with a server",
+						  here[i].name);
+	for (size_t i = 0; i < sizeof(there) / sizeof(*there) && !url; i++)
+		if (there[i].given)
+			return dt_opt_usage_error(&program, stderr,
+						  "--%s is for a server: give its URL, such as "
+						  "http://127.0.0.1:8000, in place of a model",
+						  there[i].name);
+	return 0;
+}
+
 static int run_sample(int n, char **v)
 {
 	bool url = !strncmp(v[0], "http://", 7) || !strncmp(v[0], "https://", 8);
@@ -265,9 +302,8 @@ static int run_sample(int n, char **v)
 		return dt_opt_usage_error(
 			&program, stderr,
 			"--lora cannot be combined with a server: choose one of its adapters by --model");
-	if (url && (a.draw.weights_disk || a.draw.weights_memory))
-		return dt_opt_usage_error(&program, stderr, "--weights-%s cannot be combined with a server",
-					  a.draw.weights_disk ? "disk" : "memory");
+	if ((rc = check_place(url)) != 0)
+		return rc;
 	a.draw.fp32 = a.precision == 1;
 	a.draw.parallel = (int)a.parallel;
 	a.draw.sample.group = (int)a.group;

@@ -218,7 +218,20 @@ static bool folds_system(enum dt_chat_kind k)
 	return k == DT_CHAT_LLAMA2 || k == DT_CHAT_MISTRAL || k == DT_CHAT_GEMMA;
 }
 
-static int encode(struct dt_chat_out *o, const json_t *messages)
+static int check_open(struct dt_chat_out *o, const struct dt_chat_message *last)
+{
+	if (strcmp(last->role, "assistant"))
+		return dt_err_set(o->err, -EINVAL, "the last message to continue is not the assistant's");
+	if (last->calls)
+		return dt_err_set(o->err, -EINVAL, "a message with a tool call cannot be continued");
+	if (o->tools && o->tools->open)
+		return dt_err_set(o->err, -EINVAL,
+				  "a tool call is required, which cannot continue a message");
+	return 0;
+}
+
+/* goes_on: the last message is left open. */
+static int encode(struct dt_chat_out *o, const json_t *messages, bool goes_on)
 {
 	const struct dt_chat *c = o->c;
 	struct dt_err *err = o->err;
@@ -241,8 +254,11 @@ static int encode(struct dt_chat_out *o, const json_t *messages)
 			o->rc = dt_err_set(err, -EINVAL,
 					   "the chat template of this model requires that a system message "
 					   "is first and followed by a user message");
+	if (o->rc >= 0 && goes_on)
+		o->rc = check_open(o, &m[n - 1]);
 	if (o->rc >= 0) {
 		o->messages = m;
+		o->open = goes_on ? &m[n - 1] : NULL;
 		dt_chat_template[c->kind](o, m, n);
 		dt_chat_flush(o);
 	}
@@ -254,11 +270,11 @@ static int encode(struct dt_chat_out *o, const json_t *messages)
 	return o->rc < 0 ? o->rc : 0;
 }
 
-int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
-		   int32_t **ret, size_t *ret_n, struct dt_err *err)
+static int encode_prompt(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+			 bool goes_on, int32_t **ret, size_t *ret_n, struct dt_err *err)
 {
 	struct dt_chat_out o = {.c = c, .tools = tools, .err = err};
-	int rc = encode(&o, messages);
+	int rc = encode(&o, messages, goes_on);
 
 	free(o.mask);
 	if (rc < 0) {
@@ -268,6 +284,18 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct
 	*ret = o.ids;
 	*ret_n = o.n;
 	return 0;
+}
+
+int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+		   int32_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	return encode_prompt(c, messages, tools, false, ret, ret_n, err);
+}
+
+int dt_chat_encode_open(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+			int32_t **ret, size_t *ret_n, struct dt_err *err)
+{
+	return encode_prompt(c, messages, tools, true, ret, ret_n, err);
 }
 
 /* Returns the finished prompt in ret, or frees it after an error. */
@@ -287,7 +315,7 @@ int dt_chat_encode_whole(const struct dt_chat *c, const json_t *messages, const 
 {
 	struct dt_chat_out o = {.c = c, .tools = tools, .err = err, .whole = true, .from = from};
 
-	return finish(&o, encode(&o, messages), ret);
+	return finish(&o, encode(&o, messages, false), ret);
 }
 
 int dt_chat_encode_texts(const struct dt_chat *c, const char *prompt, size_t prompt_n, const char *answer,

@@ -75,6 +75,13 @@ int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct
 		   int32_t **ret, size_t *ret_n, struct dt_err *err);
 
 /*
+ * The same up to the end of the last message's content, which the assistant continues. It must be the
+ * assistant's, without tool calls; tools->open must be false.
+ */
+int dt_chat_encode_open(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
+			int32_t **ret, size_t *ret_n, struct dt_err *err);
+
+/*
  * A complete conversation, for training. mask: 1 for the assistant's tokens from message `from` on, including
  * the end-of-turn token. A token that spans the boundary of a turn counts as the assistant's.
  */

@@ -36,6 +36,8 @@ static int reserve_text(struct dt_chat_out *o, size_t n)
 
 void dt_chat_put_n(struct dt_chat_out *o, const char *s, size_t n)
 {
+	if (o->closed)
+		return;
 	while (o->strip && n && strchr(" \t\n\v\f\r", *s) && *s) {
 		s++;
 		n--;
@@ -55,6 +57,8 @@ void dt_chat_put(struct dt_chat_out *o, const char *s)
 
 void dt_chat_turn(struct dt_chat_out *o, const struct dt_chat_message *m)
 {
+	o->closed |= o->in_open;
+	o->in_open = m && m == o->open;
 	o->target = o->whole && m && !strcmp(m->role, "assistant") && m >= o->messages &&
 		    (size_t)(m - o->messages) >= o->from;
 }
@@ -182,7 +186,8 @@ static void special(struct dt_chat_out *o, int32_t id)
 
 void dt_chat_special(struct dt_chat_out *o, const char *s)
 {
-	for (int i = 0; i < o->c->nspecial; i++)
+	o->closed |= o->in_open;
+	for (int i = 0; i < o->c->nspecial && !o->closed; i++)
 		if (!strcmp(o->c->special[i].text, s)) {
 			special(o, o->c->special[i].id);
 			return;
@@ -202,7 +207,8 @@ void dt_chat_end_of_text(struct dt_chat_out *o)
 {
 	int32_t eot = dt_tokenizer_eot(o->c->tok);
 
-	if (eot >= 0)
+	o->closed |= o->in_open;
+	if (eot >= 0 && !o->closed)
 		special(o, eot);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -28,7 +28,9 @@ struct dt_chat_out {
 	/* for a complete conversation, without an open turn of the assistant */
 	bool whole, target;
 	const struct dt_chat_message *messages;
-	size_t from; /* assistants before this message are no targets */
+	const struct dt_chat_message *open; /* nothing is written behind its content; NULL: none */
+	bool in_open, closed;		    /* its content is being written; it has been written */
+	size_t from;			    /* assistants before this message are no targets */
 	struct dt_err *err;
 	int rc;
 };

@@ -108,7 +108,7 @@ static void llama2(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 			dt_chat_turn(o, &m[i]);
 			dt_chat_put(o, " ");
 			put_trimmed(o, &m[i]);
-			dt_chat_put(o, " ");
+			dt_chat_put(o, &m[i] == o->open ? "" : " ");
 			dt_chat_special(o, "</s>");
 			dt_chat_turn(o, NULL);
 			continue;

@@ -165,6 +165,11 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 		       "this router requires an API key: 'Authorization: Bearer KEY'");
 	} else if (h->framing != DT_ROUTE_NO_BODY && !dt_route_is(h->method, "POST")) {
 		refuse(c, 400, "invalid_request", "only POST may have a body");
+	} else if (dt_route_of_one_server(h->target)) {
+		refuse(c, 404, "not_found",
+		       "the router does not forward this route, which reads or changes the state of one "
+		       "server: "
+		       "send the request to that server");
 	} else if (dt_route_local(c, h, tenant, key == -1 || (key >= 0 && r->conf.keys.key[key].admin))) {
 		c->keep = c->keep && h->framing != DT_ROUTE_CHUNKED &&
 			  (h->framing == DT_ROUTE_NO_BODY || h->length == 0);

@@ -219,6 +219,21 @@ static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 	return false;
 }
 
+bool dt_route_of_one_server(struct dt_route_text t)
+{
+	static const char *const paths[] = {
+		"/v1/files", "/v1/batches", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+		"/v1/role",  "/slots"};
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
+		size_t n = strlen(paths[i]);
+
+		if (t.n >= n && !memcmp(t.s, paths[i], n) && (t.n == n || t.s[n] == '/' || t.s[n] == '?'))
+			return true;
+	}
+	return false;
+}
+
 bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin)
 {
 	static const struct {

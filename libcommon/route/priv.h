@@ -287,6 +287,8 @@ const char *dt_route_reason(int status);
 /* local.c: answers routes of the router itself; false: it is none of them. */
 bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin);
 bool dt_route_local_open(struct dt_route_text target); /* needs no key */
+/* A route that reads or changes the state of one server: not forwarded, since any server could get it. */
+bool dt_route_of_one_server(struct dt_route_text target);
 /* limits.c */
 /* make: builds the tenants and returns their number, without changing r; take: installs them. */
 int dt_route_tenants_make(const struct dt_router *r, const struct dt_keyfile *keys,

@@ -51,7 +51,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     server=$!
     until [ -s url ] || ! kill -0 $server; do sleep 0.1; done
     status=0
-    dt-rollout sample "${common[@]}" --task copy:2 --count 12 --group 4 --parallel 3 --api-key k "$(cat url)" \
+    dt-rollout sample --max-tokens 6 --task copy:2 --count 12 --group 4 --parallel 3 --api-key k "$(cat url)" \
         >there.jsonl || status=$?
     dt-rollout sample --task copy:2 --api-key wrong "$(cat url)" >none.jsonl 2>wrong.txt && status=9
     kill $server
@@ -59,6 +59,17 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     [ "$status" -eq 0 ]
     cmp <(jq -cS . here.jsonl) <(jq -cS . there.jsonl)
     grep -q 401 wrong.txt
+}
+
+@test "options that would have no effect, with or without a server, are refused" {
+    for option in '--precision fp32' '--seq 9' '--tokenizer byte' '--any-base' '--device cpu' '--threads 1'; do
+        # shellcheck disable=SC2086 # an option and its value
+        refused 2 "${option%% *} cannot be combined with a server" sample --task copy:2 $option http://127.0.0.1:1
+    done
+    for option in '--model m' '--api-key k' '--parallel 2'; do
+        # shellcheck disable=SC2086
+        refused 2 "${option%% *} is for a server" sample --task copy:2 $option run
+    done
 }
 
 @test "a reward program gets prompt, answer and item; each of its failures is reported and costs one answer" {

@@ -428,6 +428,21 @@ denies() {
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/nowhere")" = 404 ]
 }
 
+@test "routes of one server's state are not forwarded to any server, whatever the method" {
+    mock a
+    route 1 "$a"
+    for path in /v1/batches /v1/batches/b/cancel /v1/files /v1/load_lora_adapter /v1/unload_lora_adapter /v1/role; do
+        out=$(curl -s -w '\n%{http_code}' -d '{}' "$url$path")
+        [ "${out##*$'\n'}" = 404 ]
+        jq -e '.error.message | test("state of one server")' <<<"${out%$'\n'*}"
+    done
+    for path in '/v1/files?limit=3' /v1/batches/b /slots; do
+        curl -s "$url$path" | jq -e '.error.message | test("state of one server")'
+    done
+    [ "$(curl -s "$url/route/servers" | jq '[.servers[].served] | add // 0')" = 0 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{"prompt": "x", "max_tokens": 1}' "$url/v1/completions")" = 200 ]
+}
+
 @test "priorities and shares: when servers are full, requests wait in the right order" {
     mock a
     printf 'k-low tenant=low\nk-high tenant=high priority=5\nk-admin admin=yes\n' >keys

@@ -305,6 +305,14 @@ PY
     [ "$(post /tokenize '{"messages": [{"role": "user", "content": "hi"}]}' | head -n 1 | jq .count)" = ${#prompt} ]
     same=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 12, temperature: 0, ignore_eos: true}')
     [ "$(post /v1/completions "$same" | head -n 1 | jq -c '.choices[0].text')" = "$want" ]
+    # an answer that goes on where the client's last message ends: so does Anthropic's
+    two='[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]'
+    rest=$(jq -nc --arg p "${prompt}ho" '{prompt: $p, max_tokens: 8, temperature: 0}')
+    want=$(post /v1/completions "$rest" | head -n 1 | jq -c '.choices[0].text')
+    [ "$(post /v1/chat/completions "{\"messages\": $two, \"max_tokens\": 8, \"temperature\": 0, \"continue_final_message\": true, \"add_generation_prompt\": false}" |
+        head -n 1 | jq -c '.choices[0].message.content')" = "$want" ]
+    [ "$(post /v1/messages "{\"messages\": $two, \"max_tokens\": 8, \"temperature\": 0}" | head -n 1 | jq -c '.content[0].text')" = "$want" ]
+    [ "$(post /tokenize "{\"messages\": $two, \"continue_final_message\": true}" | head -n 1 | jq .count)" = $((${#prompt} + 2)) ]
     out=$(post /v1/chat/completions '{"messages": [{"role": "robot", "content": "hi"}]}')
     [ "$(status_of "$out")" = 400 ]
     [ "$(head -n 1 <<<"$out" | jq -r .error.param)" = messages ]
@@ -388,6 +396,9 @@ PY
     [ "$(sed -n 's/^event: //p' stream)" = "$(sed -n 's/^data: //p' stream | jq -r .type)" ]
     ask /v1/messages "$(jq '.messages[0].content[0].type = "image"' <<<"$body")" |
         jq -e '.type == "error" and .error.type == "invalid_request_error" and (.error.message | test("image"))'
+    ask /v1/messages "$(jq '.max_tokens = 60 | .output_config.format = {type: "json_schema", schema: {enum: ["yes"]}}' <<<"$body")" |
+        jq -e '.content[0].text | fromjson == "yes"'
+    ask /v1/messages "$(jq '.output_config.format = {type: "text"}' <<<"$body")" | jq -e '.error.message | test("output_config.format")'
     ask /v1/messages "$(jq 'del(.max_tokens)' <<<"$body")" | jq -e '.error.message | test("max_tokens")'
     ask /v1/messages "$(jq '.model = "none"' <<<"$body")" | jq -e '.error.type == "not_found_error"'
     [ "$(curl -s -d "$body" "$url/v1/messages" | jq -r .error.type)" = authentication_error ]
@@ -541,6 +552,12 @@ PY
     start --http-mem 100KiB --allow-origin https://chat.example.org
     head -c 90000 /dev/zero | tr '\0' ' ' >big
     [ "$(status_of "$(post /v1/completions @big)")" = 503 ]
+    # what can never be held is refused before it is computed, and not as if another try could help
+    jq -nc '{prompt: [range(200)], max_tokens: 1, prompt_logprobs: 100}' >big
+    out=$(post /v1/completions @big)
+    [ "$(status_of "$out")" = 400 ]
+    [ "$(head -n 1 <<<"$out" | jq -r .error.code)" = answer_too_large ]
+    [ "$(metric prompt_tokens_total)" = 0 ]
     [ "$(status_of "$(post /v1/completions '{"prompt": "x"}')")" = 200 ]
     curl -s -D - -o /dev/null -H 'Origin: https://chat.example.org' "$url/v1/models" | grep -qi '^Access-Control-Allow-Origin: https://chat'
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: https://evil.example' "$url/v1/models")" = 403 ]
@@ -1037,6 +1054,11 @@ restart() {
         jq -e '.status == "failed" and [.errors.data[].line] == [3, 4, 5] and .errors.data[0].code == "duplicate_custom_id"'
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=batch -F a=b "$url/v1/files")" -eq 400 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=evals -F file=@bad.jsonl "$url/v1/files")" -eq 400 ]
+    # a file would not expire, a list not begin with the oldest
+    curl -s -F purpose=batch -F 'expires_after[seconds]=3600' -F file=@bad.jsonl "$url/v1/files" |
+        jq -e '.error.message | test("expires_after.seconds")'
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files?order=asc")" -eq 400 ]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files?order=desc")" -eq 200 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{}' "$url/v1/files")" -eq 400 ]
     printf -- '--cut\r\nContent-Type: text/plain\r\n\r\nno name\r\n--cut--\r\n' >nameless
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Content-Type: multipart/form-data; boundary=cut' --data-binary @nameless \
@@ -1133,6 +1155,22 @@ restart() {
     run -1 dt-serve m --port 0 --kv-cache-mem 1KiB
     [[ "$output" == *"--max-model-len"* ]]
     run -1 dt-serve m --port 0 --host no.such.host.invalid
+}
+
+@test "options that would have no effect are refused: without the option that they belong to, or with --batch" {
+    without() { # option, what the refusal names
+        # shellcheck disable=SC2086 # an option and its value
+        run -2 timeout 60 dt-serve m --port 0 $1
+        [[ "$output" == *"${1%% *} requires $2"* ]] || { echo "$1: $output"; return 1; }
+    }
+    for option in '--prefill-min 9' '--prefill-timeout 9' '--prefill-mem 1MiB'; do without "$option" --prefill; done
+    for option in '--max-loras 2' '--max-lora-rank 2' '--lora-quota 9' --any-base; do without "$option" --lora; done
+    without '--files-size 1MiB' --files-dir
+    for option in '--port 0' '--host ::1' '--http-mem 1MiB' '--allow-origin https://chat.example.org'; do
+        # shellcheck disable=SC2086
+        run -2 timeout 60 dt-serve m --batch $option </dev/null
+        [[ "$output" == *"${option%% *} cannot be combined with --batch"* ]] || { echo "$option: $output"; return 1; }
+    done
 }
 
 @test "a model that dt-train taught to count letters counts on, from its folder of steps" {

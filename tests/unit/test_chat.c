@@ -18,7 +18,8 @@
 	"[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"U\"},{\"type\":\"text\",\"text\":"   \
 	"\"2\"}]}]"
 
-static char *text_of(const struct dt_chat *c, const char *messages, struct dt_err *err)
+/* open: up to the end of the last message's content */
+static char *text_to(const struct dt_chat *c, const char *messages, bool open, struct dt_err *err)
 {
 	json_t *v = json_loads(messages, 0, NULL);
 	int32_t *ids;
@@ -27,13 +28,50 @@ static char *text_of(const struct dt_chat *c, const char *messages, struct dt_er
 	int rc;
 
 	assert_non_null(v);
-	rc = dt_chat_encode(c, v, NULL, &ids, &n, err);
+	rc = open ? dt_chat_encode_open(c, v, NULL, &ids, &n, err)
+		  : dt_chat_encode(c, v, NULL, &ids, &n, err);
 	json_decref(v);
 	if (rc < 0)
 		return NULL;
 	assert_int_equal(dt_tokenizer_decode(c->tok, ids, n, true, &s, &len, err), 0);
 	free(ids);
 	return s;
+}
+
+static char *text_of(const struct dt_chat *c, const char *messages, struct dt_err *err)
+{
+	return text_to(c, messages, false, err);
+}
+
+/* In every family a message to continue ends with its content; all before it is as in the whole prompt. */
+static void test_open(void **state)
+{
+	static const char said[] = "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\","
+				   "\"content\":\"U\"},{\"role\":\"assistant\",\"content\":\"A <b\"}]";
+	struct dt_tokenizer *tok;
+	struct dt_chat chat;
+	struct dt_err err;
+
+	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	for (int kind = 0; kind < DT_CHAT_N; kind++) {
+		char *whole, *open;
+		size_t n;
+
+		dt_chat_init(&chat, (enum dt_chat_kind)kind, NULL, tok);
+		whole = text_of(&chat, said, &err);
+		open = text_to(&chat, said, true, &err);
+		assert_non_null(whole);
+		assert_non_null(open);
+		n = strlen(open);
+		assert_true(n > 4 && n < strlen(whole));
+		assert_string_equal(open + n - 4, "A <b");
+		assert_memory_equal(open, whole, n);
+		free(whole);
+		free(open);
+		assert_null(text_to(&chat, "[{\"role\":\"user\",\"content\":\"U\"}]", true, &err));
+		assert_non_null(strstr(err.msg, "not the assistant's"));
+	}
+	dt_tokenizer_close(tok);
 }
 
 /* The byte tokenizer has none of the special tokens, so that their texts can be read in the result. */
@@ -321,9 +359,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_answers_sent_back), cmocka_unit_test(test_empty_content),
-		cmocka_unit_test(test_families),	  cmocka_unit_test(test_special_tokens),
-		cmocka_unit_test(test_bad_messages),	  cmocka_unit_test(test_targets),
-		cmocka_unit_test(test_offsets),
+		cmocka_unit_test(test_families),	  cmocka_unit_test(test_open),
+		cmocka_unit_test(test_special_tokens),	  cmocka_unit_test(test_bad_messages),
+		cmocka_unit_test(test_targets),		  cmocka_unit_test(test_offsets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,51 @@ int dt_body_model(struct dt_body *b)
 	return -EINVAL;
 }
 
+/* Refuses keys of the object `key` that are not in known, which ends with NULL. */
+static int only(struct dt_body *b, const char *key, const json_t *o, const char *const *known)
+{
+	const char *name;
+	json_t *v;
+
+	json_object_foreach((json_t *)o, name, v)
+	{
+		int i = 0;
+
+		while (known[i] && strcmp(known[i], name))
+			i++;
+		if (!known[i] && !json_is_null(v))
+			return dt_body_bad(b->e, key, "'%s' has an unknown key '%.60s'", key, name);
+	}
+	return 0;
+}
+
+/* Options of streams that are accepted if they are off. */
+static int check_stream_options(struct dt_body *b, const json_t *o)
+{
+	static const char *const known[] = {"include_usage", "include_obfuscation", "continuous_usage_stats",
+					    NULL};
+
+	for (int i = 1; known[i]; i++) {
+		const json_t *v = json_object_get(o, known[i]);
+
+		if (v && !json_is_null(v) && !json_is_false(v))
+			return dt_body_bad(b->e, "stream_options", "'stream_options.%s' is not supported",
+					   known[i]);
+	}
+	return only(b, "stream_options", o, known);
+}
+
+int dt_body_format(struct dt_body *b)
+{
+	static const char *const known[] = {"type", "json_schema", NULL};
+	static const char *const schema[] = {"name", "description", "schema", "strict", NULL};
+	const json_t *f = json_object_get(b->o, "response_format");
+
+	if (only(b, "response_format", f, known) < 0)
+		return -EINVAL;
+	return only(b, "response_format", json_object_get(f, "json_schema"), schema);
+}
+
 int dt_body_stream(struct dt_body *b, struct dt_completion *c)
 {
 	const json_t *so = json_object_get(b->o, "stream_options");
@@ -40,6 +85,8 @@ int dt_body_stream(struct dt_body *b, struct dt_completion *c)
 	if (!json_is_object(so) || !c->stream)
 		return dt_body_bad(b->e, "stream_options",
 				   "'stream_options' must be an object and needs 'stream'");
+	if (check_stream_options(b, so) < 0)
+		return -EINVAL;
 	if (dt_json_bool(so, "include_usage", false, &c->include_usage, &err) < 0)
 		return dt_body_bad(b->e, "stream_options", "%s", err.msg);
 	return 0;

@@ -21,7 +21,7 @@ const char *dt_body_prompt_key(const struct dt_body *b)
  */
 static int room_for(struct dt_body *b, size_t n, int *ret)
 {
-	int asked = b->max_tokens >= 0 ? b->max_tokens : b->max_completion_tokens;
+	int asked = b->max_completion_tokens >= 0 ? b->max_completion_tokens : b->max_tokens;
 	int64_t left = b->m->engine->max_len - (int64_t)n;
 	int want = asked >= 0 ? asked : b->kind & DT_BODY_EMBEDDING ? 0 : 1;
 

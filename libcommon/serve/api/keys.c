@@ -52,6 +52,8 @@ static const struct key keys[] = {
 	{"logprobs", CHAT, BOOL, B(chat_logprobs)},
 	{"prompt_logprobs", DT_BODY_TEXT, INT, B(ask.prompt_logprobs), 0, DT_PROMPT_LOGPROBS_MAX},
 	{"prompt_logprobs_temperature", DT_BODY_TEXT, REAL, B(ask.prompt_temperature), 0.01, 100},
+	{"continue_final_message", CHAT, BOOL, B(goes_on)},
+	{"add_generation_prompt", CHAT, BOOL, B(opens)},
 	{"top_logprobs", CHAT, INT, B(top_logprobs), 0, DT_LOGPROBS_MAX},
 	{"return_token_ids", TEXT, BOOL, B(ids)},
 	{"encoding_format", DT_BODY_EMBEDDING, OWN},

@@ -223,6 +223,32 @@ static int read_tools(const json_t *body, json_t *chat, struct dt_api_error *e)
 	return 0;
 }
 
+/*
+ * An assistant's message at the end is continued. output_config.format becomes the format of the answer: a
+ * client that asks for JSON must not get text.
+ */
+static int read_answer(const json_t *body, json_t *chat, struct dt_api_error *e)
+{
+	const json_t *list = json_object_get(chat, "messages");
+	const json_t *last = json_array_get(list, json_array_size(list) - 1);
+	const json_t *format = json_object_get(json_object_get(body, "output_config"), "format");
+	const char *role = json_string_value(json_object_get(last, "role"));
+	const char *type = json_string_value(json_object_get(format, "type"));
+
+	if (role && !strcmp(role, "assistant") && !json_object_get(last, "tool_calls"))
+		json_object_set_new(chat, "continue_final_message", json_true());
+	if (!format || json_is_null(format))
+		return 0;
+	if (!type || strcmp(type, "json_schema") || !json_is_object(json_object_get(format, "schema")))
+		return dt_body_bad(
+			e, "output_config",
+			"'output_config.format' is not {\"type\": \"json_schema\", \"schema\": {...}}");
+	json_object_set_new(chat, "response_format",
+			    json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema",
+				      json_object_get(format, "schema")));
+	return 0;
+}
+
 /* The chat body; NULL with e filled. */
 static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 {
@@ -231,7 +257,8 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 
 	if (!json_is_object(body))
 		dt_body_bad(e, "", "the request is not a JSON object");
-	else if (read_messages(body, chat, e) == 0 && read_tools(body, chat, e) == 0) {
+	else if (read_messages(body, chat, e) == 0 && read_tools(body, chat, e) == 0 &&
+		 read_answer(body, chat, e) == 0) {
 		for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
 			if (json_object_get(body, same[i]))
 				json_object_set(chat, same[i], json_object_get(body, same[i]));

@@ -140,11 +140,26 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 	return dt_body_ask(b, -1) < 0 ? -EINVAL : read_prompts(b, "prompt");
 }
 
+/* Encodes the messages; with continue_final_message up to the end of the last one's content. */
+static int read_messages(struct dt_body *b, const struct dt_chat *chat)
+{
+	const json_t *messages = json_object_get(b->o, "messages");
+	const struct dt_chat_tools *tools = b->tools.list ? &b->tools : NULL;
+	struct dt_prompt *p = b->prompt = calloc(1, sizeof(*b->prompt));
+	struct dt_err err;
+	int rc;
+
+	if (!p)
+		return dt_body_no_memory(b->e);
+	b->nprompts = 1;
+	rc = b->goes_on ? dt_chat_encode_open(chat, messages, tools, &p->ids, &p->n, &err)
+			: dt_chat_encode(chat, messages, tools, &p->ids, &p->n, &err);
+	return rc < 0 ? dt_body_bad(b->e, "messages", "%s", err.msg) : 0;
+}
+
 static int read_chat(struct dt_body *b, struct dt_completion *c)
 {
 	const struct dt_chat *chat = b->m->chat;
-	struct dt_prompt *p;
-	struct dt_err err;
 
 	c->chat = true;
 	c->thinks = chat && chat->thinks;
@@ -153,22 +168,18 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 			    "this model has no chat template; the server's --chat-template sets one");
 		return -EINVAL;
 	}
-	if (b->top_logprobs >= 0 && !b->chat_logprobs)
+	if (b->top_logprobs > 0 && !b->chat_logprobs)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
 	if (b->top_logprobs > b->m->engine->model.vocab)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' exceeds the vocabulary size");
+	if (!b->opens && !b->goes_on)
+		return dt_body_bad(b->e, "add_generation_prompt",
+				   "'add_generation_prompt': false needs 'continue_final_message': true");
 	b->default_tokens = INT32_MAX;
 	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
 	if (dt_body_ask(b, chat->end) < 0 || dt_body_tools(b, chat, c) < 0)
 		return -EINVAL;
-	p = b->prompt = calloc(1, sizeof(*b->prompt));
-	if (!p)
-		return dt_body_no_memory(b->e);
-	b->nprompts = 1;
-	if (dt_chat_encode(chat, json_object_get(b->o, "messages"), b->tools.list ? &b->tools : NULL, &p->ids,
-			   &p->n, &err) < 0)
-		return dt_body_bad(b->e, "messages", "%s", err.msg);
-	return 0;
+	return read_messages(b, chat);
 }
 
 static int read_embedding(struct dt_body *b, struct dt_completion *c)
@@ -176,7 +187,7 @@ static int read_embedding(struct dt_body *b, struct dt_completion *c)
 	const json_t *v = json_object_get(b->o, "encoding_format");
 	const char *format = json_string_value(v);
 
-	if (v && (!format || (strcmp(format, "float") && strcmp(format, "base64"))))
+	if (v && !json_is_null(v) && (!format || (strcmp(format, "float") && strcmp(format, "base64"))))
 		return dt_body_bad(b->e, "encoding_format", "'encoding_format' must be float or base64");
 	c->base64 = format && !strcmp(format, "base64");
 	b->ask.embed = true;
@@ -190,7 +201,8 @@ static int read_body(struct dt_body *b, struct dt_completion *c)
 
 	if (!json_is_object(b->o))
 		return dt_body_bad(b->e, "", "the request is not a JSON object");
-	if (dt_body_keys(b) < 0 || dt_body_model(b) < 0 || dt_body_stream(b, c) < 0 || dt_body_salt(b) < 0)
+	if (dt_body_keys(b) < 0 || dt_body_model(b) < 0 || dt_body_stream(b, c) < 0 || dt_body_salt(b) < 0 ||
+	    dt_body_format(b) < 0)
 		return -EINVAL;
 	if (b->kind == DT_BODY_EMBEDDING)
 		rc = read_embedding(b, c);
@@ -225,8 +237,9 @@ static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum
 		return NULL;
 	}
 	/* Two names of one limit: the body's own value overrides a default. */
-	if (json_object_get(o, "max_completion_tokens") && !json_object_get(o, "max_tokens"))
-		json_object_del(all, "max_tokens");
+	if (!json_object_get(o, "max_completion_tokens") != !json_object_get(o, "max_tokens"))
+		json_object_del(all,
+				json_object_get(o, "max_tokens") ? "max_completion_tokens" : "max_tokens");
 	return all;
 }
 
@@ -239,6 +252,7 @@ static int parse(const json_t *o, const struct dt_api_model *m, enum dt_body_kin
 			    .kind = kind,
 			    .n = 1,
 			    .parallel = true,
+			    .opens = true,
 			    .top_logprobs = -1,
 			    .max_tokens = -1,
 			    .max_completion_tokens = -1,

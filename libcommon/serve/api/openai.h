@@ -101,6 +101,8 @@ int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, 
 json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e);
 /* Upper bound of the memory that building the reply takes, as JSON values and as text. */
 size_t dt_completion_cost(const struct dt_completion *c, size_t hidden);
+/* The part of it that is known before the call runs: embeddings, and log-probabilities of prompts. */
+size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden);
 /* The "usage" object. cache: include prompt tokens found in the cache, which depend on earlier requests. */
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 /* The whole text of choice i as valid UTF-8, after its prompt if echo is set. NULL: out of memory. */

@@ -27,7 +27,7 @@ struct dt_body {
 	enum dt_body_kind kind;
 
 	/* set by keys.c, like the numbers and flags of ask */
-	bool stream, echo, chat_logprobs, parallel, ids;
+	bool stream, echo, chat_logprobs, parallel, ids, goes_on, opens;
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three: -1 if not given */
 	struct dt_ask ask;
 
@@ -53,6 +53,7 @@ int dt_api_known(const json_t *body, const char *const *known, struct dt_api_err
 int dt_body_model(struct dt_body *b);				/* model */
 int dt_body_stream(struct dt_body *b, struct dt_completion *c); /* stream, stream_options */
 int dt_body_salt(struct dt_body *b);				/* cache_salt */
+int dt_body_format(struct dt_body *b); /* refuses keys of response_format that have no effect */
 /* logit_bias, stop, stop_token_ids, response_format; end: an additional stop id, -1: none. */
 int dt_body_ask(struct dt_body *b, int32_t end);
 /* Reads an array of ids into ret, which has room for all of them. */

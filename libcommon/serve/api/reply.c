@@ -43,9 +43,24 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 
 		cost += c->ids ? (size_t)(r->nprompt + r->nout) * ID_BYTES : 0;
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
-		cost += (size_t)r->scores.n * (1 + (size_t)r->scores.ntop) * each;
-		cost += (size_t)r->prompt_scores.n * (1 + (size_t)r->prompt_scores.ntop) * each;
+		cost += (size_t)r->scores.n * (2 + (size_t)r->scores.ntop) * each;
+		cost += (size_t)r->prompt_scores.n * (2 + (size_t)r->prompt_scores.ntop) * each;
 		cost += r->pooled ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
+	}
+	return cost;
+}
+
+size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)
+{
+	size_t cost = 0;
+
+	for (int i = 0; i < c->call->n; i++) {
+		const struct dt_serve_req *r = &c->call->req[i];
+		int top = r->ask->prompt_logprobs >= 0 ? r->ask->prompt_logprobs : r->ask->logprobs;
+
+		cost += r->ask->embed ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
+		if (r->ask->score_prompt)
+			cost += (size_t)(r->nprompt - 1) * (2 + (size_t)top) * SCORE_BYTES;
 	}
 	return cost;
 }

@@ -43,6 +43,19 @@ struct score_lists {
 	json_t *tokens, *logprobs, *top, *offset;
 };
 
+/* Two tokens may have one name: the more probable one, which comes first, stays. */
+static void add_alternative(json_t *to, const struct dt_completion *c, const struct dt_logprob *p,
+			    bool chosen)
+{
+	json_t *name = dt_api_token_name(c->tok, p->id);
+	const char *key = name ? json_string_value(name) : "";
+
+	if (chosen || !json_object_get(to, key))
+		json_object_set_new_nocheck(to, key, json_real((double)p->logprob));
+	json_decref(name);
+}
+
+/* The alternatives contain the chosen token even if ntop others are more probable, as in OpenAI's API. */
 static void add_score(struct score_lists *l, const struct dt_completion *c, bool special,
 		      const struct dt_logprob *chosen, int ntop, const struct dt_logprob *top, int *offset)
 {
@@ -50,13 +63,10 @@ static void add_score(struct score_lists *l, const struct dt_completion *c, bool
 	size_t n = 0;
 	const char *piece = dt_tokenizer_piece(c->tok, chosen->id, special, &n);
 
-	for (int i = 0; i < ntop; i++) {
-		json_t *name = dt_api_token_name(c->tok, top[i].id);
-
-		json_object_set_new_nocheck(alt, name ? json_string_value(name) : "",
-					    json_real((double)top[i].logprob));
-		json_decref(name);
-	}
+	for (int i = 0; i < ntop; i++)
+		add_alternative(alt, c, &top[i], false);
+	if (ntop > 0)
+		add_alternative(alt, c, chosen, true);
 	json_array_append_new(l->tokens, dt_api_token_name(c->tok, chosen->id));
 	json_array_append_new(l->logprobs, json_real((double)chosen->logprob));
 	json_array_append_new(l->top, alt);

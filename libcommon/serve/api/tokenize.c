@@ -49,8 +49,6 @@ static int read_options(const json_t *o, bool chat, struct options *ret, struct 
 	if (chat && ret->special)
 		return dt_body_bad(e, "add_special_tokens",
 				   "'add_special_tokens' needs 'prompt': a chat template adds its own");
-	if (ret->goes_on)
-		return dt_body_bad(e, "continue_final_message", "'continue_final_message' is not supported");
 	return 0;
 }
 
@@ -73,8 +71,8 @@ static int check_tools(const json_t *list, const struct dt_chat *chat, struct dt
 	return 0;
 }
 
-static int read_chat(const json_t *o, const struct dt_api_model *m, bool open, struct dt_tokens *ret,
-		     struct dt_api_error *e)
+static int read_chat(const json_t *o, const struct dt_api_model *m, const struct options *how,
+		     struct dt_tokens *ret, struct dt_api_error *e)
 {
 	const json_t *list = json_object_get(o, "tools"), *messages = json_object_get(o, "messages");
 	const struct dt_chat_tools tools = {.list = list}, *with = json_array_size(list) > 0 ? &tools : NULL;
@@ -87,7 +85,9 @@ static int read_chat(const json_t *o, const struct dt_api_model *m, bool open, s
 				   "this model has no chat template; the server's --chat-template sets one");
 	if (check_tools(list, m->chat, e) < 0)
 		return -EINVAL;
-	if (open) {
+	if (how->goes_on) {
+		rc = dt_chat_encode_open(m->chat, messages, with, &ret->ids, &ret->n, &err);
+	} else if (how->open) {
 		rc = dt_chat_encode(m->chat, messages, with, &ret->ids, &ret->n, &err);
 	} else {
 		rc = dt_chat_encode_whole(m->chat, messages, with, 0, &whole, &err);
@@ -141,7 +141,7 @@ int dt_tokenize_parse(const json_t *body, const struct dt_api_model *m, struct d
 		return dt_body_bad(e, "messages", "'messages' cannot be combined with 'prompt'");
 	if (!chat && json_array_size(json_object_get(body, "tools")) > 0)
 		return dt_body_bad(e, "tools", "'tools' needs 'messages'");
-	rc = chat ? read_chat(body, m, o.open, &t, e) : read_text(body, m, o.special, &t, e);
+	rc = chat ? read_chat(body, m, &o, &t, e) : read_text(body, m, o.special, &t, e);
 	if (rc < 0)
 		return rc;
 	t.strings = o.strings;

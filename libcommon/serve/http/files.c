@@ -16,6 +16,7 @@ struct dt_http_upload {
 	struct MHD_PostProcessor *form;
 	struct dt_upload file;
 	char purpose[32], name[256];
+	char other[48]; /* a part that would have no effect */
 	size_t npurpose;
 	bool has_file, bad;
 };
@@ -63,6 +64,8 @@ static enum MHD_Result on_part(void *cls, enum MHD_ValueKind kind, const char *k
 			snprintf(u->name, sizeof(u->name), "%s", filename);
 		if (!u->bad)
 			dt_upload_write(&u->file, data, n);
+	} else if (!*u->other) {
+		snprintf(u->other, sizeof(u->other), "%s", key);
 	}
 	return MHD_YES;
 }
@@ -117,6 +120,7 @@ static enum MHD_Result file_create(struct dt_http_req *q)
 	struct dt_http_upload *u = q->upload;
 	char id[DT_STORE_ID];
 	struct dt_err err;
+	char msg[128];
 	json_t *v;
 	int rc;
 
@@ -127,6 +131,10 @@ static enum MHD_Result file_create(struct dt_http_req *q)
 			    "the body is not a form (multipart/form-data) with 'purpose' and one 'file'");
 	if (strcmp(u->purpose, "batch") != 0)
 		return fail(q, 400, NULL, "the only supported 'purpose' is batch");
+	clean_name(u->other);
+	snprintf(msg, sizeof(msg), "unknown part '%s' of the form", u->other);
+	if (*u->other)
+		return fail(q, 400, NULL, msg);
 	if (u->file.rc == -EFBIG)
 		return fail(q, 413, "body_too_large", "the file is larger than 256 MiB");
 	if (u->file.rc == -ENOSPC)
@@ -148,7 +156,7 @@ static const char *argument(struct dt_http_req *q, const char *name)
 
 static enum MHD_Result list(struct dt_http_req *q, const char *kind, int otherwise)
 {
-	const char *text = argument(q, "limit");
+	const char *text = argument(q, "limit"), *order = argument(q, "order");
 	char *end = NULL;
 	long limit = text ? strtol(text, &end, 10) : otherwise;
 	struct dt_api_error e;
@@ -157,6 +165,8 @@ static enum MHD_Result list(struct dt_http_req *q, const char *kind, int otherwi
 		return none(q);
 	if ((text && (end == text || *end)) || limit < 1 || limit > LIST_MAX)
 		return fail(q, 400, NULL, "'limit' is not a number from 1 to 10000");
+	if (order && strcmp(order, "desc") != 0)
+		return fail(q, 400, NULL, "the only supported 'order' is desc: newest first");
 	if (!dt_http_take(q, (size_t)limit * LIST_BYTES)) {
 		dt_http_no_memory(&e);
 		return dt_http_reply_error(q, &e);
