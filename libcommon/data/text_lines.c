@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define READ_BYTES  (1 << 20)
-#define BLOCK_LINES 1024
+#define BLOCK_LINES 8192
 #define BLOCK_BYTES ((size_t)8 << 20)
 
 struct span {

@@ -1,6 +1,6 @@
 /*
- * The work on long inputs: bytes searched and strings compared grow with the input, not with its square. The
- * linker passes calls of memchr and strcmp through the counters below.
+ * The work on long inputs: bytes searched and strings compared grow with the input, not with its square, and
+ * parallel regions are few. The linker passes calls of memchr, strcmp and libgomp through the counters below.
  */
 #include "base/curves.h"
 #include "data/text_lines.h"
@@ -13,10 +13,15 @@
 
 #include <cmocka.h>
 
-static size_t searched, compared;
+enum { SHORT = 64000 };
+
+static size_t searched, compared, regions;
 
 void *__real_memchr(const void *s, int c, size_t n);
 void *__wrap_memchr(const void *s, int c, size_t n);
+__attribute__((weak)) /* other runtimes lack it */
+void __real_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
+void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
 int __real_strcmp(const char *a, const char *b);
 int __wrap_strcmp(const char *a, const char *b);
 
@@ -26,6 +31,12 @@ void *__wrap_memchr(const void *s, int c, size_t n)
 
 	searched += at ? (size_t)((char *)at - (const char *)s) + 1 : n;
 	return at;
+}
+
+void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags)
+{
+	regions++;
+	__real_GOMP_parallel(fn, data, threads, flags);
 }
 
 int __wrap_strcmp(const char *a, const char *b)
@@ -95,6 +106,23 @@ static void a_long_line_is_searched_once(void **state)
 	free(in.text);
 }
 
+/* Threads that wait for the next parallel region spin, so a region has work for many short lines. */
+static void short_lines_share_a_region(void **state)
+{
+	struct input in = {.piece = 65536, .text = malloc(SHORT * 24)};
+	const struct text_lines lines = {.more = more, .take = take, .ctx = &in};
+	struct dt_err err = {0};
+
+	assert_non_null(in.text);
+	for (int i = 0; i < SHORT; i++)
+		in.n += add_line(in.text + in.n, (size_t)i % 10);
+	regions = 0;
+	assert_int_equal(text_lines_read(&lines, &err), 0);
+	assert_int_equal(in.lines, SHORT);
+	assert_in_range(regions, 0, SHORT / 8000); /* 0: a compiler with another runtime */
+	free(in.text);
+}
+
 /* ---- bars ---- */
 
 enum { BARS = 20000 };
@@ -131,6 +159,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_long_line_is_searched_once),
+		cmocka_unit_test(short_lines_share_a_region),
 		cmocka_unit_test(a_bar_is_not_compared_with_all_others),
 	};
 
