@@ -61,6 +61,8 @@ static int serve(struct dt_board *b, struct dt_err *err)
 	printf("%s/%s%s\n", url, a.key ? "?key=" : "", a.key ? a.key : "");
 	if (fflush(stdout) == EOF)
 		rc = dt_err_sys(err, -errno, "cannot write to standard output");
+	if (b->left_out)
+		dt_program_say(&prog, "%d more runs are not shown", b->left_out);
 	dt_program_say(&prog, "showing %d run%s; stop with Ctrl-C", b->n, b->n == 1 ? "" : "s");
 	if (rc == 0)
 		sigwait(&ends, &sig);

@@ -169,6 +169,8 @@ int main(int argc, char **argv)
 	rc = dt_board_open(&b, argv + 1, n, 0, &err);
 	if (rc < 0)
 		return dt_program_fail(&prog, &err);
+	if (b.left_out)
+		dt_program_say(&prog, "%d more runs are not shown", b.left_out);
 	if (!a.once && terminal())
 		rc = live(&b, &err);
 	else

@@ -61,11 +61,39 @@ static size_t common_folders(const struct dt_curves_opts *o)
 	return n;
 }
 
+/* The bar called name, created if it is new. Takes ownership of name. */
+static struct dt_bar *find_bar(struct dt_curves *c, char *name)
+{
+	const json_t *known = c->o.by ? json_object_get(c->bar_of, name) : NULL;
+	struct dt_bar *b = c->bar;
+
+	if (known) {
+		free(name);
+		return &c->bar[json_integer_value(known)];
+	}
+	if (c->nbar == c->capbar) {
+		c->capbar = c->capbar ? 2 * c->capbar : 32;
+		b = realloc(c->bar, (size_t)c->capbar * sizeof(*b));
+		if (!b)
+			goto fail;
+		c->bar = b;
+	}
+	if (c->o.by && !c->bar_of)
+		c->bar_of = json_object();
+	if (c->o.by && json_object_set_new_nocheck(c->bar_of, name, json_integer(c->nbar)) < 0)
+		goto fail;
+	c->bar[c->nbar].name = name;
+	return &c->bar[c->nbar++];
+fail:
+	free(name);
+	return NULL;
+}
+
 static int add_bar(struct dt_curves *c, json_t *o, int file, size_t line, struct dt_err *err)
 {
 	json_t *v = member(o, c->o.bars);
 	char *name = NULL;
-	int i = 0;
+	struct dt_bar *b;
 
 	if (!json_is_number(v))
 		return 0;
@@ -75,25 +103,10 @@ static int add_bar(struct dt_curves *c, json_t *o, int file, size_t line, struct
 		name = NULL;
 	if (!name)
 		return c->o.by ? 0 : dt_err_set(err, -ENOMEM, "out of memory");
-	while (i < c->nbar && strcmp(c->bar[i].name, name))
-		i++;
-	if (i < c->nbar) {
-		free(name);
-	} else {
-		if (c->nbar == c->capbar) {
-			int cap = c->capbar ? 2 * c->capbar : 32;
-			struct dt_bar *b = realloc(c->bar, (size_t)cap * sizeof(*b));
-
-			if (!b) {
-				free(name);
-				return dt_err_set(err, -ENOMEM, "out of memory");
-			}
-			c->bar = b;
-			c->capbar = cap;
-		}
-		c->bar[c->nbar++].name = name;
-	}
-	c->bar[i].value = json_number_value(v);
+	b = find_bar(c, name);
+	if (!b)
+		return dt_err_set(err, -ENOMEM, "out of memory");
+	b->value = json_number_value(v);
 	return 0;
 }
 
@@ -305,6 +318,7 @@ void dt_curves_release(struct dt_curves *c)
 	for (int i = 0; i < c->nbar; i++)
 		free(c->bar[i].name);
 	free(c->bar);
+	json_decref(c->bar_of);
 	for (int i = 0; i < c->nnames; i++)
 		free(c->names[i]);
 	memset(c, 0, sizeof(*c));

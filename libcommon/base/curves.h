@@ -28,7 +28,8 @@ struct dt_curves {
 	int n;
 	struct dt_bar *bar;
 	int nbar, capbar;
-	const char *x; /* key of the x axis, chosen at the first point */
+	json_t *bar_of; /* with by: index of a bar by its name */
+	const char *x;	/* key of the x axis, chosen at the first point */
 	bool x_known;
 	/* numeric keys seen, for the error message when there is nothing to draw */
 	char *names[DT_CURVES_NAMES];

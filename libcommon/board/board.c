@@ -96,8 +96,10 @@ static int add(struct dt_board *b, const char *path, const char *name, int folde
 		return 0;
 	if (what != METRICS)
 		return add_file(b, path, folder, what == TRACE, err);
-	if (b->n == DT_BOARD_RUNS)
+	if (b->n == DT_BOARD_RUNS) {
+		b->left_out++;
 		return 0;
+	}
 	rc = dt_board_run_open(&b->run[b->n], path, name, err);
 	if (rc == 0)
 		b->folder[b->n++] = folder;
@@ -156,6 +158,7 @@ static int find_all(struct dt_board *b, struct dt_err *err)
 {
 	int rc = 0;
 
+	b->left_out = 0;
 	for (int i = 0; i < b->ndir && rc == 0; i++) {
 		struct stat st;
 

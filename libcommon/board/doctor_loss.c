@@ -23,14 +23,15 @@ static bool stretches(const struct steps *s, double *out, int n)
 
 bool doctor_not_finite(const struct steps *s, struct dt_finding *f)
 {
+	const bool norms = dt_board_run_column(s->r, "grad_norm");
 	size_t n = 0, first = 0;
 
 	for (size_t i = 0; i < s->n; i++) {
 		bool scaled = steps_get(s, "loss_scale", i) > 1 && steps_get(s, "skipped", i) == 1 &&
 			      !isnan(steps_get(s, "loss", i));
 
-		if ((isnan(steps_get(s, "loss", i)) || isnan(steps_get(s, "grad_norm", i))) && !scaled &&
-		    dt_board_run_column(s->r, "loss") && !n++)
+		if ((isnan(steps_get(s, "loss", i)) || (norms && isnan(steps_get(s, "grad_norm", i)))) &&
+		    !scaled && dt_board_run_column(s->r, "loss") && !n++)
 			first = i;
 	}
 	/* With a loss scale this is doctor_overflow: too large a scale makes gradients overflow. */

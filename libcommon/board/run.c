@@ -110,6 +110,8 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 		v = dt_board_parse_number(p, &stop);
 		if (stop == p || stop > end)
 			return NULL;
+		if (isinf(v)) /* beyond 1.8e308, or "Infinity" */
+			v = NAN;
 	}
 	if (n >= sizeof(r->col->key) || memchr(key, '\0', n))
 		return stop;

@@ -59,26 +59,30 @@ static double recent(const struct dt_board_run *r, const char *key)
 
 /* ---- the loss curve: one character a range of steps ---- */
 
+/* The mean of the values in each of n ranges of lines. Returns the number of ranges that have a value. */
 static int means(const struct dt_board_run *r, const char *key, double *out, int n)
 {
 	const double *v = dt_board_run_column(r, key);
-	int *count = calloc((size_t)n, sizeof(*count)), have = 0;
+	struct {
+		long double sum; /* of values up to 1.8e308 */
+		int n;
+	} *range = calloc((size_t)n, sizeof(*range));
+	int have = 0;
 
-	memset(out, 0, (size_t)n * sizeof(*out));
-	for (size_t i = 0; v && count && i < r->rows; i++) {
+	for (size_t i = 0; v && range && i < r->rows; i++) {
 		int k = (int)(i * (size_t)n / r->rows);
 
 		if (!isnan(v[i])) {
-			out[k] += v[i];
-			count[k]++;
+			range[k].sum += v[i];
+			range[k].n++;
 		}
 	}
-	for (int k = 0; k < n && count; k++) {
-		have += count[k] > 0;
+	for (int k = 0; k < n && range; k++) {
+		have += range[k].n > 0;
 		/* a range with only lines of evaluations repeats the value before it */
-		out[k] = count[k] ? out[k] / count[k] : k ? out[k - 1] : NAN;
+		out[k] = range[k].n ? (double)(range[k].sum / range[k].n) : k ? out[k - 1] : NAN;
 	}
-	free(count);
+	free(range);
 	return have;
 }
 
@@ -98,8 +102,10 @@ static void spark(struct page *p, const struct dt_board_run *r, const char *key)
 	}
 	fprintf(p->f, "%-11s", key);
 	for (int i = 0; i < n; i++) {
-		int k = hi > lo ? (int)((v[i] - lo) / (hi - lo) * 7.999) : 0;
+		int k = 0;
 
+		if (hi > lo && !isnan(v[i])) /* hi - lo may exceed a double */
+			k = (int)(((long double)v[i] - lo) / ((long double)hi - lo) * 7.999L);
 		if (isnan(v[i]))
 			putc(' ', p->f);
 		else if (p->s->utf8)

@@ -7,7 +7,7 @@
 #include "data/text_import.h"
 #include "data/text_journal.h"
 
-#define BATCH 1024
+#define BATCH 8192
 
 /* Text that a thread encodes. */
 struct piece {

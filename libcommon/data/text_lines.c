@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define READ_BYTES  (1 << 20)
-#define BLOCK_LINES 1024
+#define BLOCK_LINES 8192
 #define BLOCK_BYTES ((size_t)8 << 20)
 
 struct span {
@@ -16,6 +16,7 @@ struct block {
 	const struct text_lines *t;
 	char *buf;
 	size_t at, n, cap; /* bytes at .. n - 1 of buf are unread */
+	size_t searched;   /* leading unread bytes that contain no end of line */
 	size_t file_at;	   /* file offset of buf[at] */
 	size_t number;	   /* lines read */
 	bool end;
@@ -57,6 +58,7 @@ static int pass_over(struct block *b, size_t *ret, struct dt_err *err)
 	int rc = 0;
 
 	*ret = 0;
+	b->searched = 0;
 	while (rc == 0 && !nl && !b->end) {
 		*ret += b->n - b->at;
 		b->at = b->n = 0;
@@ -97,11 +99,16 @@ static void parse(const char *s, struct text_line *l)
 static void cut_lines(struct block *b)
 {
 	for (b->lines = 0; b->lines < BLOCK_LINES && b->at < b->n; b->lines++) {
-		const char *s = b->buf + b->at, *nl = memchr(s, '\n', b->n - b->at);
-		const size_t n = nl ? (size_t)(nl - s) + 1 : b->n - b->at;
+		const char *s = b->buf + b->at;
+		const size_t left = b->n - b->at;
+		const char *nl = memchr(s + b->searched, '\n', left - b->searched);
+		const size_t n = nl ? (size_t)(nl - s) + 1 : left;
 
-		if (!nl && !b->end)
+		if (!nl && !b->end) {
+			b->searched = left;
 			break;
+		}
+		b->searched = 0;
 		b->span[b->lines] = (struct span){b->at, b->file_at, n};
 		b->line[b->lines] = (struct text_line){.bytes = n, .number = ++b->number};
 		b->at += n;

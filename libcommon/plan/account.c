@@ -178,7 +178,7 @@ static int sum_layers(const struct accounted *a, double *ret_kept, double *ret_w
 	bool megatron = a->account == DT_ACCOUNT_MEGATRON;
 	double chunk[DT_MAX_CHUNKS] = {0}; /* bytes for one microbatch */
 	struct dt_schedule t;
-	int rc = dt_run_schedule(s, &t, err), first, last;
+	int rc = dt_run_stage_schedule(s, a->at.pp, &t, err), first, last;
 
 	if (rc < 0)
 		return rc;

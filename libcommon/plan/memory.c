@@ -33,7 +33,7 @@ static int count_flights(const struct dt_run *r, struct dt_coords at, struct dt_
 			 struct dt_err *err)
 {
 	struct dt_schedule sched = {0};
-	int rc = dt_run_schedule(r, &sched, err);
+	int rc = dt_run_stage_schedule(r, at.pp, &sched, err);
 
 	for (int k = 0; k < p->stage.nchunk && rc == 0; k++) {
 		p->slots[k] = dt_schedule_in_flight(&sched, at.pp, k);

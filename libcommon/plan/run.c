@@ -172,9 +172,10 @@ bool dt_run_updates_behind(const struct dt_run *r)
 	return tiles && early && whole && summed && !dt_run_streams(r) && !r->config->router_bias;
 }
 
-int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err)
+int dt_run_stage_schedule(const struct dt_run *r, int stage, struct dt_schedule *ret, struct dt_err *err)
 {
 	int chunks = dt_layout_chunks(&r->layout), rc;
+	enum dt_pipeline kind = chunks > 1 ? DT_PIPE_INTERLEAVED : r->pipeline;
 
 	if (r->layout.pp == 1)
 		return dt_schedule_make(DT_PIPE_1F1B, 1, 1, 1, ret, err);
@@ -182,8 +183,15 @@ int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_e
 		return rc;
 	if (r->schedule)
 		return dt_schedule_copy(r->schedule, ret, err);
-	return dt_schedule_make(chunks > 1 ? DT_PIPE_INTERLEAVED : r->pipeline, r->layout.pp, chunks,
-				(int)dt_run_accumulation(r), ret, err);
+	if (stage >= 0)
+		return dt_schedule_make_stage(kind, r->layout.pp, chunks, (int)dt_run_accumulation(r), stage,
+					      ret, err);
+	return dt_schedule_make(kind, r->layout.pp, chunks, (int)dt_run_accumulation(r), ret, err);
+}
+
+int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err)
+{
+	return dt_run_stage_schedule(r, -1, ret, err);
 }
 
 int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_err *err)

@@ -194,6 +194,8 @@ static inline bool dt_run_cuts_weights(const struct dt_run *r)
 
 /* The table of the run's pipeline (1 stage: trivial). */
 int dt_run_schedule(const struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);
+/* The same with the actions of only one stage, which is cheaper: pipelines can have millions of actions. */
+int dt_run_stage_schedule(const struct dt_run *r, int stage, struct dt_schedule *ret, struct dt_err *err);
 
 /* Reads schedule_file, where there is one, into ret, which r then points to. r is settled. */
 int dt_run_read_schedule(struct dt_run *r, struct dt_schedule *ret, struct dt_err *err);

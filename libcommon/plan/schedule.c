@@ -29,19 +29,20 @@ int dt_pipeline_parse(const char *s, enum dt_pipeline *ret, int *ret_chunks, str
 			  "'%s' is not a pipeline schedule: gpipe, 1f1b, interleaved:V or zb-h1", s);
 }
 
-static int alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split, struct dt_err *err)
+static int alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split, int stage,
+		 struct dt_err *err)
 {
 	size_t per = (size_t)mbs * (size_t)chunks * (split ? 3 : 2);
 
 	*s = (struct dt_schedule){.pp = pp, .chunks = chunks, .microbatches = mbs, .split = split};
-	s->a = calloc(per * (size_t)pp + 1, sizeof(*s->a));
+	s->a = calloc(per * (size_t)(stage < 0 ? pp : 1) + 1, sizeof(*s->a));
 	s->start = calloc((size_t)pp + 1, sizeof(*s->start));
 	if (!s->a || !s->start) {
 		dt_schedule_release(s);
 		return dt_err_sys(err, -ENOMEM, "cannot build the schedule");
 	}
 	for (int i = 0; i <= pp; i++)
-		s->start[i] = (int)per * i;
+		s->start[i] = stage < 0 ? (int)per * i : i > stage ? (int)per : 0;
 	return 0;
 }
 
@@ -110,8 +111,8 @@ static void fill_zb(struct dt_action *a, int stage, int pp, int m)
 		*a++ = (struct dt_action){'W', w++, 0};
 }
 
-int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct dt_schedule *ret,
-		     struct dt_err *err)
+int dt_schedule_make_stage(enum dt_pipeline kind, int pp, int chunks, int mbs, int stage,
+			   struct dt_schedule *ret, struct dt_err *err)
 {
 	int rc;
 
@@ -124,10 +125,10 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct 
 		return dt_err_set(err, -EINVAL,
 				  "an interleaved pipeline needs a multiple of pp (%d) microbatches, not %d",
 				  pp, mbs);
-	rc = alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, err);
+	rc = alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, stage, err);
 	if (rc < 0)
 		return rc;
-	for (int i = 0; i < pp; i++) {
+	for (int i = stage < 0 ? 0 : stage; i < (stage < 0 ? pp : stage + 1); i++) {
 		int warm = kind == DT_PIPE_GPIPE	 ? mbs
 			   : kind == DT_PIPE_INTERLEAVED ? (pp - i - 1) * 2 + (chunks - 1) * pp
 							 : pp - i - 1;
@@ -137,7 +138,15 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct 
 		else
 			fill_1f1b(ret->a + ret->start[i], mbs * chunks, warm, pp, chunks);
 	}
-	return dt_schedule_check(ret, err);
+	return 0;
+}
+
+int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct dt_schedule *ret,
+		     struct dt_err *err)
+{
+	int rc = dt_schedule_make_stage(kind, pp, chunks, mbs, -1, ret, err);
+
+	return rc < 0 ? rc : dt_schedule_check(ret, err);
 }
 
 void dt_schedule_print(const struct dt_schedule *s, FILE *f)
@@ -174,7 +183,7 @@ int dt_schedule_read(const char *text, const char *name, int pp, int chunks, int
 {
 	bool split = strchr(text, 'W') != NULL;
 	int stage = 0, line = 1, n = 0, per = mbs * chunks * (split ? 3 : 2),
-	    rc = alloc(ret, pp, chunks, mbs, split, err);
+	    rc = alloc(ret, pp, chunks, mbs, split, -1, err);
 
 	if (rc < 0)
 		return rc;
@@ -361,19 +370,19 @@ int dt_schedule_check(const struct dt_schedule *s, struct dt_err *err)
 	return rc;
 }
 
+/* The change in the number of microbatches held. */
+static int holds(const struct dt_schedule *s, const struct dt_action *a)
+{
+	return a->op == 'F' ? 1 : a->op == (s->split ? 'W' : 'B') ? -1 : 0;
+}
+
 int dt_schedule_in_flight(const struct dt_schedule *s, int stage, int chunk)
 {
 	int now = 0, most = 0;
 
-	for (int k = s->start[stage]; k < s->start[stage + 1]; k++) {
-		if (s->a[k].chunk != chunk)
-			continue;
-		if (s->a[k].op == 'F')
-			now++;
-		else if (s->a[k].op == (s->split ? 'W' : 'B'))
-			now--;
-		if (now > most)
-			most = now;
+	for (const struct dt_action *a = s->a + s->start[stage]; a < s->a + s->start[stage + 1]; a++) {
+		now += a->chunk == chunk ? holds(s, a) : 0;
+		most = now > most ? now : most;
 	}
 	return most;
 }
@@ -382,15 +391,9 @@ double dt_schedule_held(const struct dt_schedule *s, int stage, const double *we
 {
 	double now = 0, most = 0;
 
-	for (int k = s->start[stage]; k < s->start[stage + 1]; k++) {
-		const struct dt_action *a = &s->a[k];
-
-		if (a->op == 'F')
-			now += weight[a->chunk];
-		else if (a->op == (s->split ? 'W' : 'B'))
-			now -= weight[a->chunk];
-		if (now > most)
-			most = now;
+	for (const struct dt_action *a = s->a + s->start[stage]; a < s->a + s->start[stage + 1]; a++) {
+		now += holds(s, a) * weight[a->chunk];
+		most = now > most ? now : most;
 	}
 	return most;
 }

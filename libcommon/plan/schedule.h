@@ -41,6 +41,9 @@ int dt_pipeline_parse(const char *s, enum dt_pipeline *ret, int *ret_chunks, str
 
 int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int microbatches, struct dt_schedule *ret,
 		     struct dt_err *err);
+/* Unchecked, with the actions of only one stage, for in_flight and held; stage -1: of all. */
+int dt_schedule_make_stage(enum dt_pipeline kind, int pp, int chunks, int microbatches, int stage,
+			   struct dt_schedule *ret, struct dt_err *err);
 /* As dt_schedule_print writes it: a line a stage, "F0 F1 B0 ..." with ".c" behind the microbatch for chunk c
  * > 0. */
 int dt_schedule_read(const char *text, const char *name, int pp, int chunks, int microbatches,

@@ -171,6 +171,22 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
     run -2 dt-top
     run -2 dt-top --every 0 mine
     run -1 dt-top /nowhere
+    # numbers near and beyond the largest double
+    for loss in 1.7e308 -1.7e308 1e400 Infinity NaN null 1 2; do
+        printf '{"run_id": "a", "step": %d, "loss": %s, "step_s": 1}\n' $((++step)) "$loss"
+    done >huge.jsonl
+    LC_ALL=C COLUMNS=42 dt-top huge.jsonl >top
+    grep -F 'loss       @_____== -1.7e+308 .. 1.7e+308' top || { cat top; false; }
+    dt-doctor huge.jsonl >top || [ $? = 3 ]
+    grep -F 'is not finite in 4 steps' top || { cat top; false; }
+    # runs beyond the 64 that are shown are counted
+    mkdir many
+    for i in $(seq 70); do printf '{"run_id": "%d", "step": 1, "loss": 1}\n' "$i" >many/$((i + 100)).jsonl; done
+    dt-top many >top 2>said
+    [ "$(grep -c '^run ' top)" = 64 ]
+    grep -Fx 'dt-top: 6 more runs are not shown' said
+    start many
+    grep -Fx 'dt-board: 6 more runs are not shown' log
     command -v tmux >/dev/null || skip "tmux is not installed"
     tmux -u -L board-$$ -f /dev/null new-session -d -x 80 -y 24 "LC_ALL=C.UTF-8 dt-top --every 0.2 mine other"
     pane_has() { tmux -L board-$$ capture-pane -p >pane && grep -q "$1" pane; }

@@ -130,6 +130,38 @@ static void test_complete(void **state)
 		}
 }
 
+/* A table of one stage has the row of the whole table, and holds as many microbatches. */
+static void test_one_stage(void **state)
+{
+	static const enum dt_pipeline kinds[] = {DT_PIPE_GPIPE, DT_PIPE_1F1B, DT_PIPE_INTERLEAVED,
+						 DT_PIPE_ZB_H1};
+	const double weight[] = {1, 2.5, 4};
+
+	(void)state;
+	for (int k = 0; k < 4; k++)
+		for (int pp = 1; pp <= 5; pp++) {
+			int chunks = kinds[k] == DT_PIPE_INTERLEAVED ? 3 : 1;
+			struct dt_schedule all = make(kinds[k], pp, chunks, 3 * pp), one;
+
+			for (int i = 0; i < pp; i++) {
+				int n = all.start[i + 1] - all.start[i];
+
+				assert_int_equal(
+					dt_schedule_make_stage(kinds[k], pp, chunks, 3 * pp, i, &one, NULL),
+					0);
+				for (int j = 0; j < pp; j++)
+					assert_int_equal(one.start[j + 1] - one.start[j], j == i ? n : 0);
+				assert_memory_equal(one.a, all.a + all.start[i], (size_t)n * sizeof(*one.a));
+				for (int c = 0; c < chunks; c++)
+					assert_int_equal(dt_schedule_in_flight(&one, i, c),
+							 dt_schedule_in_flight(&all, i, c));
+				near(dt_schedule_held(&one, i, weight), dt_schedule_held(&all, i, weight));
+				dt_schedule_release(&one);
+			}
+			dt_schedule_release(&all);
+		}
+}
+
 static void test_text(void **state)
 {
 	(void)state;
@@ -188,11 +220,9 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bubbles),
-		cmocka_unit_test(test_in_flight),
-		cmocka_unit_test(test_fewer_need_less),
-		cmocka_unit_test(test_complete),
-		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_bubbles),		cmocka_unit_test(test_in_flight),
+		cmocka_unit_test(test_fewer_need_less), cmocka_unit_test(test_complete),
+		cmocka_unit_test(test_one_stage),	cmocka_unit_test(test_text),
 		cmocka_unit_test(test_refused),
 	};
 
