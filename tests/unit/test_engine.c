@@ -463,6 +463,42 @@ static void test_scores(void **state)
 	finish(e, &f);
 }
 
+/* Scores of the end of a prompt alone: the tokens before it may come from the cache. */
+static void test_scores_of_the_end(void **state)
+{
+	static const int from[] = {28, 20, 20, 7, 1, 28};
+	struct fake f;
+	struct dt_engine *e = start(&f, 100, 4, 64, 4);
+	int32_t ids[30];
+
+	for (int i = 0; i < 30; i++)
+		ids[i] = i * 3 % 256;
+	for (size_t k = 0; k < sizeof(from) / sizeof(*from); k++) {
+		struct dt_call *c = dt_call_new(1);
+		struct dt_serve_req *r = &c->req[0];
+
+		dt_serve_req_set_prompt(r, ids, 30, k % 2);
+		c->ask.score_prompt = true;
+		c->ask.score_from = from[k];
+		submit(e, c);
+		dt_call_wait_done(c);
+		assert_int_equal(r->cached, k > 0 ? from[k] / 4 * 4 : 0);
+		assert_int_equal(r->prompt_scores.n, 29 - from[k]);
+		for (int i = from[k] + 1; i < 30; i++) {
+			float x[FAKE_VOCAB];
+			double z = 0;
+
+			expected_logits(ids, i, x);
+			for (int v = 0; v < FAKE_VOCAB; v++)
+				z += exp(x[v]);
+			assert_true(fabs(r->prompt_scores.chosen[i - from[k] - 1].logprob -
+					 (x[ids[i]] - log(z))) < 1e-4);
+		}
+		dt_call_drop(c);
+	}
+	finish(e, &f);
+}
+
 /* What can only be told from all logits brings them back; the log-probability of the token alone does not. */
 static void test_who_draws(void **state)
 {
@@ -591,6 +627,7 @@ int main(void)
 		cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_min_tokens_and_grammar),
 		cmocka_unit_test(test_scores),
+		cmocka_unit_test(test_scores_of_the_end),
 		cmocka_unit_test(test_who_draws),
 		cmocka_unit_test(test_failures_end_requests),
 		cmocka_unit_test(test_threads),
@@ -606,6 +643,7 @@ int main(void)
 		cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_min_tokens_and_grammar),
 		cmocka_unit_test(test_scores),
+		cmocka_unit_test(test_scores_of_the_end),
 		cmocka_unit_test(test_who_draws),
 		cmocka_unit_test(test_failures_end_requests),
 		cmocka_unit_test(test_threads),

@@ -409,7 +409,7 @@ static void check_replica(const struct dt_sched *s, int replica, const struct dt
 		assert_true(it[i].seq->blocks.n * pool->block_size >= it[i].first + it[i].n);
 		tokens += it[i].n;
 		for (int r = it[i].first; r < it[i].first + it[i].n; r++)
-			rows += r < it[i].seq->score_end || r == it[i].seq->known - 1;
+			rows += dt_seq_scored(it[i].seq, r) || r == it[i].seq->known - 1;
 	}
 	assert_true(n <= dt_sched_step_seqs(s));
 	assert_true(tokens <= s->max_tokens / s->replicas);
@@ -519,6 +519,8 @@ static void random_traffic(bool share, int window, int replicas, int depth)
 			q[submitted] = seq_of(prompt, out);
 			q[submitted].tokens = text;
 			q[submitted].score_end = dt_rng_below(&rng, k++, 4) ? 0 : prompt;
+			if (q[submitted].score_end > 0)
+				q[submitted].score_first = (int)dt_rng_below(&rng, k++, (uint64_t)prompt);
 			target[submitted] = prompt + out;
 			assert_int_equal(dt_sched_submit(&s, &q[submitted++], NULL), 0);
 		}

@@ -10,7 +10,7 @@ static bool wants_logits(const struct dt_sched_item *it)
 {
 	const struct dt_serve_req *r = dt_serve_req_of(it->seq);
 
-	if (it->first < it->seq->score_end)
+	if (it->first < it->seq->score_end && it->first + it->n > it->seq->score_first)
 		return true;
 	if (it->first + it->n < it->seq->known)
 		return false;

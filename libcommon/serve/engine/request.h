@@ -70,6 +70,7 @@ struct dt_ask {
 	bool include_stop; /* the text of the stop id or stop string is part of the result */
 	bool skip_special; /* special tokens add no text */
 	bool score_prompt; /* return log-probabilities of the prompt too */
+	int score_from;	   /* only of its tokens behind this one, so that tokens before it may be cached */
 	bool embed;	   /* result: mean of the prompt's last hidden states; no token is generated */
 };
 #define DT_ASK_DEFAULT                                                                                       \
@@ -103,7 +104,7 @@ struct dt_serve_req {
 	int nout;
 	int cached; /* tokens of the prompt that were found, from its first step on */
 	struct dt_detok detok;
-	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token i + 1 */
+	struct dt_scores scores, prompt_scores; /* prompt_scores[i]: of prompt token score_from + i + 1 */
 	enum dt_finish finish;
 	int32_t stop_id; /* stop id in the request body that ended it, -1: none */
 	float *pooled;	 /* [hidden] sum of the hidden states, with embed */

@@ -9,7 +9,7 @@ bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft)
 {
 	if (draft)
 		return it->seq->draft > 0 && row == it->first + it->n - 1;
-	return row < it->seq->score_end || row >= it->seq->known - 1;
+	return dt_seq_scored(it->seq, row) || row >= it->seq->known - 1;
 }
 
 /* Fills e->step->batch from the items. draft: for the draft model. */

@@ -92,6 +92,7 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 				 .urgency = -ask->priority};
 	r->seq.max_rows = (int)(r->max_tokens > 0 ? len - 1 : len); /* the last token is never computed */
 	r->seq.score_end = ask->score_prompt ? r->nprompt : 0;
+	r->seq.score_first = ask->score_prompt ? ask->score_from : 0;
 	r->seq.mark = ask->mark;
 	r->seq.nmarks = ask->nmarks;
 	r->seq.mark_tokens = ask->mark_share * r->nprompt;

@@ -146,7 +146,7 @@ static int score(struct dt_engine *e, struct dt_serve_req *r, int at, const floa
 	struct dt_logprob chosen;
 	int rc = 0;
 
-	if (at + 1 >= r->nprompt || at != r->prompt_scores.n)
+	if (at + 1 >= r->nprompt || at != r->ask->score_from + r->prompt_scores.n)
 		return 0; /* the last row is for sampling; a recomputed row was scored before */
 	if (temperature != 1) {
 		float *scaled = spare(e);
@@ -243,13 +243,13 @@ static void export_blocks(struct dt_engine *e, struct dt_serve_req *r)
 static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *want)
 {
 	struct dt_serve_req *r = dt_serve_req_of(it->seq);
-	int known = it->seq->known, score_end = it->seq->score_end, rc = 0, last = -1;
+	int known = it->seq->known, rc = 0, last = -1;
 	int end = it->first + it->n < known ? it->first + it->n : known;
 
 	for (int at = it->first; at < end; at++) {
 		if (!dt_engine_wanted(it, at, false))
 			continue;
-		if (at < score_end && rc == 0)
+		if (dt_seq_scored(it->seq, at) && rc == 0)
 			rc = score(e, r, at, e->out.logits + (size_t)*want * (size_t)e->p.model.vocab);
 		if (at == known - 1)
 			last = *want;

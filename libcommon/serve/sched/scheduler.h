@@ -34,13 +34,14 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	const int32_t *tokens; /* [known]; NULL: its blocks are never shared */
 	struct dt_kv_salt salt;
 	int tenant;
-	int urgency;   /* within its tenant: higher goes first */
-	int known;     /* tokens that exist; the owner raises it for each generated token */
-	int computed;  /* tokens in the cache; the owner raises it after each step */
-	int draft;     /* draft tokens behind the known ones; planning may lower it */
-	int max_rows;  /* max cache rows it can need */
-	int score_end; /* logits of rows before this one are needed too; 0: of the last known one only */
-	int cached;    /* tokens found in the prefix cache when it was first admitted */
+	int urgency;  /* within its tenant: higher goes first */
+	int known;    /* tokens that exist; the owner raises it for each generated token */
+	int computed; /* tokens in the cache; the owner raises it after each step */
+	int draft;    /* draft tokens behind the known ones; planning may lower it */
+	int max_rows; /* max cache rows it can need */
+	int score_first,
+		score_end; /* logits of rows [first, end) are needed too; 0: of the last known one only */
+	int cached;	   /* tokens found in the prefix cache when it was first admitted */
 	bool admitted;
 	bool busy;    /* with s->depth > 1: in a step in flight; the owner clears it after that step */
 	bool picked;  /* selected for the step being planned */
@@ -101,6 +102,12 @@ struct dt_sched {
 	int ncopy;
 	int64_t preemptions, prefix_queries, prefix_hits; /* prefix_queries and prefix_hits count tokens */
 };
+
+/* Whether the logits of a row are needed. */
+static inline bool dt_seq_scored(const struct dt_seq *q, int row)
+{
+	return row >= q->score_first && row < q->score_end;
+}
 
 struct dt_sched_item { /* compute tokens [first, first + n) of seq */
 	struct dt_seq *seq;

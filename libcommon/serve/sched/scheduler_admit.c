@@ -54,6 +54,12 @@ void dt_sched_put_marks(struct dt_sched *s, struct dt_seq *q)
 	}
 }
 
+/* Most tokens that q may find in the cache: the logits of the rows behind them are needed. */
+static int sharable(const struct dt_seq *q)
+{
+	return q->score_end ? q->score_first : q->known - 1;
+}
+
 /* Number of cached blocks of q's prefix on its replica; -ENOSPC: no room for the others. */
 static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
 {
@@ -63,7 +69,7 @@ static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
 	if (running >= s->max_seqs / s->replicas)
 		return -ENOSPC;
 	if (share) /* the last token is always computed, because its logits are needed */
-		found = dt_kvpool_match(pool, q->salt, q->tokens, q->known - 1, &idle);
+		found = dt_kvpool_match(pool, q->salt, q->tokens, sharable(q), &idle);
 	/* One spare block for each running sequence, or the new one would be preempted next. */
 	return pool->nfree - idle < need - found + running ? -ENOSPC : found;
 }
@@ -89,14 +95,14 @@ static int choose_replica(struct dt_sched *s, struct dt_seq *q, bool share)
 /* Allocates the blocks of q. 0; -ENOSPC: it must wait. */
 static int make_room(struct dt_sched *s, struct dt_seq *q)
 {
-	bool share = q->tokens && q->score_end == 0;
+	bool share = q->tokens && (q->score_end == 0 || q->score_first > 0);
 	int found = choose_replica(s, q, share), rc;
 	struct dt_kvpool *pool = dt_sched_pool(s, q);
 
 	if (found < 0)
 		return found;
 	if (share) {
-		rc = dt_kvpool_attach(pool, &q->blocks, q->salt, q->tokens, q->known - 1);
+		rc = dt_kvpool_attach(pool, &q->blocks, q->salt, q->tokens, sharable(q));
 		if (rc < 0)
 			return rc;
 		q->marked = 0;

@@ -53,26 +53,25 @@ static int lacks(const struct dt_sched_item *it)
 	return it->seq->known + it->seq->draft - it->first - it->n;
 }
 
-/* Whether the item's next token needs no further row of logits. */
-static bool wants_no_row(const struct dt_sched_item *it)
+/* The item's next tokens that need no further row of logits. */
+static int without_rows(const struct dt_sched_item *it)
 {
-	return it->first >= it->seq->score_end && it->seq->known > it->first + it->n;
+	const struct dt_seq *q = it->seq;
+	int n = it->first < q->score_end ? q->score_first - it->first - it->n : q->known - it->first - it->n;
+
+	return n > 0 ? n : 0;
 }
 
 /* Extends the item by up to n tokens, as far as the budget allows. */
 static void extend(struct dt_sched_item *it, int n, struct budget *b)
 {
-	bool each = it->first < it->seq->score_end;	/* every token needs a row of logits */
-	int plain = it->seq->known - it->first - it->n; /* without draft tokens, which need a row each */
+	int plain = without_rows(it); /* the others, scored or draft tokens, need a row each */
 
 	n = n < lacks(it) ? n : lacks(it);
 	n = n < b->tokens ? n : b->tokens;
-	if (each && n > b->rows)
-		n = b->rows;
-	else if (!each && n - plain > b->rows)
-		n = plain + b->rows;
+	n = n - plain > b->rows ? plain + b->rows : n;
 	b->tokens -= n;
-	b->rows -= each ? n : n > plain ? n - plain : 0;
+	b->rows -= n > plain ? n - plain : 0;
 	it->n += n;
 }
 
@@ -102,7 +101,7 @@ static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
 
 		for (int i = 0; i < n; i++)
 			if (lacks(&items[i]) > 0 && (!least || lacks(&items[i]) < lacks(least)) &&
-			    (b.rows > 0 || wants_no_row(&items[i])))
+			    (b.rows > 0 || without_rows(&items[i]) > 0))
 				least = &items[i];
 		if (!least)
 			break;

@@ -60,6 +60,8 @@ void dt_schedtrace_submit(struct dt_schedtrace *t, struct dt_seq *q)
 		json_object_set_new(v, "tokens", ids(q->tokens, 0, q->known));
 	if (q->salt.adapter)
 		json_object_set_new(v, "adapter", json_integer((json_int_t)q->salt.adapter));
+	if (q->score_first)
+		json_object_set_new(v, "score_first", json_integer(q->score_first));
 	if (q->urgency)
 		json_object_set_new(v, "urgency", json_integer(q->urgency));
 	if (q->leader)

@@ -99,7 +99,7 @@ static int take_ids(struct dt_seq *q, int at, const json_t *a)
 static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 {
 	const json_t *tokens = json_object_get(v, "tokens"), *leader = json_object_get(v, "leader");
-	int64_t number, known, rows, score, owner, word, tenant, adapter = 0, urgency = 0;
+	int64_t number, known, rows, score, score_first = 0, owner, word, tenant, adapter = 0, urgency = 0;
 	struct dt_seq *q;
 	int rc = 0;
 
@@ -107,6 +107,7 @@ static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 	    dt_json_int(v, "max_rows", true, 1, MOST_LEN, &rows, err) < 0 ||
 	    dt_json_int(v, "known", true, 1, rows, &known, err) < 0 ||
 	    dt_json_int(v, "score_end", true, 0, known, &score, err) < 0 ||
+	    dt_json_int(v, "score_first", false, 0, score, &score_first, err) < 0 ||
 	    dt_json_int(v, "owner", true, INT64_MIN, INT64_MAX, &owner, err) < 0 ||
 	    dt_json_int(v, "word", true, INT64_MIN, INT64_MAX, &word, err) < 0 ||
 	    dt_json_int(v, "adapter", false, 0, INT64_MAX, &adapter, err) < 0 ||
@@ -129,6 +130,7 @@ static int submit(struct replay *r, const json_t *v, struct dt_err *err)
 	*q = (struct dt_seq){.number = number,
 			     .known = (int)known,
 			     .max_rows = (int)rows,
+			     .score_first = (int)score_first,
 			     .score_end = (int)score,
 			     .salt = {(uint64_t)owner, (uint64_t)word, (uint64_t)adapter},
 			     .tenant = (int)tenant,
