@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# dt-serve from the shell: answers equal an independent forward pass, whoever else is being served; bounds,
-# errors and endings are those the manual promises.
+# dt-serve from the shell: answers equal those of an independent forward pass and do not depend on other
+# requests; limits, error responses and exit statuses are as documented in the manual.
 
 bats_require_minimum_version 1.5.0
 load server
@@ -39,7 +39,7 @@ metric() {
     curl -s "$url/metrics" | awk -v n="dt_serve_$1" 'index($1, n) == 1 { s += $2 } END { print s + 0 }'
 }
 
-# settles: before long nothing runs or waits and no block is held
+# settles: waits until no request runs or waits and no KV block is held; fails after a minute
 settles() {
     for _ in $(seq 600); do
         [ "$(metric num_requests_running) $(metric num_requests_waiting) $(metric kv_cache_usage_perc)" = "0 0 0" ] && return
@@ -49,7 +49,7 @@ settles() {
     return 1
 }
 
-@test "real weights: 200 greedy tokens are the text that transformers gives, embeddings its mean of hidden states" {
+@test "real weights: 200 greedy tokens equal transformers' text, embeddings its mean of hidden states" {
     /usr/bin/python3 -c 'import h5py' 2>/dev/null || skip "python3-h5py is not installed"
     data=${DT_TEST_DATA:-$DT_SRC/../shared/data}
     models=${DT_TEST_MODELS:-$data/models}
@@ -81,12 +81,13 @@ PY
     [ "$found" -gt 0 ] || skip "no models in '$models' (golden_greedy.py --list) and no stories260K in '$data'"
 }
 
-@test "a sliding window: tokens are those of a full forward pass, with blocks given back and taken by others" {
+@test "a sliding window: tokens are those of a full forward pass, while KV blocks are freed and reused" {
     "$DT_HELP/make-model" windowed llama-tiny 260 24
     for prompt in "a" "The quick brown fox" "$(printf 'long %.0s' $(seq 30))"; do
         "$DT_HELP/greedy" windowed fp32 90 "$prompt" | jq -c --arg p "$prompt" '{prompt: $p, want: .}'
     done >wanted.jsonl
-    # 30 requests in a pool of four sequences' length: 512 tokens of 2 x 3 layers x 2 x 16 x 4 bytes each
+    # 30 requests share a KV cache for four sequences of 512 tokens. Keys and values of a token take
+    # 2 x 3 layers x 2 heads x 16 elements x 4 bytes.
     for _ in $(seq 10); do cat wanted.jsonl; done |
         jq -c '{prompt, max_tokens: 90, temperature: 0, ignore_eos: true, logprobs: 0}' >many.jsonl
     dt-serve --batch windowed "${common[@]}" --block-size 4 --kv-cache-mem 1536KiB --max-num-batched-tokens 64 \
@@ -101,7 +102,7 @@ for line, got in zip(sys.stdin, open("got.jsonl"), strict=True):
     dt-serve --replay trace.jsonl | jq -e '.different_steps == 0 and .requests == 30'
 }
 
-@test "a cache of int8: tokens do not depend on who else is served, on blocks or on chunks; choices share it" {
+@test "an int8 KV cache: tokens do not depend on other requests, block size or chunk size; n choices" {
     head -n 24 prompts.jsonl >some.jsonl
     serve() { dt-serve --batch m "${common[@]}" --kv-cache-dtype int8 "$@" <some.jsonl 2>log | jq -c '[.index, .text]'; }
     serve --max-num-seqs 1 --block-size 4 --max-num-batched-tokens 7 >alone
@@ -122,7 +123,7 @@ for line, got in zip(sys.stdin, open("got.jsonl"), strict=True):
             got=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 40, temperature: 0, logprobs: 0, ignore_eos: true}' |
                 dt-serve --batch m --threads 1 --precision $precision --block-size 4 --max-num-seqs 8 \
                     --max-num-batched-tokens 8 2>/dev/null | jq -c '.logprobs.tokens')
-            # ids of the byte tokenizer are bytes; the reply names bytes that are no text "bytes:\xNN"
+            # The byte tokenizer's ids are byte values. A reply names a byte that is not text "bytes:\xNN".
             want=$(jq -c 'map(if . < 128 then [.] | implode elif . < 256 then . else . end)' <<<"$want")
             got=$(jq -c 'map(if startswith("bytes:") then . else . end)' <<<"$got")
             python3 - "$want" "$got" <<'PY'
@@ -132,7 +133,7 @@ def ident(t):
     return int(t[8:], 16) if t.startswith("bytes:") else ord(t) if len(t) == 1 else t
 want = [ord(x) if isinstance(x, str) else x for x in want]
 got = [ident(t) for t in got]
-# 256 is the end of text, above it there is no name
+# Id 256 is the end of text and ids above it have no text: these are not compared.
 got = [w if w >= 256 else g for w, g in zip(want, got)]
 assert want == got, (want, got)
 PY
@@ -140,7 +141,7 @@ PY
     done
 }
 
-@test "200 requests give the same bytes alone, together, and in a cache so small that they preempt each other" {
+@test "200 requests give the same bytes alone, together, and with a cache so small that some are preempted" {
     dt-serve --batch m "${common[@]}" --max-num-seqs 1 <prompts.jsonl >alone.jsonl
     dt-serve --batch m "${common[@]}" --max-num-seqs 64 <prompts.jsonl >together.jsonl
     dt-serve --batch m "${common[@]}" --max-num-seqs 32 --max-model-len 160 --max-num-batched-tokens 40 --block-size 8 \
@@ -151,7 +152,7 @@ PY
     cmp alone.jsonl small.jsonl
 }
 
-@test "DRY, XTC and mirostat: the same bytes alone, together, preempted and guessed; what they are changes them" {
+@test "DRY, XTC, mirostat: the same bytes alone, together and with speculative decoding; plain sampling differs" {
     for kind in '{dry_multiplier: 2, dry_allowed_length: 1}' '{xtc_probability: 0.5, xtc_threshold: 0.05}' \
         '{mirostat: 1, mirostat_tau: 3}' '{mirostat: 2, mirostat_tau: 3}'; do
         jq -c "select(.seed < 160 and .seed >= 120) + {temperature: 0.8} + $kind" prompts.jsonl
@@ -169,7 +170,7 @@ PY
     [[ "$output" == *"not within 0 and 2"* || "$output" == *"mirostat"* ]]
 }
 
-@test "guessing tokens and not sharing prefixes change no byte" {
+@test "speculative decoding and --no-prefix-caching change no byte" {
     head -n 60 prompts.jsonl >some.jsonl
     for p in fp32 bf16; do
         dt-serve --batch m --threads 1 --precision $p --max-num-seqs 8 --no-prefix-caching <some.jsonl >plain.jsonl
@@ -180,7 +181,7 @@ PY
     done
 }
 
-@test "choices of one prompt are those of one request each, and the prompt is counted as cached when it comes again" {
+@test "n choices of a prompt differ, the first is that of n = 1; a repeated prompt is counted as cached" {
     start --block-size 8
     body='{"prompt": "one prompt that is longer than a few blocks", "max_tokens": 20, "seed": 3, "ignore_eos": true'
     all=$(post /v1/completions "$body, \"n\": 5}" | head -n 1)
@@ -195,8 +196,8 @@ PY
     [ "$(metric prefix_cache_hits_total)" = 40 ]
 }
 
-@test "in bf16 and with quantised weights too" {
-    "$DT_HELP/make-model" blocks gpt2-tiny 260 # rows that are whole blocks
+@test "bf16 and quantised weights: the same bytes alone, together, and with a small cache" {
+    "$DT_HELP/make-model" blocks gpt2-tiny 260 # its rows are whole quantization blocks
     for w in bf16 q8_0 q4_0; do
         several=(--threads 1 --precision bf16 --weights "$w")
         dt-serve --batch blocks "${several[@]}" --max-num-seqs 1 <prompts.jsonl >alone.jsonl
@@ -208,7 +209,7 @@ PY
     done
 }
 
-@test "32 concurrent clients get what the batch gives, streamed or not, and every block comes back" {
+@test "32 concurrent clients get the answers of --batch, streamed or not, and every KV block is freed" {
     head -n 32 prompts.jsonl | dt-serve --batch m "${common[@]}" | jq -c .text >want
     start
     i=0
@@ -237,12 +238,12 @@ PY
     [ "$(metric drawn_steps_total)" -gt 0 ]
 }
 
-@test "a client that goes away is cancelled: nothing runs on, no block stays" {
+@test "the request of a client that disconnects is cancelled, and its KV blocks are freed" {
     start --max-num-seqs 64
     local aborted='request_success_total{model_name="tiny",finished_reason="abort"}' before
     for stream in true false; do
         before=$(metric "$aborted")
-        for _ in $(seq 20); do # on a busy machine it may end before it is seen to run
+        for _ in $(seq 20); do # on a busy machine a request may end before it is seen to run
             curl -sN -m 600 -d '{"prompt": "x", "n": 64, "max_tokens": 500, "ignore_eos": true, "stream": '$stream'}' \
                 "$url/v1/completions" -o /dev/null 3>&- &
             client=$!
@@ -256,14 +257,14 @@ PY
     done
 }
 
-@test "a batch: a wrong line is named by its place in the input, empty lines counted" {
+@test "--batch: the message about an invalid line has its line number, with empty lines counted" {
     printf '\n{"prompt": "x", "max_tokens": 1}\n\n{"prompt": 5}\n' >some.jsonl
     dt-serve --batch m "${common[@]}" <some.jsonl >out 2>said || true
     grep -q 'line 4: ' said
     [ "$(jq -sc 'map(.index)' out)" = '[0,1]' ]
 }
 
-@test "errors have OpenAI's shape and the right status" {
+@test "error responses have OpenAI's format and the right status" {
     start
     out=$(post /v1/completions '{"prompt": "x",')
     [ "$(status_of "$out")" = 400 ]
@@ -284,11 +285,11 @@ PY
     run curl -s -o /dev/null -D - "$url/v1/completions"
     grep -qi '^Allow: POST' <<<"$output"
     [ "$(curl -s "$url/health")" = '{"status":"ok"}' ]
-    # and it still serves
+    # the server still answers
     [ "$(status_of "$(post /v1/completions '{"prompt": "x"}')")" = 200 ]
 }
 
-@test "chat: whole and streamed replies, logprobs, a prompt that tokenize shows" {
+@test "chat: whole and streamed replies, logprobs, the prompt by template, continued messages" {
     start --chat-template chatml
     body='{"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0, "ignore_eos": true, "logprobs": true, "top_logprobs": 2'
     out=$(post /v1/chat/completions "$body}" | head -n 1)
@@ -300,12 +301,12 @@ PY
     [ "$(jq -sc '[.[].choices[]?.delta.content // ""] | add' chunks)" = "$want" ]
     [ "$(jq -sc '[.[].choices[]?.delta.role // empty]' chunks)" = '["assistant"]' ]
     [ "$(jq -sc '.[-1].usage.completion_tokens' chunks)" = 12 ]
-    # the prompt is the template's, byte for byte
+    # the prompt is what the chat template makes, byte for byte
     prompt=$'<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n'
     [ "$(post /tokenize '{"messages": [{"role": "user", "content": "hi"}]}' | head -n 1 | jq .count)" = ${#prompt} ]
     same=$(jq -nc --arg p "$prompt" '{prompt: $p, max_tokens: 12, temperature: 0, ignore_eos: true}')
     [ "$(post /v1/completions "$same" | head -n 1 | jq -c '.choices[0].text')" = "$want" ]
-    # an answer that goes on where the client's last message ends: so does Anthropic's
+    # The answer continues the client's last assistant message; /v1/messages does this without an option.
     two='[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]'
     rest=$(jq -nc --arg p "${prompt}ho" '{prompt: $p, max_tokens: 8, temperature: 0}')
     want=$(post /v1/completions "$rest" | head -n 1 | jq -c '.choices[0].text')
@@ -323,7 +324,7 @@ PY
     [ "$(head -n 1 <<<"$out" | jq -r .error.code)" = no_chat_template ]
 }
 
-@test "a response format is followed whatever the model would say" {
+@test "a response format is enforced: even random weights answer with JSON of the schema" {
     start --chat-template none
     schema='{"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"},
         "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}}, "required": ["name", "age", "tags"]}'
@@ -341,7 +342,7 @@ PY
     jq -e '.choices[0].text | startswith("{")' <<<"$out"
 }
 
-@test "embeddings have length 1, are those of the text alone, and come in base 64 too" {
+@test "embeddings have norm 1, do not depend on the other inputs, and can be encoded in base64" {
     start --max-num-batched-tokens 64
     long=$(printf 'long %.0s' $(seq 40))
     out=$(post /v1/embeddings "$(jq -nc --arg l "$long" '{input: ["one", "two", $l, "one"]}')" | head -n 1)
@@ -354,7 +355,7 @@ PY
     settles
 }
 
-@test "tenants: a quota is 429 with Retry-After, prefixes are not shared, weights are checked" {
+@test "tenants: over quota is 429 with Retry-After; cached prefixes are private; bad key files are refused" {
     printf 'alpha tenant=a tokens-per-minute=100\nbeta tenant=b weight=3 priority=1\nbeta2 tenant=b\n' >keys
     start --api-key-file keys --block-size 8
     body='{"prompt": "the very same prompt for everyone here", "max_tokens": 20, "ignore_eos": true}'
@@ -365,7 +366,7 @@ PY
     [ "$(ask alpha | jq -r .error.code)" = rate_limit_exceeded ]
     grep -q ' 429 ' headers
     grep -qi '^Retry-After: [1-9]' headers
-    # more than the whole quota: told so for good
+    # a request larger than the whole quota gets 400, because waiting would not help
     [ "$(body='{"prompt": "x", "max_tokens": 101}' ask alpha | jq -r .error.code)" = request_over_quota ]
     grep -q ' 400 ' headers
     [ "$(ask beta | jq .usage.completion_tokens)" -gt 0 ]
@@ -376,7 +377,7 @@ PY
     done
 }
 
-@test "Anthropic's messages: whole, streamed, counted; what is not known is refused by name" {
+@test "Anthropic's messages: whole, streamed, counted; unsupported content and values are refused by name" {
     start --chat-template chatml --api-key k
     ask() { curl -s -H 'X-Api-Key: k' -H 'anthropic-version: 2023-06-01' -d "$2" "$url$1"; }
     body='{"model": "tiny", "max_tokens": 8, "temperature": 0, "system": "S", "some_new_option": 1,
@@ -384,7 +385,7 @@ PY
     ask /v1/messages "$body" >whole
     jq -e '.type == "message" and .role == "assistant" and (.content | length) == 1 and .content[0].type == "text"
         and .stop_reason == "max_tokens" and .usage.output_tokens == 8' whole
-    # the same prompt as a chat's
+    # the prompt is that of the same chat
     chat=$(curl -s -H 'Authorization: Bearer k' -d '{"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}],
         "max_tokens": 8, "temperature": 0}' "$url/v1/chat/completions")
     [ "$(jq .content[0].text whole)" = "$(jq .choices[0].message.content <<<"$chat")" ]
@@ -404,7 +405,7 @@ PY
     [ "$(curl -s -d "$body" "$url/v1/messages" | jq -r .error.type)" = authentication_error ]
 }
 
-@test "responses: items whole and in events; what is not kept or known is refused by name" {
+@test "responses: whole and as stream events; unsupported and unknown fields are refused by name" {
     start --chat-template chatml
     body='{"input": [{"role": "user", "content": [{"type": "input_text", "text": "U"}]}], "instructions": "S", "max_output_tokens": 8, "temperature": 0}'
     post /v1/responses "$body" | head -n 1 >whole
@@ -438,7 +439,7 @@ PY
     done
 }
 
-@test "rerank and score: cosines of the embeddings, best first" {
+@test "rerank and score: cosine similarities of the embeddings, the best first" {
     start
     post /v1/embeddings '{"input": ["query", "near query", "something else", "query"]}' | head -n 1 >embedded
     post /v1/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' | head -n 1 >ranked
@@ -464,7 +465,7 @@ PY
     [ "$(status_of "$(post /detokenize '{"tokens": [999]}')")" = 400 ]
     post /tokenize '{"prompt": "h\u00e9", "return_token_strs": true}' | head -n 1 |
         jq -e '.token_strs == ["h", "bytes:\\xc3", "bytes:\\xa9"]'
-    # what is not known is refused, not passed over
+    # unknown and unsupported fields are refused, not ignored
     for body in '{"prompt": "x", "add_special": true}' '{"prompt": "x", "model": "other"}' '{"prompt": "x", "add_generation_prompt": true}' \
         '{"prompt": "x", "tools": [{}]}' '{"prompt": "x", "add_special_tokens": 1}' '[]' '{"messages": [], "prompt": "x"}'; do
         [[ "$(status_of "$(post /tokenize "$body")")" == 40[04] ]] || { echo "$body"; return 1; }
@@ -474,10 +475,10 @@ PY
     done
 }
 
-@test "tokenize: messages with tools are the chat's prompt, with or without the beginning of the answer" {
+@test "/tokenize: messages with tools give the chat's prompt, with or without the generation prompt" {
     start --chat-template chatml
     chat='"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]'
-    # more than this model's context: the refusal counts it
+    # The prompt is longer than the model's context: the error message states its number of tokens.
     n=$(post /v1/chat/completions "{$chat, \"max_tokens\": 1}" | head -n 1 | jq -r '.error.message | split(" ")[0]')
     [ "$n" -gt 512 ]
     [ "$(post /tokenize "{$chat, \"model\": \"tiny\"}" | head -n 1 | jq .count)" = "$n" ]
@@ -488,7 +489,7 @@ PY
         jq -e '.error.param == "add_special_tokens"'
 }
 
-@test "a text begins with a token of its own: tokenize leaves it out, offsets do not count it, ranks are numbers" {
+@test "a tokenizer's start token: /tokenize can leave it out, text offsets do not count it; ranks are numbers" {
     data=${DT_TEST_DATA:-$DT_SRC/../shared/data}/stories260K
     [ -e "$data/stories260K.bin" ] || skip "no stories260K in $data"
     await dt-serve "$data/stories260K.bin" --tokenizer "$data/tok512.bin" "${common[@]}" --port 0 --served-model-name st
@@ -506,7 +507,7 @@ PY
         jq -e '.choices[0].prompt_logprobs[1:] | all(.[]; [.[].rank] | sort | .[0] == 1 and all(. >= 1) and (length == 1 or .[1] > 1))'
 }
 
-@test "embeddings: 2048 texts, whatever the queue; a text of the whole context" {
+@test "embeddings: 2048 texts in one request, however short the queue; a text as long as the context" {
     start --max-num-seqs 4 --queue 4 --max-model-len 64 --block-size 8
     jq -nc '{input: [range(2048) | "t\(.)"]}' >2048.json
     jq -nc '{input: [range(2049) | "t\(.)"]}' >2049.json
@@ -515,7 +516,7 @@ PY
     curl -s -d @2048.json "$url/v1/embeddings" >out &
     asking=$!
     until [ "$(metric num_requests_waiting)" != 0 ] || ! kill -0 $asking; do sleep 0.01; done
-    [ "$(status_of "$(post /v1/completions '{"prompt": "x", "max_tokens": 1}')")" = 200 ] # others have room
+    [ "$(status_of "$(post /v1/completions '{"prompt": "x", "max_tokens": 1}')")" = 200 ] # other requests are accepted
     wait $asking
     jq -e '.data | length == 2048 and ([.[].index] == [range(2048)])' out
     post /v1/embeddings '{"input": ["t7", "t2047"]}' | head -n 1 >two
@@ -526,7 +527,7 @@ PY
     settles
 }
 
-@test "with keys every route but health asks for one" {
+@test "with API keys, every route except /health requires one" {
     printf '# keys\n\nsecret-one\nsecret-two\n' >keys
     start --api-key-file keys
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 200 ]
@@ -540,7 +541,7 @@ PY
     [[ "$output" == *"holds no key"* ]]
 }
 
-@test "keys on the command line, models by name, limits of what is held" {
+@test "--api-key, a model by name, the memory limit --http-mem, --allow-origin" {
     start --api-key one --api-key two
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/models")" = 401 ]
     [ "$(curl -s -H 'Authorization: Bearer two' "$url/v1/models/tiny" | jq -r .id)" = tiny ]
@@ -552,7 +553,7 @@ PY
     start --http-mem 100KiB --allow-origin https://chat.example.org
     head -c 90000 /dev/zero | tr '\0' ' ' >big
     [ "$(status_of "$(post /v1/completions @big)")" = 503 ]
-    # what can never be held is refused before it is computed, and not as if another try could help
+    # An answer that can never fit is refused before anything is computed, with 400: a retry would not help.
     jq -nc '{prompt: [range(200)], max_tokens: 1, prompt_logprobs: 100}' >big
     out=$(post /v1/completions @big)
     [ "$(status_of "$out")" = 400 ]
@@ -563,9 +564,9 @@ PY
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Origin: https://evil.example' "$url/v1/models")" = 403 ]
 }
 
-@test "a full queue is 503 with Retry-After" {
+@test "a full queue gives 503 with Retry-After" {
     start --max-num-seqs 64 --queue 0
-    for _ in $(seq 20); do # on a busy machine the large one may end before the small one is sent
+    for _ in $(seq 20); do # on a busy machine the large request may end before the small one is sent
         curl -sN -m 600 -d '{"prompt": "x", "n": 64, "max_tokens": 500, "ignore_eos": true, "stream": true}' \
             "$url/v1/completions" -o running 3>&- &
         client=$!
@@ -580,7 +581,7 @@ PY
     tail -n 2 running | grep -q DONE
 }
 
-@test "SIGTERM: running streams end whole, new requests get 503, exit status 0" {
+@test "SIGTERM: running streams are completed, new requests get 503, exit status 0" {
     start
     curl -sN -m 600 -d '{"prompt": "x", "n": 64, "max_tokens": 480, "ignore_eos": true, "stream": true}' \
         "$url/v1/completions" -o running 3>&- &
@@ -604,7 +605,7 @@ PY
     tail -n 2 running | grep -q '^data: \[DONE\]'
 }
 
-@test "health: stuck while a step does not end, well again when it does (minutes: DT_SLOW=1)" {
+@test "/health says stuck while a step does not end, and ok after it (minutes: DT_SLOW=1)" {
     slow || skip "takes minutes: DT_SLOW=1"
     local clients=()
     start
@@ -633,7 +634,7 @@ PY
     [ "$(jq -s 'map(.usage.completion_tokens) | add' answers)" = $((4 * 64 * 480)) ]
 }
 
-@test "batch: order, ids, and lines that fail while others are served" {
+@test "--batch: order, ids, and lines that fail while others are answered" {
     printf '%s\n' '{"prompt": "a", "id": "first", "max_tokens": 30}' 'not json' '{"prompt": "b", "max_tokens": 1, "id": 7}' \
         '' '{"promt": "c"}' '{"prompt": "d", "max_tokens": 2, "logprobs": 1}' >in
     run -1 --separate-stderr dt-serve --batch m "${common[@]}" <in
@@ -645,7 +646,7 @@ PY
     [ "$(jq -c 'select(.index == 4) | .usage | [.prompt_tokens, .completion_tokens, .total_tokens]' <<<"$output")" = '[1,2,3]' ]
 }
 
-@test "batch: messages, echo, and defaults for all lines" {
+@test "--batch: chat messages, echo, and --defaults for all lines" {
     printf '%s\n' '{"prompt": "ab", "echo": true}' '{"messages": [{"role": "user", "content": "ab"}], "max_tokens": 3}' \
         '{"prompt": "ab", "max_completion_tokens": 4, "temperature": null}' '{"prompt": "ab", "messages": []}' >in
     run -1 --separate-stderr dt-serve --batch m "${common[@]}" --tokenizer byte --chat-template none --max-tokens 5 \
@@ -657,7 +658,7 @@ PY
     done
 }
 
-@test "batch: OpenAI's format, unordered, and what is done is left out" {
+@test "--batch: OpenAI's format, --unordered, and --skip-done leaves out requests already answered" {
     for i in $(seq 0 9); do
         jq -nc --argjson i "$i" '{custom_id: "r\($i)", method: "POST", url: "/v1/chat/completions",
             body: {model: "m", messages: [{role: "user", content: "say \($i)"}], max_tokens: (40 - 4 * $i), ignore_eos: true}}'
@@ -673,7 +674,7 @@ PY
     jq -Sc "$strip" <<<"$output" | sort >want
     run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml --unordered --max-num-seqs 4 <in
     jq -Sc "$strip" <<<"$output" | sort | diff want -
-    # a run that ended early: three answers, half a line, the failure
+    # output of an interrupted run: three complete lines and the first half of the fourth
     { head -n 3 <<<"$output"; sed -n 4p <<<"$output" | head -c 50; } >out
     have=$(head -n 3 out | jq -r .custom_id | sort | xargs)
     run -1 --separate-stderr dt-serve --batch m "${common[@]}" --chat-template chatml --skip-done out <in
@@ -681,23 +682,23 @@ PY
     for id in $have; do
         [ -z "$(jq -r --arg i "$id" 'select(.custom_id == $i)' <<<"$output")" ]
     done
-    # the usual way is to append to that file: the half line goes, and every answer has a line of its own
+    # Output is normally appended to the same file: the half line is removed, each answer has its own line.
     dt-serve --batch m "${common[@]}" --chat-template chatml --skip-done out <in >>out || [ $? -eq 1 ]
     [ "$(jq -c . out | wc -l)" = "$(wc -l <out)" ]
     [ "$(jq -r .custom_id out | sort -u | wc -l)" = "$(jq -r .custom_id in | sort -u | wc -l)" ]
-    # a whole line that only lacks its end is kept
+    # a complete answer that only lacks its newline is kept
     head -n 3 prompts.jsonl | dt-serve --batch m "${common[@]}" >whole
     head -n 2 whole | head -c -1 >out
     head -n 3 prompts.jsonl | dt-serve --batch m "${common[@]}" --skip-done out >>out
     cmp whole out
-    # plain lines go by their number
+    # requests without custom_id are identified by their index
     head -n 6 prompts.jsonl | dt-serve --batch m "${common[@]}" >whole
     sed -n '2p;5p' whole >out
     head -n 6 prompts.jsonl | dt-serve --batch m "${common[@]}" --skip-done out | cat - out | jq -sc 'sort_by(.index)[]' | diff <(jq -c . whole) -
     run -2 dt-serve m --unordered
 }
 
-@test "batch: answers come while the input stays open, and an endless input does not pile up" {
+@test "--batch: answers are written while the input is open, also if it never ends" {
     mkfifo pipe
     dt-serve --batch m "${common[@]}" <pipe >answers 2>/dev/null 3>&- &
     server=$!
@@ -716,13 +717,13 @@ PY
     run -1 grep -v loaded err
 }
 
-@test "batch: a full disk is one line and exit status 1" {
+@test "--batch: a full disk gives one line and exit status 1" {
     run -1 --separate-stderr bash -c "head -n 3 prompts.jsonl | dt-serve --batch m ${common[*]} >/dev/full"
     [ "$(grep -vc loaded <<<"$stderr")" = 1 ]
     [[ "$stderr" == *"No space left on device"* ]]
 }
 
-@test "soak: twice the load, a third cancelled, a tenth spoilt: all end honestly, nothing is held, memory stays" {
+@test "soak: 30% of requests cancelled, 10% malformed: expected statuses, no block leaks, memory is bounded" {
     start --chat-template chatml --speculate 3 --kv-cache-mem 500KiB --max-model-len 200 --max-num-seqs 16 \
         --max-num-batched-tokens 64 --queue 24
     python3 "$BATS_TEST_DIRNAME/serve-soak.py" "$url" "$server" "${DT_SOAK:-1200}" >soak # DT_SOAK=20000 takes half a minute
@@ -733,7 +734,7 @@ PY
     [ "$(metric 'request_success_total{model_name="tiny",finished_reason="error"}')" = 0 ]
 }
 
-@test "10,000 idle and slow connections: the others are served, memory stays" {
+@test "10,000 idle and slow connections: other clients are served, memory is bounded" {
     start
     status=0
     python3 "$BATS_TEST_DIRNAME/serve-hostile.py" "$url" "$server" idle 10000 >hostile || status=$?
@@ -743,7 +744,7 @@ PY
     settles
 }
 
-@test "1,000 spoilt requests: each is answered or closed, the next one is served, memory stays" {
+@test "1,000 malformed requests: each is answered or closed, the next one is served, memory is bounded" {
     start
     python3 "$BATS_TEST_DIRNAME/serve-hostile.py" "$url" "$server" fuzz 1000 >hostile
     cat hostile
@@ -775,7 +776,7 @@ PY
     [ $status = 0 ]
 }
 
-@test "tools: calls and results in a loop through OpenAI's own client, arguments that keep to their schema" {
+@test "tools: calls and results in a loop through OpenAI's own client, arguments match their schema" {
     model=${DT_TEST_MODELS:-${DT_TEST_DATA:-$DT_SRC/../shared/data}/models}/SmolLM2-135M-Instruct.Q4_1.gguf
     [ -f "$model" ] || skip "needs $model (tests/data/golden_greedy.py --list)"
     : >url
@@ -801,7 +802,7 @@ PY
     py=${DT_OPENAI_PYTHON:-${DT_PEERS_PYTHON:-python3}}
     "$py" -c 'import agents, anthropic, openai' 2>/dev/null ||
         skip "needs a Python with the packages openai, anthropic and openai-agents (DT_PEERS_PYTHON)"
-    "$DT_HELP/make-model" long llama-tiny 260 0 4096 # what fits a schema comes of any weights
+    "$DT_HELP/make-model" long llama-tiny 260 0 4096 # random weights suffice: schemas are enforced
     await dt-serve long "${common[@]}" --port 0 --served-model-name tiny --chat-template chatml --api-key rich
     jq -n --arg url "$url" '{servers: [{url: $url, key: "rich"}], api_key_file: "door"}' >door.json
     echo 'poor tenant=b' >door
@@ -823,7 +824,7 @@ PY
     [ "$status" -eq 0 ]
 }
 
-@test "TLS: an answer and a stream, a client that goes away, the page's origin; files that are no certificate" {
+@test "TLS: an answer and a stream, a client that disconnects, the page's origin; invalid certificate files" {
     command -v openssl >/dev/null || skip "openssl is not installed"
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out cert.pem -days 2 \
         -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 2>/dev/null
@@ -842,10 +843,10 @@ PY
         sed -n 's/^data: {/{/p' | jq -s -c 'map(.choices[0].text) | add')
     [ "$got" = "$want" ]
     [ "$(curl -s --cacert cert.pem -o /dev/null -w '%{http_code}' -H "Origin: $url" -d "$body" "$url/v1/completions")" -eq 200 ]
-    # plain HTTP gets nothing, an old TLS neither
+    # plain HTTP and TLS 1.1 are refused
     run ! curl -s "http://${url#https://}/health"
     run ! curl -s --cacert cert.pem --tls-max 1.1 "$url/health"
-    # a client that goes away is cancelled
+    # requests of clients that disconnect are cancelled
     for _ in $(seq 5); do
         curl -s --cacert cert.pem -m 0.05 -d '{"prompt": "x", "max_tokens": 400, "ignore_eos": true, "n": 8}' "$url/v1/completions" >/dev/null || true
     done
@@ -853,19 +854,19 @@ PY
     settles
 }
 
-# upload FILE [CURL-OPTION...]: prints the record
+# upload FILE [CURL-OPTION...]: uploads a batch's input file; prints the file object
 upload() {
     local file=$1
     shift
     curl -s -F purpose=batch -F "file=@$file" "$@" "$url/v1/files"
 }
 
-# ask_batch FILE-ID [ENDPOINT]: prints the batch
+# ask_batch FILE-ID [ENDPOINT]: creates a batch; prints the batch object
 ask_batch() {
     curl -s -d "{\"input_file_id\": \"$1\", \"endpoint\": \"${2:-/v1/completions}\", \"completion_window\": \"24h\"}" "$url/v1/batches"
 }
 
-# over ID: waits until the batch has come to an end, prints it
+# over ID: waits until the batch has ended; prints the batch object
 over() {
     for _ in $(seq 600); do
         curl -s "$url/v1/batches/$1" >now.json
@@ -876,7 +877,7 @@ over() {
     return 1
 }
 
-# answering ID: waits until the batch has its first answers
+# answering ID: waits until the first answers of the batch are stored
 answering() {
     for _ in $(seq 3000); do
         [ -s store/"$1".part ] && return
@@ -921,7 +922,7 @@ batch_lines() {
     jq -ne 'input == input' want.json got.json
     curl -s "$url/v1/files/$(jq -r .error_file_id now.json)/content" | jq -e '.custom_id == "bad" and .response.status_code == 400'
     [ ! -e store/"$batch".part ] && [ ! -e store/file-orphan ] && [ ! -e store/file-orphan.tmp ]
-    # lists, one by one too, and an end
+    # lists of files and batches, in pages too; deleting; ids that are refused
     [ "$(curl -s "$url/v1/files" | jq '.data | length')" -eq 3 ]
     curl -s "$url/v1/files?purpose=batch" | jq -e '(.data | length) == 1 and (.has_more | not)'
     after=$(curl -s "$url/v1/files?limit=2" | jq -re 'select(.has_more) | .last_id')
@@ -931,12 +932,12 @@ batch_lines() {
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files/$id")" -eq 404 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -X DELETE "$url/v1/files/..%2flock")" -eq 404 ]
     [ "$(curl -s -X POST -o /dev/null -w '%{http_code}' "$url/v1/batches/$batch/cancel")" -eq 409 ]
-    # one server a folder, and what was ended by a signal goes on
+    # a folder belongs to one server at a time
     run -1 dt-serve m --port 0 --files-dir store
     [[ "$output" == *"in use"* ]]
 }
 
-# put_off: waits until the server says that it tries a batch again
+# put_off: waits until the server's log says that it retries a batch
 put_off() {
     for _ in $(seq 600); do
         grep -q "retrying batch" log && return
@@ -952,7 +953,7 @@ restart() {
     start "$@"
 }
 
-@test "batches: a disk that is full when the answers are to be kept: they come once there is room" {
+@test "batches: the disk is full when answers are to be stored: they are stored once there is space" {
     rm -rf store
     mkdir store
     mount -t tmpfs -o size=96k none store 2>/dev/null || skip "mount needs more rights"
@@ -973,13 +974,13 @@ restart() {
     [ -z "$left" ]
 }
 
-@test "batches: answers that cannot be kept or read for a while are not lost, nor is the batch, and others go on" {
+@test "batches: while answers cannot be stored or read, nothing is lost and other batches continue" {
     rm -rf store away
     batch_lines 60 >in.jsonl
     start --files-dir store --max-num-seqs 2
     id=$(upload in.jsonl | jq -r .id)
-    # a folder stands where the answers are to be, the input is deleted, and the server is killed
-    for try in {1..20}; do # it may be done before the folder is made
+    # a folder has the name of the output file; then the input is deleted and the server is killed
+    for try in {1..20}; do # the batch may be done before the folder is made
         batch=$(ask_batch "$id" | jq -r .id)
         place=store/$(jq -r ._output "store/$batch.json")
         ! mkdir "$place" || break
@@ -997,7 +998,7 @@ restart() {
     over "$batch" | jq -e '.status == "completed" and .request_counts == {total: 60, completed: 60, failed: 0}'
     [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq 60 ]
     [ ! -e "store/$batch.part" ]
-    # the whole folder is elsewhere
+    # the folder of --files-dir is moved away for a while
     batch_lines 120 >in.jsonl
     restart --files-dir store --max-num-seqs 2
     batch=$(ask_batch "$(upload in.jsonl | jq -r .id)" | jq -r .id)
@@ -1008,7 +1009,7 @@ restart() {
     mv away store
     over "$batch" | jq -e '.status == "completed" and .errors == null and .request_counts.completed == 120'
     [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq 120 ]
-    # the answers so far cannot be read: the batch is not over without them
+    # The answers so far cannot be read: the batch does not end without them.
     batch=$(ask_batch "$(upload in.jsonl | jq -r .id)" | jq -r .id)
     answering "$batch"
     kill -KILL "$server"
@@ -1033,7 +1034,7 @@ restart() {
     [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq "$n" ]
 }
 
-@test "batches: cancelled, ended by SIGTERM, wrong; chats and embeddings; tenants and the room there is" {
+@test "batches: SIGTERM, cancelling, invalid input, embeddings, --files-size, tenants" {
     rm -rf store
     batch_lines 400 >in.jsonl
     start --files-dir store --files-size 200KiB --max-num-seqs 2
@@ -1048,13 +1049,13 @@ restart() {
     curl -s -X POST "$url/v1/batches/$batch/cancel" | jq -e '.status | IN("cancelling", "cancelled")'
     over "$batch" | jq -e '.status == "cancelled" and .cancelling_at and .cancelled_at and .request_counts.failed == 0'
     [ "$(curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | wc -l)" -eq "$(jq .request_counts.completed now.json)" ]
-    # what a file must be
+    # Each line must be a valid request with an id of its own, and an upload must have a file and its purpose.
     { batch_lines 2; batch_lines 1; echo '[]'; echo '{"custom_id": "x", "method": "GET"}'; echo; } >bad.jsonl
     over "$(ask_batch "$(upload bad.jsonl | jq -r .id)" | jq -r .id)" |
         jq -e '.status == "failed" and [.errors.data[].line] == [3, 4, 5] and .errors.data[0].code == "duplicate_custom_id"'
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=batch -F a=b "$url/v1/files")" -eq 400 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -F purpose=evals -F file=@bad.jsonl "$url/v1/files")" -eq 400 ]
-    # a file would not expire, a list not begin with the oldest
+    # refused, because not supported: files that expire, and lists that begin with the oldest
     curl -s -F purpose=batch -F 'expires_after[seconds]=3600' -F file=@bad.jsonl "$url/v1/files" |
         jq -e '.error.message | test("expires_after.seconds")'
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files?order=asc")" -eq 400 ]
@@ -1065,17 +1066,17 @@ restart() {
         "$url/v1/files")" -eq 400 ]
     ask_batch file-none | jq -e '.error.param == "input_file_id"'
     ask_batch "$id" /v1/models | jq -e '.error.param == "endpoint"'
-    # the other routes
+    # another endpoint
     printf '%s\n' '{"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}}' >e.jsonl
     over "$(ask_batch "$(upload e.jsonl | jq -r .id)" /v1/embeddings | jq -r .id)" | jq -e '.request_counts.completed == 1'
     curl -s "$url/v1/files/$(jq -r .output_file_id now.json)/content" | jq -e '.response.body.data[0].embedding | length > 0'
-    # no more than there is room for
+    # a file larger than --files-size
     head -c 250000 /dev/zero | tr '\0' ' ' >big
     upload big | jq -e '.error.code == "storage_full"'
     [ "$(find store -name '*.tmp' | wc -l)" -eq 0 ]
     kill -KILL "$server"
     wait "$server" || true
-    # tenants: each its own; a quota is waited for
+    # a tenant sees only its own files
     printf 'alpha tenant=a\nbeta tenant=b tokens-per-minute=6000\n' >keys
     rm -rf store
     start --api-key-file keys --files-dir store
@@ -1083,7 +1084,7 @@ restart() {
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer beta' "$url/v1/files/$id")" -eq 404 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer alpha' "$url/v1/files/$id")" -eq 200 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files")" -eq 401 ]
-    # a batch that waits is its tenant's when it is cancelled, and after
+    # a waiting batch belongs to its tenant while it is being cancelled, and afterwards
     alpha=(-H 'Authorization: Bearer alpha')
     curl() { command curl "${alpha[@]}" "$@"; }
     id=$(upload in.jsonl | jq -r .id)
@@ -1099,7 +1100,7 @@ restart() {
     curl -s "$url/v1/files" | jq -e '.error.message | contains("--files-dir")'
 }
 
-@test "the page: a conversation in a browser is the API's, stopped, kept, plain, with a key, on a phone" {
+@test "the page in a browser: answers are the API's; stop, history, plain completion, API key, phone" {
     command -v chromium >/dev/null || skip "chromium is not installed"
     start --chat-template chatml --api-key secret
     keyed=$server keyed_url=$url
@@ -1112,7 +1113,7 @@ restart() {
     [ "$rc" -eq 0 ]
 }
 
-@test "the page and /slots: what they answer with, to whom" {
+@test "the page and /slots: what they contain, and who may read them" {
     start
     curl -s -D head "$url/" -o page
     grep -q '^<!doctype html>' page
@@ -1123,7 +1124,7 @@ restart() {
     ! grep -E '(src|href)=.?(https?:)?//' page || false
     [ "$(curl -sI -o /dev/null -w '%{http_code}' "$url/")" -eq 200 ]
     curl -s "$url/slots" | jq -e '.current and .running == 0 and .requests == [] and .free_blocks == .blocks'
-    # this server's own page may ask, under the machine's names alone
+    # requests of this server's own page are accepted, but only with a host name of this machine
     origin() {
         curl -s -o /dev/null -w '%{http_code}' -H "Origin: $1" -H "Host: $2" -d '{"prompt": "x", "max_tokens": 1}' "$url/v1/completions"
     }
@@ -1139,7 +1140,7 @@ restart() {
     curl -s -H 'Authorization: Bearer secret' "$url/slots" | jq -e '.running == 0'
 }
 
-@test "what cannot be served is refused in one line" {
+@test "invalid options, and models that cannot be served, are refused with the reason" {
     run -2 dt-serve
     [[ "$output" == *"Try 'dt-serve --help'"* ]]
     run -2 dt-serve m --max-num-seqs 600 --max-num-batched-tokens 500
@@ -1158,7 +1159,7 @@ restart() {
 }
 
 @test "options that would have no effect are refused: without the option that they belong to, or with --batch" {
-    without() { # option, what the refusal names
+    without() { # OPTION REQUIRED: using OPTION without REQUIRED is refused
         # shellcheck disable=SC2086 # an option and its value
         run -2 timeout 60 dt-serve m --port 0 $1
         [[ "$output" == *"${1%% *} requires $2"* ]] || { echo "$1: $output"; return 1; }
@@ -1173,7 +1174,7 @@ restart() {
     done
 }
 
-@test "a model that dt-train taught to count letters counts on, from its folder of steps" {
+@test "a model that dt-train trained on repeated letters continues them, served from its checkpoint folder" {
     yes abcdefgh | head -n 400 | tr -d '\n' >letters.txt
     dt-dataset build --tokenizer byte --out letters.h5 letters.txt
     dt-train --model gpt2-tiny --data letters.h5 --seq 32 --microbatch 4 --steps 60 --lr 3e-3 --warmup 5 --precision fp32 \
@@ -1185,12 +1186,12 @@ restart() {
     done
 }
 
-@test "decisions are written and made again: the same ones, and a tampered file is noticed" {
+@test "--replay of a --trace makes the same scheduling decisions, and detects a changed trace" {
     tight=(--max-num-seqs 32 --max-model-len 160 --max-num-batched-tokens 40 --block-size 8 --kv-cache-mem 250KiB)
     jq -c '{custom_id: "\(.seed)", method: "POST", url: "/v1/completions", body: (.n = (if .seed % 9 == 0 then 3 else 1 end))}' \
         prompts.jsonl >choices.jsonl
     for how in "" "--speculate 4" "--no-prefix-caching"; do
-        # shellcheck disable=SC2086 # words
+        # shellcheck disable=SC2086 # word splitting is intended
         dt-serve --batch m "${common[@]}" "${tight[@]}" $how --trace decisions.jsonl <choices.jsonl >out.jsonl
         dt-serve --replay decisions.jsonl >again
         jq -e '.schema == 1 and .different_steps == 0' again
@@ -1203,7 +1204,7 @@ restart() {
     run -3 --separate-stderr dt-serve --replay other.jsonl
     [ "$(jq .different_steps <<<"$output")" = 1 ]
     [[ "$stderr" == *"step 20 is the first"* ]]
-    # a bound that changes what is decided
+    # another --max-num-batched-tokens, which changes the decisions
     sed '1s/"max_tokens":40/"max_tokens":50/' decisions.jsonl >other.jsonl
     run dt-serve --replay other.jsonl
     [ "$status" = 3 ] || [ "$status" = 1 ]
@@ -1216,9 +1217,10 @@ restart() {
     [[ "$output" == *"is incomplete: writing failed"* ]]
 }
 
-# qwen3-8b by hand: 512 rows times the weights of each product; of a layer 4096 x (6144 + 4096 + 3 x 12288), of
-# the head 64 rows; attention sees half the pairs. One token's keys and values are 147456 bytes.
-@test "--print-program: a step, its sums by hand, and what decoding costs" {
+# FLOPs of qwen3-8b by hand: each of 512 rows is multiplied by a layer's 4096 x (6144 + 4096 + 3 x 12288)
+# weights, 64 rows by the head's. Attention computes half of the pairs of query and key (causal mask). One
+# token's keys and values take 147456 bytes.
+@test "--print-program: FLOPs of a step equal those computed by hand, and so do the costs of decoding" {
     run -0 dt-serve --print-program qwen3-8b --max-num-batched-tokens 512 --max-num-seqs 64 --max-model-len 1000
     echo "$output"
     awk 'length > 80 { exit 1 }' <<<"$output"
@@ -1227,12 +1229,13 @@ restart() {
         36 * 4 * 4096 * 512 * 513 / 2) / 1e9 | (. / $pass - 1 | fabs) < 0.001"
     [[ $output == *"linear qkv       qkv[512,6144]"*"x 34 alike"*"picked rows[64,4096]"* ]]
     read -r gflop mib < <(sed -n 's/^decoding .* 1000 keys each: \([0-9.]*\) GFLOP, \([0-9.]*\) MiB/\1 \2/p' <<<"$output")
-    # weights once, in bf16 (the embedding's rows alone), the cache, and the rows' own values
+    # Memory traffic: all weights once in bf16 (of the embedding only the looked-up rows), the KV cache, and
+    # at most 4% for activations.
     jq -en "(64 * 1000 * 147456 + 2 * (36 * 4096 * (6144 + 4096 + 3 * 12288) + 4096 * 151936)) / 1048576
         | $mib / . | . > 1 and . < 1.04"
     jq -en "64 * (2 * (36 * 4096 * (6144 + 4096 + 3 * 12288) + 4096 * 151936) + 36 * 4 * 4096 * 1000) / 1e9
         | (. / $gflop - 1 | fabs) < 0.001"
-    # 4 bits a weight and a half for scales
+    # q4_0: 4 bits per weight, and half a bit per weight for scales
     run -0 dt-serve --print-program qwen3-8b --weights q4_0
     [[ $output == *"weights of 4.5 bits"* ]]
     run -1 dt-serve --print-program no-such-model
