@@ -1,5 +1,5 @@
-# Shell completions: a made-up program with every kind of option, completed by bash, fish and zsh themselves;
-# then every program that was built.
+# Shell completions. bash, fish and zsh complete a fictitious program that has every kind of option; then the
+# completions of every program that was built are compared with its options.
 bats_require_minimum_version 1.5.0
 
 setup() {
@@ -67,7 +67,7 @@ bash_complete() {
     [ ! -e hacked ]
 }
 
-@test "bash: the same after mpirun and srun" {
+@test "bash: the same when the program is started by mpirun or srun" {
     "$generate" bash dt-made.json presets.txt devices.txt >dt-made
     for launcher in mpirun srun; do
         cp "$DT_BIN/../completions/$launcher.bash" .
@@ -133,7 +133,7 @@ send 'unset zle_bracketed_paste; fpath=($PWD/functions $fpath); autoload -U comp
 send 'zstyle ":completion:*" menu no; zstyle ":completion:*" list-prompt ""; setopt no_beep; LISTMAX=1000'
 send "dt-made() { echo \"got:\$*:\" }"
 send "mpirun() { echo \"got:\$*:\" }"
-await() { # TEXT, in what it prints from here on, within 120 s; what it prints also holds what was typed
+await() { # TEXT: waits up to 120 s until zsh prints it; zsh also echoes the input
     local chunk
     out=
     repeat 1200; do
@@ -150,7 +150,7 @@ ask() {
     await "got:$2:" || { print -r -- "$1: not '$2' but: $out"; exit 1 }
 }
 ask '--stee' '--stee'
-ask '--ste' '--steps' # the = is taken away by the blank
+ask '--ste' '--steps' # zsh removes the = that it added
 ask '--mode s' '--mode selective'
 ask 'ls --verb' 'ls --verbose'
 ask 'load -m gpt' 'load -m gpt2-124m'
@@ -181,7 +181,7 @@ missing() {
         ! command -v zsh >/dev/null || zsh -n "$DT_BIN/../completions/_$name"
         ! command -v fish >/dev/null || fish --no-execute "$DT_BIN/../completions/$name.fish"
         "$program" --describe-options | jq -r '.options[].name' | sort >want
-        # An option of some commands only is offered with each of them.
+        # An option that belongs to certain commands is offered after each of them.
         got=$("$program" --describe-options | jq -r '[.commands[].name] + [""] | .[]' | while read -r command; do
             bash_complete "$DT_BIN/../completions/$name" "$name" ${command:+"$command"} -- | tr ' ' '\n'
         done | sed 's/^--//' | sort -u)

@@ -17,7 +17,7 @@ setup() {
 	[[ "$output" == *"dt-dataset sample"* ]]
 }
 
-@test "wrong usage is 2 and states the error" {
+@test "wrong usage: exit status 2 and a message that states the error" {
 	echo x >a
 	run dt-dataset build a
 	[ "$status" -eq 2 ]
@@ -63,7 +63,7 @@ setup() {
 	h5dump -d /tokens -y -w 1 d.h5 | grep -oE '^ +[0-9]+' | tr -d ' ' | cmp - a
 }
 
-@test "--split is nanoGPT's split" {
+@test "--split 10 gives nanoGPT's training and validation sets" {
 	in="$DT_TEST_DATA/tinyshakespeare/input.txt"
 	[ -f "$in" ] || skip "no tinyshakespeare/input.txt in $DT_TEST_DATA"
 	dt-tokenize train --chars --out c.json "$in"
@@ -81,7 +81,7 @@ setup() {
 	command -v python3 || skip "no python3"
 	python3 "$DT_SRC/tests/data/gguf_tokenizer.py" "$g" gpt2.json
 	run dt-dataset build -t gpt2.json --split 10 -o train.h5 --out-eval eval.h5 "$in"
-	# nanoGPT's readme says 301,966 and 36,059; here an end-of-text token is added to each
+	# nanoGPT's readme says 301,966 and 36,059; dt-dataset adds an end-of-text token to each
 	[[ "$output" == "train.h5: 301967 tokens, 1 document; eval.h5: 36060 tokens, 1 document;"* ]]
 }
 
@@ -96,7 +96,7 @@ setup() {
 	done
 }
 
-@test "JSONL and its text field" {
+@test "JSONL: the field that holds the text, and errors with their line" {
 	printf '{"text":"one"}\n\n{"text":"two\\u00e9","n":1}\n' >a.jsonl
 	run dt-dataset build -o d.h5 a.jsonl
 	[[ "$output" == "d.h5: 10 tokens, 2 documents;"* ]]
@@ -117,7 +117,7 @@ setup() {
 	[ ! -e f.h5 ]
 }
 
-@test "documents cut at a separator" {
+@test "a text is split into documents at a separator" {
 	printf 'one<|endoftext|>two<|endoftext|>' >a
 	run dt-dataset build --separator '<|endoftext|>' -o d.h5 a
 	[[ "$output" == "d.h5: 8 tokens, 2 documents;"* ]]
@@ -187,13 +187,13 @@ setup() {
 	[ "$(dt-dataset cat d.h5)" = old ]
 }
 
-@test "stats: lengths, ids and duplicates as counted in Python" {
+@test "stats: lengths, token ids and duplicates equal those counted in Python" {
 	python3 - <<'END'
 import collections, json, math, random
 random.seed(3)
 words = ["w%d" % i for i in range(300)]
 docs = [" ".join(random.choices(words, k=random.randint(1, 400))) for _ in range(60)]
-docs += [docs[7], docs[7], docs[9]] # exact
+docs += [docs[7], docs[7], docs[9]] # exact duplicates
 near = " ".join(random.choices(words, k=400))
 docs += [near, near[:-4] + "tail"]
 open("docs.jsonl", "w").write("".join(json.dumps({"text": d}) + "\n" for d in docs))
@@ -346,13 +346,13 @@ zipfile.ZipFile("t.zip", "w").write("t.txt")'
 	[[ $output == *"use '|xz -dc FILE'"* ]]
 	dt-dataset build -o got.h5 '|python3 -c "import lzma; print(lzma.open(\"t.txt.xz\", \"rt\").read(), end=\"\")"'
 	dt-dataset cat want.h5 | cmp - <(dt-dataset cat got.h5)
-	# their signatures inside a text, or at its start by coincidence, are text
+	# signatures of other formats inside a text, or part of its first word, do not make it a binary file
 	{ printf 'PK zip, BZh9 and PAR1: ' && cat t.txt; } >like.txt
 	dt-dataset build -o got.h5 like.txt
 	dt-dataset cat got.h5 | cmp - like.txt
 }
 
-@test "commands as inputs: a URL, several, with a split, failures" {
+@test "commands as inputs: a URL, several commands, with --split, commands that fail" {
 	jq -Rc '{text: .}' "$data/corpus.txt" | head -n 300 >d.jsonl
 	gzip -k d.jsonl
 	dt-dataset build -o want.h5 d.jsonl
@@ -374,7 +374,7 @@ zipfile.ZipFile("t.zip", "w").write("t.txt")'
 	[[ $output == *"signal 9 ended the command"* ]]
 	run -1 dt-dataset build -o c.h5 '|/nowhere/at-all'
 	[[ $output == *"the command failed with status 127"* ]]
-	# an error in the data: the command is not waited for
+	# an error in the data ends the build without waiting for the command, which here never ends
 	run -1 dt-dataset build -o c.h5 --format jsonl '|yes nothing'
 	[[ $output == *"line 1"* ]]
 	[ ! -e c.h5 ]
@@ -418,7 +418,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	gzip -k d.jsonl
 	run dt-dataset build -o d.h5 d.jsonl.gz
 	[[ "$output" == *"; 2 empty documents skipped; 9 B of text in "* ]]
-	# with separators; nothing after the last one is no document
+	# with a separator: what follows the last one is not a document if it is empty
 	printf 'a--b----c--' >d.txt
 	run dt-dataset build --separator -- -o d.h5 nothing.txt d.txt nothing.txt
 	[[ "$output" == "d.h5: 6 tokens, 3 documents; 3 empty documents skipped; 3 B of text in "* ]]
@@ -443,7 +443,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ "$(reasons --script Latin:99%)" = "0 in another script,1 in another script,2 in another script" ]
 	[ "$(reasons --script Cyrillic:0.5)" = "0 in another script,2 in another script,4 in another script" ]
 	[ "$(reasons --max-ngrams 15%)" = "4 repeated words" ]
-	# a word without end; several threads filter documents; ten repetitions
+	# a word of 500,000 letters; then documents filtered by four threads are those of one thread, ten times
 	jq -nc '{text: ("я" * 500000)}' >word.jsonl
 	run -1 dt-dataset build --script Latin -o word.h5 word.jsonl
 	jq -nc 'range(6000) | {text: "\(.) some words of it, \("и слово, " * (. % 9 + 1)) and \(. * 7) more"}' >many.jsonl
@@ -491,7 +491,7 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[ "$status" -eq 1 ]
 	[ ! -e f.h5 ]
 }
-# many: 2,176 distinct documents
+# many: prints 2,176 distinct documents as JSONL
 many() {
 	cat "$data/corpus.txt" >text
 	for _ in 1 2 3 4 5 6; do
@@ -511,7 +511,7 @@ many() {
 	done
 	for f in d t e; do cmp ${f}1.h5 ${f}3.h5; done
 	cmp gone1 gone3
-	# the chunks of the large document give the ids of the whole
+	# a large document, which is tokenized in chunks, has the ids of the text tokenized as a whole
 	dt-dataset build -t "$data/gpt2.json" -o l.h5 large.txt
 	cmp <(dt-dataset cat --ids l.h5 | head -n -1) <(dt-tokenize encode -t "$data/gpt2.json" <large.txt | tr ' ' '\n')
 }
@@ -538,12 +538,12 @@ many() {
 	run -1 dt-dataset "${build[@]}" -o d.h5 --removed gone --work w
 	[ ! -e d.h5 ]
 	cp w/journal whole
-	# another tokenizer, another input
+	# refused with another tokenizer or another input
 	run -1 dt-dataset "${build[@]}" -t byte -o d.h5 --removed gone --work w
 	[[ $output == *"'w/journal' belongs to another build"* ]]
 	run -1 dt-dataset "${build[@]}" d.jsonl -o d.h5 --removed gone --work w
 	[[ $output == *"'w/journal' belongs to another build"* ]]
-	# journals: complete, without its end, with a changed byte, with nothing but its beginning
+	# journals: complete, without the last 7 bytes, with changed bytes, and only the first 100 bytes
 	n=$(stat -c %s whole)
 	for how in cat "head -c -7" damaged "head -c 100"; do
 		damaged() { head -c $((n / 2)) && printf '\001\376' && tail -c +3; }

@@ -42,14 +42,14 @@ at, gaps = read("poisson")
 mean = sum(gaps) / len(gaps)
 cv = (sum((g - mean) ** 2 for g in gaps) / len(gaps)) ** 0.5 / mean
 assert abs(mean * 50 - 1) < 0.03 and abs(cv - 1) < 0.03, (mean, cv)
-below = sum(g < mean for g in gaps) / len(gaps)  # 1 - 1/e of an exponential
+below = sum(g < mean for g in gaps) / len(gaps)  # 1 - 1/e for an exponential distribution
 assert abs(below - 0.632) < 0.015, below
 at, gaps = read("constant")
 assert all(abs(g - 0.02) < 1e-9 for g in gaps)
 at, gaps = read("burst")
 assert sum(g == 0 for g in gaps) == 20000 * 9 // 10
 assert abs(at[-1] / (20000 / 50) - 1) < 0.05, at[-1]
-at, gaps = read("ramp")  # n = (10 + 30) / 2 T, so T = 1000; by T/2 it is 7500 of them
+at, gaps = read("ramp")  # 20000 = (10 + 30) / 2 T, so T = 1000 s; by T/2, 7500 requests have arrived
 assert abs(at[-1] / 1000 - 1) < 0.03, at[-1]
 half = sum(t < 500 for t in at)
 assert abs(half / 7500 - 1) < 0.05, half
@@ -137,7 +137,7 @@ PY
     for prompt in text chat; do
         dt-loadgen "$url" -c 3 -n 12 --turns 3 --prompt $prompt --input 5 --output 6 --requests-out each.jsonl --json >report
         jq -e '.requests.ok == 12 and .output_tokens == 72' report
-        # each turn's prompt contains the one before and finds it in the prefix cache
+        # each turn's prompt begins with the previous turn's prompt, which is in the prefix cache
         jq -se 'map(.input_tokens) as $n | [range(12)] | map(. % 3 == 0 or $n[.] > $n[. - 1]) | all' each.jsonl
         [ "$(jq .cached_tokens report)" -gt 100 ]
     done
@@ -152,7 +152,7 @@ PY
     start
     for how in "--cancel 0.5 --cancel-within 0.05" "--cancel 0.9 --storm 0.02"; do
         # shellcheck disable=SC2086 # words
-        # 1: no answer was complete
+        # exit status 1 means that no answer was complete
         dt-loadgen "$url" --rate 0 -n 60 --output 150 $how --json >report || [ $? -eq 1 ]
         jq -e '.requests | .cut > 0 and .cut + .ok == 60' report
     done
@@ -174,14 +174,15 @@ PY
 
 @test "times are those of a server with known delays, and waiting counts from when a request was due" {
     await python3 "$DT_SRC/tests/cli/slow-server.py"
-    # 0.05 s and four times 0.01 s. A client that is late itself measures shorter gaps but no earlier end. So
-    # only the sums have known lower bounds; gaps are checked against the records.
+    # The server waits 0.05 s before the first token and 0.01 s before each of four others. A client that
+    # reads late measures shorter gaps but no earlier end. So only the sums have known lower bounds; gaps are
+    # checked against the records.
     dt-loadgen "$url" -c 1 -n 4 --input 9 --json --requests-out each.jsonl >report
     jq -e '.requests.ok == 4 and .output_tokens == 20' report
     jq -e '.ttft_s.min >= 0.05 and .e2e_s.min >= 0.09 and .itl_s.count == 16 and .itl_s.min >= 0' report
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s | . / 4) | (add / 4 - $report[0].tpot_s.mean | fabs) < 1e-6' each.jsonl
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s) | add >= 16 * $report[0].itl_s.mean - 1e-6' each.jsonl
-    # ten at once at a server that takes 0.09 s for each: the last one waits for all others
+    # ten requests at once, 0.09 s each, answered one after another: the last one waits for all others
     dt-loadgen "$url" --rate 0 -n 10 --input 9 --json --max-ttft 0.3 >report
     jq -e '.e2e_s.max >= 0.9 and .ttft_s.max >= 0.86 and .goodput.requests <= 3 and .goodput.requests == (.goodput.share * 10 | round)' report
     run -3 dt-loadgen "$url" --rate 0 -n 10 --input 9 --max-ttft 0.3 --min-goodput 0.5

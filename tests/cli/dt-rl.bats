@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# dt-rl: the same numbers with any number of actors, environments by an external program, actors that end, bad
-# input.
+# dt-rl: any number of actors gives the same numbers; environments in an external program; actors that are
+# killed; checkpoints; invalid input.
 bats_require_minimum_version 1.5.0
 load slow
 
@@ -142,7 +142,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     cat >pair.py <<'END'
 import json, sys
 n = 0
-for line in sys.stdin: # 1 where the first agent takes action 2 and the second one action 1
+for line in sys.stdin: # the reward is 1 where the first agent takes action 2 and the second one action 1
     m = json.loads(line)
     if "open" in m:
         n = m["open"]["envs"]

@@ -28,7 +28,7 @@ expected() {
 	[[ "$output" == *"dt-tokenize encode"* ]]
 }
 
-@test "wrong usage is 2 and states the error" {
+@test "wrong usage: exit status 2 and a message that states the error" {
 	run dt-tokenize
 	[ "$status" -eq 2 ]
 	run dt-tokenize encode

@@ -60,14 +60,14 @@ was_named() {
     [ "$(named "$1")" -gt 0 ]
 }
 
-# ask_at_once: sends all prompts through the router, six at a time; prints the texts sorted
+# ask_at_once: sends all prompts through the router, six at a time; checks the texts, in any order
 ask_at_once() {
     xargs -P 6 -d '\n' -I BODY curl -s -m 100 -H 'Content-Type: application/json' -d BODY "$url/v1/completions" <prompts.jsonl |
         jq -c '.choices[0].text' | sort >texts.sorted
     sort wanted | cmp - texts.sorted
 }
 
-# is_empty URL: true if the server holds no request and no block
+# is_empty URL: true if the server has no request, running or waiting, and all KV blocks are free
 is_empty() {
     curl -s -m 60 "$1/slots" | jq -e '.running + .waiting == 0 and .free_blocks == .blocks' >/dev/null
 }
@@ -88,7 +88,7 @@ is_empty() {
     [ "$(metric "$p2" prefill_blocks_sent_total)" -eq "$sent" ]
     curl -s "$url/metrics" >metrics
     grep -q "^dt_route_server_prefills{server=\"$p1\"} 1" metrics
-    grep -q "^dt_route_servers_up 2" metrics # the servers that answer
+    grep -q "^dt_route_servers_up 2" metrics # counts decode servers only
     # a decode server becomes a prefill server, and the other way round
     curl -s -X POST "$url/route/undrain?server=$p2" | jq -e '.drained | not'
     curl -s -m 60 -d '{"role": "decode"}' "$p1/v1/role" | jq -e '.role == "decode"'
@@ -107,7 +107,7 @@ is_empty() {
     curl -s -m 100 -d '{"prompt": "x", "kv_prefill": 7}' "$d2/v1/completions" | jq -e '.error.code == "kv_prefill"'
 }
 
-@test "servers of each role are killed under load: every request is answered as without" {
+@test "servers of each role are killed under load: every request is answered, with the same text" {
     takes_long
     ask_at_once &
     asking=$!
@@ -150,7 +150,7 @@ def ask(seed):
         c = http.client.HTTPConnection(where.hostname, where.port, timeout=300)
         body = {"prompt": f"Story {i % 50}: " + "it goes on and on. " * rng.randint(1, 12), "max_tokens": 8, "ignore_eos": True, "stream": True}
         c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-        if rng.random() < 0.3:  # leaves at once, or within the answer
+        if rng.random() < 0.3:  # disconnects at once, or during the answer
             if rng.random() < 0.5:
                 c.getresponse().read(rng.randint(1, 300))
             c.close()
@@ -167,7 +167,7 @@ sys.exit(len(wrong) > 0)
 PY
     python3 load.py "$url" "$n"
     [ "$(metric "$d1" remote_prefill_requests_total)" -gt 0 ]
-    # waits as long as a busy machine needs
+    # servers free what they held; this may take long on a busy machine
     for u in "$p1" "$p2" "$d1" "$d2"; do
         until_true is_empty "$u"
     done

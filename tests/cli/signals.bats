@@ -10,7 +10,7 @@ setup() {
     export TMPDIR=$BATS_TEST_TMPDIR
     cat >dt-train-fake <<'END'
 #!/bin/bash
-# ends $ENDS seconds after the first request, with 75, or never
+# exits with status 75, $ENDS seconds after the first SIGUSR1 (a request to end), or never
 trap 'echo USR1 >>heard; asked=${asked:-$SECONDS}' USR1
 for s in INT TERM HUP; do trap "echo $s >>heard" $s; done
 echo $$ >pid
@@ -20,16 +20,16 @@ END
     chmod +x dt-train-fake
 }
 
-# begin SECONDS OPTION...: starts dt-run with such a job, in a session of its own, as $pid; waits until the
-# job handles signals
+# begin SECONDS OPTION...: starts dt-run in a session of its own, as $pid, with a job that ends SECONDS after
+# it is asked to; waits until the job handles signals
 begin() {
     ENDS=$1 setsid env --default-signal=INT,TERM,HUP dt-run --events events.jsonl "${@:2}" -- ./dt-train-fake --save run 2>err &
     pid=$!
     until_true test -s pid
 }
 
-# ended STATUS HEARD: dt-run ends with STATUS, the job recorded the signals HEARD, and none of its processes
-# is left
+# ended STATUS HEARD: checks that dt-run ends with STATUS, that the job recorded the signals HEARD, and that
+# no process of the job is left
 ended() {
     local status=0
     wait "$pid" || status=$?
@@ -39,11 +39,11 @@ ended() {
     [ -z "$(find . -name 'dt-run.*')" ]
 }
 
-event() { # FILTER: jq filter over all events
+event() { # FILTER: checks that this jq filter over the array of all events is true
     jq -se "$1" events.jsonl >/dev/null || { echo "not so: $1"; cat events.jsonl; return 1; }
 }
 
-@test "the terminal's SIGINT reaches only dt-run, which asks the job once: 75" {
+@test "SIGINT from the terminal reaches only dt-run, which asks the job once to end: status 75" {
     begin 1
     kill -INT -- "-$pid"
     ended 75 USR1
@@ -64,7 +64,7 @@ event() { # FILTER: jq filter over all events
     [ "$(grep -c "second signal" err)" -eq 0 ]
 }
 
-@test "two signals count as one if the job was asked to end before, for other ranks" {
+@test "two signals count as one even if the job was asked before to end, because its hosts changed" {
     on_ranks
     cd "$BATS_TEST_TMPDIR" || return 1
     licence_set
@@ -87,7 +87,7 @@ event() { # FILTER: jq filter over all events
     [ "$(grep -c "second signal" err)" -eq 0 ]
 }
 
-@test "another signal a second later kills the job: 1" {
+@test "another signal more than a second later kills the job: status 1" {
     begin never
     kill -TERM "$pid"
     until_true test -s heard
@@ -98,7 +98,7 @@ event() { # FILTER: jq filter over all events
     event 'map(select(.event == "end"))[0].status == 137'
 }
 
-@test "a job that does not end within --grace is killed: 75, the same command resumes" {
+@test "a job that does not end within --grace is killed: status 75, so the same command resumes" {
     begin never --grace 0.5
     kill -TERM "$pid"
     ended 75 USR1
