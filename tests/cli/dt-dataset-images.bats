@@ -305,7 +305,7 @@ END
 	[[ $(dt-dataset stats d.h5) == *"2, of which 1 have another class"* ]]
 }
 
-@test "wrong usage is 2; a data set of the wrong kind is named" {
+@test "wrong usage: exit status 2; a data set of the wrong kind is named" {
 	make_idx
 	for bad in "a.idx l.idx" "-o d.h5 --crop x a.idx l.idx" "-o d.h5 --crop 3x a.idx l.idx" "-o d.h5 --channels 2 a.idx l.idx" \
 		"-o a.idx a.idx l.idx" "-o d.h5 --quality 101 a.idx l.idx" "-o d.h5"; do

@@ -180,7 +180,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 2 '--lora does not apply to a server' task few.jsonl http://127.0.0.1:9 --lora tuned
 }
 
-@test "any number of ranks gives the same to the last bit" {
+@test "results on any number of ranks are equal to the bit" {
     {
         echo '{"task": "next", "template": "{begin}", "delimiter": ""}'
         for at in 10 200 333 512 700 901 1111; do

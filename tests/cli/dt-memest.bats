@@ -52,7 +52,7 @@ json() {
 	[ "$status" -eq 0 ]
 }
 
-@test "the margin is added" {
+@test "--margin is added to the peak that must fit" {
 	peak=$("$memest" --json gpt2-124m | jq .peak_bytes)
 	"$memest" gpt2-124m --gpu-mem "$peak" --margin 0
 	run "$memest" gpt2-124m --gpu-mem $((peak - 1)) --margin 0
@@ -306,7 +306,7 @@ json() {
 	"$memest" --list | grep -E '^gpt2-124m +gpt2 +124.4 M'
 }
 
-@test "bars on request, not in a pipe" {
+@test "bars are drawn only with --bars, in ASCII or Unicode by locale" {
 	run "$memest" gpt2-124m
 	[[ "$output" != *"#"* ]]
 	LC_ALL=C run "$memest" gpt2-124m --bars
@@ -619,7 +619,7 @@ safetensors() {
 	"$memest" gpt2-124m --serve --layout cp2
 }
 
-@test "the account of the optimizer states says how they are computed" {
+@test "each category states the formula of its size, such as parameters x 4 bytes x 2 states" {
 	how() {
 		local category=$1 want=$2
 		shift 2
@@ -643,7 +643,7 @@ safetensors() {
 	[[ $output == "optimizer: parameters: 4 bytes for each row and each column"* ]]
 }
 
-@test "only a parameter count" {
+@test "--params: an estimate from a parameter count alone" {
 	filter='.params / 7e9 | (. > 0.999 and . < 1.001)'
 	json --params 7e9
 	# 7 B in bf16 with Adam and no master weights: 14, 14 and 28 GB (a handbook's account)
@@ -662,7 +662,7 @@ safetensors() {
 	refused 2 "params" --params -7
 }
 
-@test "mixtures of experts hold all experts; latent attention caches its latents" {
+@test "mixtures of experts hold the weights of all experts; latent attention caches latents" {
 	# dt-serve keeps routers and norms in f32
 	filter='.params == 46702792704 and .account == "dt" and
 		(.categories[] | select(.name == "weights") | .bytes) == 2 * (46702792704 + 32 * 8 * 4096 + 65 * 4096)'
@@ -704,7 +704,7 @@ safetensors() {
 	refused 1 "has no sequences" resnet-50 --why --gpu-mem 1GiB
 }
 
-@test "sliding windows bound the cache of their layers" {
+@test "layers with a sliding window cache at most the window's tokens" {
 	# Gemma 3 1B: 26 layers, one in six with full attention; 1 KV head of 256, a window of 512 tokens
 	filter='(.categories[] | select(.name == "kv-cache") | .bytes) == 2 * 256 * 2 * (4 * 8192 + 22 * 512)'
 	json --serve gemma-3-1b --max-seqs 1 --max-len 8192 --account generic
@@ -872,7 +872,7 @@ safetensors() {
 	[ "$status" -eq 2 ]
 }
 
-@test "other programs' names of a precision are answered with the name here" {
+@test "other programs' precision names are refused with the nearest name of dt's" {
     for word in awq:q4_0 GPTQ:q4_0 int8:q8_0 fp8_e4m3:fp8 float32:fp32; do
         run "$memest" --serve --precision "${word%:*}" gpt2-124m
         [ "$status" -eq 2 ]
@@ -902,7 +902,7 @@ gigabytes() {
     "$memest" --json "${@:2}" | jq "$1 / 1e9"
 }
 
-@test "the account of handbooks: their printed figures, line by line" {
+@test "--account book: the figures that handbooks print, line by line" {
     book=(--account book --train)
     # 7B: weights 14, moments 28, gradients 14, activations 12 GB; peaks: forward 54, backward 68, step 56.
     # Their 7B has 7.0e9 parameters, Llama 2's 6.74e9; 12 GB of activations correspond to 2,850 tokens.

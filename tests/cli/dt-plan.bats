@@ -193,7 +193,7 @@ refused() {
 		and (.phases[] | select(.phase == "prefill") | .bound == "compute")'
 }
 
-@test "handbooks: a ridge of 0.156 is off by a factor of 1000, two weeks for 7B and 1T tokens by 22" {
+@test "handbooks' errors: a ridge of 0.156 FLOP/B is 1000 times too low, 14 days for 7B on 1T tokens 22 times" {
 	# 312 TFLOP/s over 2 TB/s is 156 FLOP/B; the handbook divides 312 by 2,000
 	[[ $("$plan" roofline --gpu A100 llama-2-7b) == *"print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand times that"* ]]
 	[[ $("$plan" roofline --gpu cpu llama-2-7b) != *handbooks* ]]

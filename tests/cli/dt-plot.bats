@@ -31,7 +31,7 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     dt-plot --bars node --title $'caf\xe9' loss run.jsonl | iconv -f UTF-8 -t UTF-8 >/dev/null
 }
 
-@test "a curve of one key is the same from a file and from a pipe" {
+@test "a curve is the same from a file, standard input and a pipe" {
     dt-plot loss run.jsonl >file.txt
     dt-plot loss <run.jsonl >stdin.txt
     cat run.jsonl | dt-plot >pipe.txt # the default key is loss

@@ -817,7 +817,7 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     [ "$(jq -r .error.message out)" = "no server has the model 'x�'" ]
 }
 
-@test "the index is what servers report: stored, evicted, lost by a restart of the router or the server" {
+@test "the prefix index follows servers' reports: stored, evicted, lost by a restart of router or server" {
     : >u-one
     dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny --max-model-len 400 --kv-cache-mem 320KiB >u-one 2>log-one 3>&- &
     pids+=($!)

@@ -405,7 +405,7 @@ while True:
     [ -z "$(find "$TMPDIR" -name 'dt-run.*')" ]
 }
 
-@test "the same for an elastic run, whose lost ranks are replaced" {
+@test "random faults in an elastic run, whose lost ranks are replaced" {
     slow || skip "a hundred faults take minutes: DT_SLOW=1"
     mkdir -p lost
     dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --precision fp32 --reproducible --global-batch 12 \

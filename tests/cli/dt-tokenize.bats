@@ -111,7 +111,7 @@ a, b = (json.load(open(p)) for p in sys.argv[1:])
 assert a == b' a.json "$data/gpt2.json"
 }
 
-@test "one record per line" {
+@test "--lines encodes and decodes each line by itself" {
 	printf 'ab\n\nc' >in
 	run dt-tokenize encode -t byte --lines <in
 	[ "$status" -eq 0 ]
@@ -133,7 +133,7 @@ assert a == b' a.json "$data/gpt2.json"
 	[ "$output" = "a<|endoftext|>" ]
 }
 
-@test "the token at the start of a text" {
+@test "--bos adds the token at the start of a text, and is refused if the tokenizer has none" {
 	run dt-tokenize encode -t "$data/llama3.json" --bos </dev/null
 	[ "$status" -eq 0 ]
 	[ "$output" = 513 ]

@@ -105,7 +105,7 @@ agrees() {
     [[ $output == *"--fp8 needs --account dt"* ]]
 }
 
-@test "which linears: those whose sizes divide by 16, reported once; none is an error" {
+@test "linears whose sizes are multiples of 16 compute in fp8, reported once; an error if there are none" {
     dt-train --model gpt2-tiny "${common[@]}" --seq 32 --microbatch 1 --steps 1 --fp8 2>err >/dev/null
     grep -q 'computes in 8 bits: qkv, o, up and down of every layer$' err
     # down has 88 input columns: it stays in bf16

@@ -299,7 +299,7 @@ SH
     [ -z "$(ls sw)" ]
 }
 
-@test "injected bit flips reach masters in the file" {
+@test "bit flips injected into master weights also work when these are in a file" {
     dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save a >a.jsonl
     dt-train "${common[@]}" --precision bf16 --steps 4 --inject flip:step=2,element=5000 --save b "${away[@]}" >b.jsonl
     same

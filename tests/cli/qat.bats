@@ -66,7 +66,7 @@ EOF
     done
 }
 
-@test "every layout quantises alike" {
+@test "quantization-aware training on every layout has the losses of one rank" {
     takes_long
     local numbers=(--model gpt2-tiny --precision fp32 --lr 1e-3 --steps 4 --microbatch 1 --qat q4_0)
     train 1 one.jsonl "${numbers[@]}"

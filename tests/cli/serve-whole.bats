@@ -132,7 +132,7 @@ serve=(dt-serve)
     done
 }
 
-@test "a fused projection of which some tensors are whole and others not" {
+@test "a fused projection with both low-rank and fully trained parts: the merged model's tokens" {
     names=(part low ends)
     merged llama --precision fp32 >want
     cmp said-llama-base-* said-llama-part-* && return 1

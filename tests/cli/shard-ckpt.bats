@@ -72,7 +72,7 @@ put() {
 	[ ! -e b.gguf ]
 }
 
-@test "a path that is not a checkpoint is 1 and one line" {
+@test "a path that is not a checkpoint gives one line and exit status 1" {
 	run "$S" ls "$T/nothing"
 	[ "$status" -eq 1 ]
 	[ "${#lines[@]}" -eq 1 ]
@@ -114,7 +114,7 @@ put() {
 	"$S" verify --json -j 3 "$T/a" | jq -e '.ok and .schema == 1 and .checkpoints[0].findings == []'
 }
 
-@test "a flipped byte in a piece is 3, with file and tensor" {
+@test "a changed byte in a tensor gives exit status 3; file and tensor are named" {
 	"$M" "$T/a" 1 tp2 1
 	where=$(jq -r '.files as $f | .tensors[] | select(.name == "m/layers.1.mlp.up.weight") | .pieces[1] |
 		"\($f[.file].name) \(.at)"' "$T/a/latest/manifest.json")
@@ -157,7 +157,7 @@ put() {
 	[[ $output == *"index.h5"* ]]
 }
 
-@test "an index of another run is detected" {
+@test "an index.h5 of another checkpoint is detected" {
 	"$M" "$T/a" 1 dp2 1
 	"$M" "$T/b" 1 tp2 1
 	cp "$T/b/latest/index.h5" "$T/a/latest/index.h5"
@@ -325,7 +325,7 @@ put() {
 	[[ $output == *"has no tensor 'nothing'"* ]]
 }
 
-@test "a full disk is 1 and one line, for every command" {
+@test "a full disk gives one line and exit status 1, for every command" {
 	"$M" "$T/a" 3 dp2 1
 	for c in ls verify stats "ls --json" "cat embed.weight" "diff $T/a"; do
 		run bash -c '"$1" $2 "$3" >/dev/full' _ "$S" "$c" "$T/a"

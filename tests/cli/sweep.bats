@@ -37,7 +37,7 @@ setup() {
         "${command[@]}" --eval-data e.h5 --eval-tokens 2000 --steps 30 | cmp - table
 }
 
-@test "asked to end: 75, and the same command continues to the same table" {
+@test "asked to end: exit status 75; the same command continues, and prints the same table" {
     takes_long
     sweep=(dt-run sweep --random lr=1e-3:1e-2:log --random warmup=0:9:int --samples 3 --jobs 2 --last 4 -- mpirun -np 1
         "${command[@]}" --steps 20 --inject "slow:rank=0,seconds=0.05,start=0")

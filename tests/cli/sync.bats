@@ -167,7 +167,7 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
     grep -q "ranks were dropped from 8 steps, with 16 samples" backup1.jsonl.err
 }
 
-@test "a step without a dropped rank's samples is that of the other's samples alone" {
+@test "a step whose other rank was dropped equals a step on the remaining rank's samples alone" {
     local plain=(--optimizer momentum --lr 0.05 --clip 0.1 --layout dp2 --global-batch 2 --steps 8)
     train 2 kept.jsonl "${plain[@]}" --sync backup:1 --inject slow:rank=1,seconds=600 --save kept --save-every 1 --stop-at 1
     train 1 alone.jsonl "${plain[@]}" --layout dp1 --global-batch 1 --save alone --save-every 1 --stop-at 1
