@@ -220,11 +220,42 @@ static void events(struct page *p, const struct dt_board *b, int run)
 	}
 }
 
-static void first_lines(struct page *p, const struct dt_board_run *r)
+/* The newest of what the run has. */
+static void newest_line(struct page *p, const struct dt_board_run *r, double step)
+{
+	static const struct {
+		const char *key, *name;
+		int digits;
+	} part[] = {{"loss", "loss", 5}, {"grad_norm", "gradient norm", 3}, {"lr", "lr", 3}};
+	char text[160];
+	int n = snprintf(text, sizeof(text), "step       %.0f", step);
+
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
+		if (dt_board_run_column(r, part[i].key))
+			n += snprintf(text + n, sizeof(text) - (size_t)n, ", %s %.*g", part[i].name,
+				      part[i].digits, dt_board_run_newest(r, part[i].key));
+	line(p, "%s", text);
+}
+
+static void speed_line(struct page *p, const struct dt_board_run *r)
 {
 	const bool images = dt_board_run_column(r, "images_per_s") != NULL;
-	double step = dt_board_run_newest(r, "step"), age = p->s->now - r->changed, mfu = recent(r, "mfu");
-	char text[256], rate[32];
+	const char *key = images ? "images_per_s" : "tokens_per_s";
+	const double mfu = recent(r, "mfu");
+	char rate[32], text[32] = "";
+
+	if (!dt_board_run_column(r, key))
+		return;
+	if (!isnan(mfu))
+		snprintf(text, sizeof(text), ", MFU %.1f%%", 100 * mfu);
+	line(p, "speed      %s %s/s%s", dt_format_count(recent(r, key), rate, sizeof(rate)),
+	     images ? "images" : "tokens", text);
+}
+
+static void first_lines(struct page *p, const struct dt_board_run *r)
+{
+	double step = dt_board_run_newest(r, "step"), age = p->s->now - r->changed;
+	char text[256];
 
 	snprintf(text, sizeof(text), "%s", r->name);
 	for (char *c = text; *c; c++)
@@ -234,15 +265,8 @@ static void first_lines(struct page *p, const struct dt_board_run *r)
 		line(p, "no step yet");
 		return;
 	}
-	line(p, "step       %.0f, loss %.5g, gradient norm %.3g, lr %.3g", step,
-	     dt_board_run_newest(r, "loss"), dt_board_run_newest(r, "grad_norm"),
-	     dt_board_run_newest(r, "lr"));
-	snprintf(text, sizeof(text), "%s", isnan(mfu) ? "" : ", MFU ");
-	if (!isnan(mfu))
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%.1f%%", 100 * mfu);
-	line(p, "speed      %s %s/s%s",
-	     dt_format_count(recent(r, images ? "images_per_s" : "tokens_per_s"), rate, sizeof(rate)),
-	     images ? "images" : "tokens", text);
+	newest_line(p, r, step);
+	speed_line(p, r);
 	if (!isnan(dt_board_run_newest(r, "eval_loss")))
 		line(p, "evaluation loss %.5g", dt_board_run_newest(r, "eval_loss"));
 	if (age > 60)

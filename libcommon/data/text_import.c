@@ -246,6 +246,7 @@ static int create(struct import *b, const char *const out[2], struct dt_err *err
 /* The evaluation set first: whoever sees train.h5 finds eval.h5 too. */
 static int finish(struct import *b, struct dt_err *err)
 {
+	char left[256];
 	int rc = 0;
 
 	for (int i = 1; i >= 0 && rc == 0; i--) {
@@ -256,6 +257,9 @@ static int finish(struct import *b, struct dt_err *err)
 		b->im->tokens[i] = dt_dataset_written(w, &b->im->documents[i]);
 		b->out[i] = NULL;
 		rc = dt_dataset_finish(w, err);
+		dt_clean_summary(b->im->cleaned, left, sizeof(left));
+		if (rc < 0 && b->im->tokens[i] == 0 && *left)
+			dt_err_prefix(err, "all documents were dropped (%s)", left);
 	}
 	return rc;
 }

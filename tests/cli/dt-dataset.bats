@@ -394,6 +394,14 @@ for i, part in enumerate((rows[:100], rows[100:])):
 	[[ $output == *"no column 'other'"*"status 1"* ]]
 }
 
+@test "a set whose documents are all dropped is not written, and the message says why they were" {
+	echo short >short.txt
+	run dt-dataset build -t byte --min-chars 100 -o none.h5 short.txt
+	[ "$status" -eq 1 ]
+	[ "$output" = "dt-dataset: all documents were dropped (1 too short): cannot write 'none.h5': there are no tokens" ]
+	[ ! -e none.h5 ]
+}
+
 @test "invalid lines: refused, or skipped and counted" {
 	printf '{"text":"one"}\n{"text":"\377"}\nnot json\n{"other":"x"}\n{"text":7}\n{"text":"two"}\n' >d.jsonl
 	run dt-dataset build -o d.h5 d.jsonl
