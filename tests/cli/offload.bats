@@ -419,11 +419,11 @@ SH
     for run in "${some[@]}"; do
         rm -rf a b
         # shellcheck disable=SC2086
-        opts=${run#*:}
+        how=${run#*:}
         # shellcheck disable=SC2086
-        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${opts%--offload-fraction*} --save a >a.jsonl
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" ${how%--offload-fraction*} --save a >a.jsonl
         # shellcheck disable=SC2086
-        mpirun -np "${run%%:*}" dt-train "${mini[@]}" $opts --offload optimizer,activations --offload-to disk:sw \
+        mpirun -np "${run%%:*}" dt-train "${mini[@]}" $how --offload optimizer,activations --offload-to disk:sw \
             --save b >b.jsonl
         same || { echo "$run"; return 1; }
         [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -lt "$(jq -s '.[1].peak_bytes' a.jsonl)" ]
