@@ -257,8 +257,10 @@ static int finish(struct import *b, struct dt_err *err)
 		b->im->tokens[i] = dt_dataset_written(w, &b->im->documents[i]);
 		b->out[i] = NULL;
 		rc = dt_dataset_finish(w, err);
+		if (rc == 0 || b->im->tokens[i] > 0)
+			continue;
 		dt_clean_summary(b->im->cleaned, left, sizeof(left));
-		if (rc < 0 && b->im->tokens[i] == 0 && *left)
+		if (*left)
 			dt_err_prefix(err, "all documents were dropped (%s)", left);
 	}
 	return rc;

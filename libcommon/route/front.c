@@ -168,8 +168,7 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 	} else if (dt_route_of_one_server(h->target)) {
 		refuse(c, 404, "not_found",
 		       "the router does not forward this route, which reads or changes the state of one "
-		       "server: "
-		       "send the request to that server");
+		       "server: send the request to that server");
 	} else if (dt_route_local(c, h, tenant, key == -1 || (key >= 0 && r->conf.keys.key[key].admin))) {
 		c->keep = c->keep && h->framing != DT_ROUTE_CHUNKED &&
 			  (h->framing == DT_ROUTE_NO_BODY || h->length == 0);

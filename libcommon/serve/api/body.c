@@ -27,22 +27,12 @@ int dt_body_model(struct dt_body *b)
 	return -EINVAL;
 }
 
-/* Refuses keys of the object `key` that are not in known, which ends with NULL. */
+/* Refuses keys of the object `key` that are not in known, which ends with NULL, unless they are null. */
 static int only(struct dt_body *b, const char *key, const json_t *o, const char *const *known)
 {
-	const char *name;
-	json_t *v;
+	const char *name = dt_api_unknown(o, known, true);
 
-	json_object_foreach((json_t *)o, name, v)
-	{
-		int i = 0;
-
-		while (known[i] && strcmp(known[i], name))
-			i++;
-		if (!known[i] && !json_is_null(v))
-			return dt_body_bad(b->e, key, "'%s' has an unknown key '%.60s'", key, name);
-	}
-	return 0;
+	return name ? dt_body_bad(b->e, key, "'%s' has an unknown key '%.60s'", key, name) : 0;
 }
 
 /* Options of streams that are accepted if they are off. */
@@ -59,17 +49,6 @@ static int check_stream_options(struct dt_body *b, const json_t *o)
 					   known[i]);
 	}
 	return only(b, "stream_options", o, known);
-}
-
-int dt_body_format(struct dt_body *b)
-{
-	static const char *const known[] = {"type", "json_schema", NULL};
-	static const char *const schema[] = {"name", "description", "schema", "strict", NULL};
-	const json_t *f = json_object_get(b->o, "response_format");
-
-	if (only(b, "response_format", f, known) < 0)
-		return -EINVAL;
-	return only(b, "response_format", json_object_get(f, "json_schema"), schema);
 }
 
 int dt_body_stream(struct dt_body *b, struct dt_completion *c)
@@ -291,9 +270,14 @@ static int set_grammar(struct dt_body *b, const char *param, const struct wanted
 
 static int read_format(struct dt_body *b)
 {
+	static const char *const known[] = {"type", "json_schema", NULL};
+	static const char *const of_schema[] = {"name", "description", "schema", "strict", NULL};
 	const json_t *f = json_object_get(b->o, "response_format"), *s;
 	const char *type = json_string_value(json_object_get(f, "type"));
 
+	if (only(b, "response_format", f, known) < 0 ||
+	    only(b, "response_format", json_object_get(f, "json_schema"), of_schema) < 0)
+		return -EINVAL;
 	if (!f || json_is_null(f) || (type && !strcmp(type, "text")))
 		return 0;
 	if (type && !strcmp(type, "json_object"))

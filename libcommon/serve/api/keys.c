@@ -225,23 +225,31 @@ int dt_body_keys(struct dt_body *b)
 	return 0;
 }
 
-int dt_api_known(const json_t *body, const char *const *known, struct dt_api_error *e)
+const char *dt_api_unknown(const json_t *o, const char *const *known, bool null_fits)
 {
 	const char *key;
 	json_t *v;
 
-	if (!json_is_object(body))
-		return dt_body_bad(e, "", "the request is not a JSON object");
-	json_object_foreach((json_t *)body, key, v)
+	json_object_foreach((json_t *)o, key, v)
 	{
 		int i = 0;
 
 		while (known[i] && strcmp(known[i], key))
 			i++;
-		if (!known[i])
-			return dt_body_bad(e, key, "unknown key '%.60s'", key);
+		if (!known[i] && !(null_fits && json_is_null(v)))
+			return key;
 	}
-	return 0;
+	return NULL;
+}
+
+int dt_api_known(const json_t *body, const char *const *known, struct dt_api_error *e)
+{
+	const char *key;
+
+	if (!json_is_object(body))
+		return dt_body_bad(e, "", "the request is not a JSON object");
+	key = dt_api_unknown(body, known, false);
+	return key ? dt_body_bad(e, key, "unknown key '%.60s'", key) : 0;
 }
 
 int dt_api_check_defaults(const json_t *o, struct dt_err *err)

@@ -201,8 +201,7 @@ static int read_body(struct dt_body *b, struct dt_completion *c)
 
 	if (!json_is_object(b->o))
 		return dt_body_bad(b->e, "", "the request is not a JSON object");
-	if (dt_body_keys(b) < 0 || dt_body_model(b) < 0 || dt_body_stream(b, c) < 0 || dt_body_salt(b) < 0 ||
-	    dt_body_format(b) < 0)
+	if (dt_body_keys(b) < 0 || dt_body_model(b) < 0 || dt_body_stream(b, c) < 0 || dt_body_salt(b) < 0)
 		return -EINVAL;
 	if (b->kind == DT_BODY_EMBEDDING)
 		rc = read_embedding(b, c);

@@ -46,6 +46,8 @@ int dt_body_no_memory(struct dt_api_error *e);
 
 /* keys.c: refuses unknown keys; reads numbers and flags. */
 int dt_body_keys(struct dt_body *b);
+/* The first key of o that is not in known, which ends with NULL; null_fits: unless its value is null. */
+const char *dt_api_unknown(const json_t *o, const char *const *known, bool null_fits);
 /* Refuses unknown keys of a body with its own list; known ends with NULL. */
 int dt_api_known(const json_t *body, const char *const *known, struct dt_api_error *e);
 
@@ -53,7 +55,6 @@ int dt_api_known(const json_t *body, const char *const *known, struct dt_api_err
 int dt_body_model(struct dt_body *b);				/* model */
 int dt_body_stream(struct dt_body *b, struct dt_completion *c); /* stream, stream_options */
 int dt_body_salt(struct dt_body *b);				/* cache_salt */
-int dt_body_format(struct dt_body *b); /* refuses keys of response_format that have no effect */
 /* logit_bias, stop, stop_token_ids, response_format; end: an additional stop id, -1: none. */
 int dt_body_ask(struct dt_body *b, int32_t end);
 /* Reads an array of ids into ret, which has room for all of them. */

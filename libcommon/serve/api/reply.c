@@ -33,19 +33,28 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 #define BASE64_BYTES	 24
 #define ID_BYTES	 80
 
+static size_t scores_cost(const struct dt_completion *c, int n, int ntop)
+{
+	return (size_t)n * (2 + (size_t)ntop) * (c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES);
+}
+
+static size_t embedding_cost(const struct dt_completion *c, size_t hidden)
+{
+	return hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES);
+}
+
 size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 {
 	size_t cost = 4096;
 
 	for (int i = 0; i < c->call->n; i++) {
 		const struct dt_serve_req *r = &c->call->req[i];
-		const size_t each = c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES;
 
 		cost += c->ids ? (size_t)(r->nprompt + r->nout) * ID_BYTES : 0;
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
-		cost += (size_t)r->scores.n * (2 + (size_t)r->scores.ntop) * each;
-		cost += (size_t)r->prompt_scores.n * (2 + (size_t)r->prompt_scores.ntop) * each;
-		cost += r->pooled ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
+		cost += scores_cost(c, r->scores.n, r->scores.ntop);
+		cost += scores_cost(c, r->prompt_scores.n, r->prompt_scores.ntop);
+		cost += r->pooled ? embedding_cost(c, hidden) : 0;
 	}
 	return cost;
 }
@@ -58,9 +67,8 @@ size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)
 		const struct dt_serve_req *r = &c->call->req[i];
 		int top = r->ask->prompt_logprobs >= 0 ? r->ask->prompt_logprobs : r->ask->logprobs;
 
-		cost += r->ask->embed ? hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES) : 0;
-		if (r->ask->score_prompt)
-			cost += (size_t)(r->nprompt - 1) * (2 + (size_t)top) * SCORE_BYTES;
+		cost += r->ask->embed ? embedding_cost(c, hidden) : 0;
+		cost += r->ask->score_prompt ? scores_cost(c, r->nprompt - 1, top) : 0;
 	}
 	return cost;
 }

@@ -165,8 +165,7 @@ static int too_large(struct dt_http_req *q, struct dt_api_error *e)
 		return 0;
 	dt_api_fail(e, 400, "invalid_request_error", "answer_too_large",
 		    "the answer could take %zu MiB, more than the %zu MiB of --http-mem: ask for fewer or "
-		    "shorter "
-		    "prompts or fewer log-probabilities",
+		    "shorter prompts or fewer log-probabilities",
 		    need >> 20, max >> 20);
 	return -EINVAL;
 }
