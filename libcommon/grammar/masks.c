@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PAIRS 1024 /* of states that are compared */
-#define ENOUGH	  15   /* bytes of agreement with which no other is looked for */
-#define MANY	  4096 /* visited tokens of a mask with which others may begin */
+#define MAX_PAIRS    1024      /* of states that are compared */
+#define ENOUGH	     15	       /* bytes of agreement with which no other is looked for */
+#define COMPARE_WORK (1 << 18) /* max expansions while states are compared */
+#define MANY	     4096      /* visited tokens of a mask with which others may begin */
 
 /*
  * Sets the bits of the level's tokens that may come next; returns the number of tokens visited. It visits
@@ -99,13 +100,18 @@ static int agreement(struct dt_parser *p, int32_t a, int32_t b, int most)
 	return most;
 }
 
-/* Begins m's mask by one of those used last; returns the level of the tokens that are still to be read. */
+/*
+ * Begins m's mask by one of those used last; returns the level of the tokens that are still to be read. States
+ * are compared where perhaps no token leads: that this fails or takes too long there is no error.
+ */
 static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_matcher *m, uint32_t *bits)
 {
 	const struct dt_vocab_level *level = p->order->level;
 	const size_t words = ((size_t)p->order->vocab + 31) / 32;
+	const int64_t work = p->work;
 	int best = 0, same = 0;
 
+	p->work = COMPARE_WORK;
 	for (int i = 0; i < DT_LATE && same < ENOUGH; i++) {
 		const struct dt_mask *k = &p->mask[p->late[i]];
 		int n = k->state < 0 ? 0 : agreement(p, k->state, m->now, level[DT_VOCAB_LEVELS - 1].least);
@@ -114,7 +120,9 @@ static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_m
 			same = n;
 			best = p->late[i];
 		}
+		p->failed = false;
 	}
+	p->work = work;
 	for (level += DT_VOCAB_LEVELS - 1; level->least > same + 1; level--)
 		continue;
 	for (size_t i = 0; i < words; i++)

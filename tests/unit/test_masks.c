@@ -107,6 +107,41 @@ static void test_counted(void **state)
 	dt_vocab_order_release(&o);
 }
 
+/*
+ * Behind the two strings, where no token leads, more properties could come next than a state can hold. The
+ * strings' states are compared, which must not fail the mask of the second one.
+ */
+static void test_too_much_ahead(void **state)
+{
+	struct dt_vocab_order o;
+	struct dt_grammar *g;
+	struct dt_matcher *m;
+	char *schema = NULL;
+	size_t n;
+	FILE *f = open_memstream(&schema, &n);
+
+	fputs("{\"type\":\"array\",\"maxItems\":3,\"items\":{\"anyOf\":[{\"type\":\"string\"}", f);
+	for (int i = 0; i < 300; i++)
+		fprintf(f, "%s\"p%d\":{\"const\":1}%s",
+			i % 100 ? "," : ",{\"type\":\"object\",\"properties\":{", i,
+			i % 100 == 99 ? "}}" : "");
+	fputs("]}}", f);
+	fclose(f);
+	make_words(&o);
+	g = grammar_of(schema);
+	m = dt_matcher_new(g);
+	assert_true(dt_matcher_push(m, "[\"", 2));
+	assert_non_null(dt_matcher_mask(m, &o));
+	assert_true(dt_matcher_push(m, "a\",\"", 4));
+	check_mask(schema, "[\"a\",\"", dt_matcher_mask(m, &o), &o);
+	assert_false(dt_matcher_push(m, "\",{", 3)); /* too much is still told where the text leads there */
+	assert_null(dt_matcher_mask(m, &o));
+	dt_matcher_free(m);
+	dt_grammar_drop(g);
+	dt_vocab_order_release(&o);
+	free(schema);
+}
+
 /* Another vocabulary gets masks of its own. */
 static void test_vocabularies(void **state)
 {
@@ -232,10 +267,10 @@ static void test_kept(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_counted),
-					   cmocka_unit_test(test_vocabularies),
-					   cmocka_unit_test(test_forgetting), cmocka_unit_test(test_threads),
-					   cmocka_unit_test(test_kept)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_counted),	     cmocka_unit_test(test_too_much_ahead),
+		cmocka_unit_test(test_vocabularies), cmocka_unit_test(test_forgetting),
+		cmocka_unit_test(test_threads),	     cmocka_unit_test(test_kept)};
 
 	return cmocka_run_group_tests_name("masks", tests, NULL, NULL);
 }
