@@ -101,8 +101,8 @@ static int agreement(struct dt_parser *p, int32_t a, int32_t b, int most)
 }
 
 /*
- * Begins m's mask by one of those used last; returns the level of the tokens that are still to be read. States
- * are compared where perhaps no token leads: that this fails or takes too long there is no error.
+ * Begins m's mask by one of those used last; returns the level of the tokens that are still to be read.
+ * States are compared where perhaps no token leads: it is no error if that fails or takes too long.
  */
 static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_matcher *m, uint32_t *bits)
 {
