@@ -91,8 +91,12 @@ void dt_quant_tiles_fill(const struct dt_quant_tiles *t, int64_t row, const int8
 			 const struct dt_xblock *xb);
 /* The tiles that begin at a row: a weight's first one or a multiple of sixteen after it. */
 const struct dt_xtile *dt_quant_tiles_at(const struct dt_quant_tiles *t, int64_t row);
-/* How many of the first rows are multiplied with tiles; the rest are few. */
-int64_t dt_quant_tiled(const struct dt_quant_tiles *t, int64_t rows);
+/* How many of the rows from `row` on, all of one weight, are multiplied with tiles; the rest are few. */
+int64_t dt_quant_tiled(const struct dt_quant_tiles *t, int64_t row, int64_t rows);
+/* Quantises sixteen rows of x, of 32 blocks elements each, to struct dt_xtile [dt_xtiles(blocks)]. */
+#define DT_QUANT_TILE(name) void name(struct dt_xtile *t, const void *x, enum dt_dtype type, int64_t blocks)
+typedef DT_QUANT_TILE(dt_quant_tile_fn);
+DT_QUANT_TILE(dt_quant_tile_vnni);
 
 #define DT_QUANT_MANY 96 /* rows per product: up to this many more may follow */
 
@@ -134,20 +138,21 @@ DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v4);
 #define DT_QUANT_GROUP 4 /* panels per tile [rows, 16 panels] */
 
 /*
- * quant_finish.c: writes n columns of `rows` rows of y, from element `at` on: tile + bias; col: first column
- * in the bias. gated: f of the first half of a row of the tile times the second half; col: first column of
- * the gates.
+ * quant_finish.c: writes n columns of `rows` rows of y, from element `at` on: tile + bias, which is added in
+ * the tile; col: first column in the bias. gated: f of the first half of a row of the tile times the second
+ * half; col: first column of the gates.
  */
-void dt_quant_finish(struct dt_tensor y, int64_t at, const float *tile, int64_t rows, struct dt_tensor bias,
+void dt_quant_finish(struct dt_tensor y, int64_t at, float *tile, int64_t rows, struct dt_tensor bias,
 		     int64_t col, int64_t n);
-void dt_quant_finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
-			   struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f);
+void dt_quant_finish_gated(struct dt_tensor y, int64_t at, float *tile, int64_t rows, struct dt_tensor bias,
+			   int64_t col, int64_t n, enum dt_act_fn f);
 
 /* The fastest kernels on this processor (isa.h); quant_kernels.c. */
 struct dt_quant_kernels {
 	dt_quant_mul_fn *quants, *bf16, *f32;
 	dt_quant_row_fn *row;
 	dt_quant_mul_fn *tiled; /* integer products with struct dt_xtile; NULL: not available */
+	dt_quant_tile_fn *tile; /* NULL: rows are quantised one by one */
 };
 struct dt_quant_kernels dt_quant_kernels(void);
 

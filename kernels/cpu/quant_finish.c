@@ -2,95 +2,112 @@
 #include "kernels/cpu/quant.h"
 
 #define GROUP DT_QUANT_GROUP
-#define HALF  (GROUP / 2 * DT_PANEL)
+#define WIDE  (GROUP * DT_PANEL) /* columns of a tile; of these, gates and their factors have half each */
+#define HALF  (WIDE / 2)
 #define BATCH 8 /* rows whose gates are applied together */
 
-/* Prefetches n columns of rows [r, end) of y, from element `at` on. */
-static void ask_for_rows(struct dt_tensor y, int64_t at, int64_t n, int64_t r, int64_t end)
+/* Rows of y from an element on. A struct dt_tensor in a loop is copied in each iteration, and waits for it. */
+struct out {
+	char *at;
+	int64_t step; /* bytes per row */
+	enum dt_dtype type;
+};
+
+static struct out out_of(struct dt_tensor y, int64_t at)
 {
+	return (struct out){dt_at(y, at), dt_cols(y) * dt_dtype_size(y.dtype), y.dtype};
+}
+
+/* Prefetches n columns of rows [r, end). */
+DT_INLINE void ask_for_rows(const struct out *y, int64_t n, int64_t r, int64_t end)
+{
+	const int64_t bytes = n * dt_dtype_size(y->type);
+
 	for (; r < end; r++)
-		for (int64_t i = 0; i < n; i += 64 / dt_dtype_size(y.dtype))
-			dt_prefetch_write(dt_at(y, at + r * dt_cols(y) + i));
+		for (int64_t i = 0; i < bytes; i += 64)
+			dt_prefetch_write(y->at + r * y->step + i);
 }
 
-/* n columns of a row of a tile with bias, in the tile or in buf; the first is column col of w */
-DT_INLINE const float *with_bias(float *buf, const float *tile, struct dt_tensor bias, int64_t col, int64_t n)
+/* Adds n elements of the bias, from column col on, to rows of a tile. */
+static DT_SIMD void add_bias(float *tile, int64_t rows, struct dt_tensor bias, int64_t col, int64_t n)
 {
-	float wide[GROUP * DT_PANEL];
-	const float *add;
+	float wide[WIDE];
+	const float *add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
 
-	if (!bias.data)
-		return tile;
-	add = dt_load(wide, dt_at(bias, col), bias.dtype, n);
-	for (int64_t j = 0; j < n; j++)
-		buf[j] = tile[j] + add[j];
-	return buf;
+	for (int64_t r = 0; r < rows; r++, tile += WIDE)
+		for (int64_t j = 0; j < n; j++)
+			tile[j] += add[j];
 }
 
-/* writes n columns of `rows` rows of y, from element `at` on: tile + bias */
-static DT_SIMD void finish_tile(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
-				struct dt_tensor bias, int64_t col, int64_t n)
+/* Rounds n columns of a row. The usual numbers are constants: no remainder loop. */
+DT_INLINE void store_row(void *to, enum dt_dtype type, const float *from, int64_t n)
 {
-	float sum[GROUP * DT_PANEL];
-	const int64_t ld = dt_cols(y);
+	if (type == DT_F32)
+		memcpy(to, from, (size_t)n * 4);
+	else if (n == WIDE)
+		dt_store(to, type, from, WIDE);
+	else if (n == HALF)
+		dt_store(to, type, from, HALF);
+	else
+		dt_store(to, type, from, n);
+}
 
-	for (int64_t r = 0; r < rows; r++, at += ld, tile += GROUP * DT_PANEL) {
-		const float *from = with_bias(sum, tile, bias, col, n);
-
-		if (r + BATCH < rows)
-			ask_for_rows(y, at, n, BATCH, BATCH + 1);
-		if (y.dtype == DT_F32)
-			memcpy(dt_at(y, at), from, (size_t)n * 4);
-		else if (n == GROUP * DT_PANEL) /* constant length: no remainder loop */
-			dt_store(dt_at(y, at), y.dtype, from, GROUP * DT_PANEL);
-		else
-			dt_store(dt_at(y, at), y.dtype, from, n);
+static DT_SIMD void finish_tile(const struct out *y, const float *tile, int64_t rows, int64_t n)
+{
+	ask_for_rows(y, n, 0, dt_min64(BATCH, rows));
+	for (int64_t r = 0; r < rows; r++, tile += WIDE) {
+		ask_for_rows(y, n, r + BATCH, dt_min64(r + BATCH + 1, rows));
+		store_row(y->at + r * y->step, y->type, tile, n);
 	}
 }
 
-/* copies n columns per row, with bias, from a stride of 2 HALF to a stride of HALF; pads with zeros */
-static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, struct dt_tensor bias, int64_t col,
-			      int64_t n)
+/* Copies n columns per row from a stride of WIDE to a stride of HALF; pads with zeros. */
+static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, int64_t n)
 {
-	float sum[HALF];
-
-	if (n < HALF)
-		memset(out, 0, (size_t)(rows * HALF) * 4);
-	for (int64_t r = 0; r < rows; r++, tile += 2 * HALF, out += HALF)
-		memcpy(out, with_bias(sum, tile, bias, col, n), (size_t)n * 4);
-}
-
-static DT_SIMD void store_gated(struct dt_tensor y, int64_t at, const float *x, int64_t rows, int64_t n)
-{
-	for (int64_t r = 0; r < rows; r++, at += dt_cols(y), x += HALF) {
-		if (y.dtype == DT_F32)
-			memcpy(dt_at(y, at), x, (size_t)n * 4);
-		else if (n == HALF)
-			dt_store(dt_at(y, at), y.dtype, x, HALF);
-		else
-			dt_store(dt_at(y, at), y.dtype, x, n);
+	for (int64_t r = 0; r < rows; r++, tile += WIDE, out += HALF) {
+		if (n == HALF) {
+			memcpy(out, tile, HALF * sizeof *out);
+			continue;
+		}
+		memset(out, 0, HALF * sizeof *out);
+		memcpy(out, tile, (size_t)n * sizeof *out);
 	}
 }
 
-void dt_quant_finish(struct dt_tensor y, int64_t at, const float *tile, int64_t rows, struct dt_tensor bias,
+static DT_SIMD void store_gated(const struct out *y, int64_t first, const float *x, int64_t rows, int64_t n)
+{
+	for (int64_t r = first; r < first + rows; r++, x += HALF)
+		store_row(y->at + r * y->step, y->type, x, n);
+}
+
+void dt_quant_finish(struct dt_tensor y, int64_t at, float *tile, int64_t rows, struct dt_tensor bias,
 		     int64_t col, int64_t n)
 {
-	finish_tile(y, at, tile, rows, bias, col, n);
+	const struct out out = out_of(y, at);
+
+	if (bias.data)
+		add_bias(tile, rows, bias, col, n);
+	finish_tile(&out, tile, rows, n);
 }
 
-void dt_quant_finish_gated(struct dt_tensor y, int64_t at, const float *tile, int64_t rows,
-			   struct dt_tensor bias, int64_t col, int64_t n, enum dt_act_fn f)
+void dt_quant_finish_gated(struct dt_tensor y, int64_t at, float *tile, int64_t rows, struct dt_tensor bias,
+			   int64_t col, int64_t n, enum dt_act_fn f)
 {
+	const struct out out = out_of(y, at);
 	float gate[BATCH * HALF], up[BATCH * HALF];
 
-	for (int64_t r = 0; r < rows; r += BATCH) {
+	if (bias.data) {
+		add_bias(tile, rows, bias, col, n);
+		add_bias(tile + HALF, rows, bias, dt_cols(y) + col, n);
+	}
+	for (int64_t r = 0; r < rows; r += BATCH, tile += BATCH * WIDE) {
 		const int64_t some = dt_min64(BATCH, rows - r);
 
-		ask_for_rows(y, at, n, r + BATCH, dt_min64(r + 2 * BATCH, rows));
-		take_half(gate, tile + r * 2 * HALF, some, bias, col, n);
-		take_half(up, tile + r * 2 * HALF + HALF, some, bias, dt_cols(y) + col, n);
+		ask_for_rows(&out, n, r + BATCH, dt_min64(r + 2 * BATCH, rows));
+		take_half(gate, tile, some, n);
+		take_half(up, tile + HALF, some, n);
 		dt_cpu_gate(gate, gate, up, some * HALF, f);
-		store_gated(y, at + r * dt_cols(y), gate, some, n);
+		store_gated(&out, r, gate, some, n);
 	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

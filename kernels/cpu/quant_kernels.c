@@ -6,7 +6,7 @@
 struct dt_quant_kernels dt_quant_kernels(void)
 {
 	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_mul_f32_plain,
-				     dt_quant_row_plain, NULL};
+				     dt_quant_row_plain, NULL, NULL};
 #ifdef __aarch64__
 	k.quants = dt_isa()->dotprod ? dt_quant_mul_dotprod : dt_quant_mul_neon;
 #endif
@@ -15,7 +15,7 @@ struct dt_quant_kernels dt_quant_kernels(void)
 
 	if (isa->avx2)
 		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_mul_f32_v3,
-					      dt_quant_row_avx2, NULL};
+					      dt_quant_row_avx2, NULL, NULL};
 	if (isa->avx2_vnni)
 		k.quants = dt_quant_mul_avxvnni;
 	if (isa->avx512) {
@@ -27,6 +27,7 @@ struct dt_quant_kernels dt_quant_kernels(void)
 	if (isa->vnni) {
 		k.quants = dt_quant_mul_vnni;
 		k.row = dt_quant_row_vnni;
+		k.tile = dt_quant_tile_vnni;
 	}
 	if (isa->amx == DT_AMX_TILES) {
 		k.tiled = dt_quant_mul_amx;

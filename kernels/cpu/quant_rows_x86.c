@@ -29,12 +29,12 @@ DT_INLINE __m512i larger_bits(const void *x, enum dt_dtype type, int64_t i)
 				_mm512_and_si512(_mm512_castps_si512(v1), magnitude));
 }
 
-/* Maxima of four blocks: each quarter of the result has the maxima of a quarter of the elements, per
- * block. */
-DT_INLINE __m512i largest_4(const void *x, enum dt_dtype type, int64_t i)
+/* Maxima of four blocks, `step` elements apart: each quarter of the result has the maxima of a quarter of the
+ * elements, per block. */
+DT_INLINE __m512i largest_4(const void *x, enum dt_dtype type, int64_t i, int64_t step)
 {
-	const __m512i a = larger_bits(x, type, i), b = larger_bits(x, type, i + DT_QK),
-		      c = larger_bits(x, type, i + 2 * DT_QK), d = larger_bits(x, type, i + 3 * DT_QK);
+	const __m512i a = larger_bits(x, type, i), b = larger_bits(x, type, i + step),
+		      c = larger_bits(x, type, i + 2 * step), d = larger_bits(x, type, i + 3 * step);
 	const __m512i ab = _mm512_max_epu32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
 	const __m512i cd = _mm512_max_epu32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
 
@@ -42,12 +42,12 @@ DT_INLINE __m512i largest_4(const void *x, enum dt_dtype type, int64_t i)
 }
 
 /* The largest magnitude of each of sixteen blocks, as bits. */
-DT_INLINE __m512i largest_16(const void *x, enum dt_dtype type, int64_t i)
+DT_INLINE __m512i largest_16(const void *x, enum dt_dtype type, int64_t i, int64_t step)
 {
 	__m512i q[4], t[2];
 
 	DT_FOR (4, int k = 0; k < 4; k++)
-		q[k] = largest_4(x, type, i + 4 * k * DT_QK);
+		q[k] = largest_4(x, type, i + 4 * k * step, step);
 	DT_FOR (2, int k = 0; k < 2; k++)
 		t[k] = _mm512_max_epu32(_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0x88),
 					_mm512_shuffle_i32x4(q[2 * k], q[2 * k + 1], 0xdd));
@@ -71,21 +71,25 @@ DT_INLINE __m256i round_block(int8_t *q, const void *x, enum dt_dtype type, int6
 	return _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), both);
 }
 
+/* Sums of eight blocks: quarters are first and second halves of even blocks, then of odd ones. */
+DT_INLINE __m512i add_8(const __m256i *fours)
+{
+	__m512i v[4], t[2];
+
+	DT_FOR (4, int i = 0; i < 4; i++)
+		v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(fours[2 * i]), fours[2 * i + 1], 1);
+	t[0] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+	t[1] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+	return _mm512_add_epi32(_mm512_unpacklo_epi64(t[0], t[1]), _mm512_unpackhi_epi64(t[0], t[1]));
+}
+
 /* Sums over each half of sixteen blocks: half[0] and half[1], in order of the blocks. */
 DT_INLINE void add_halves(int32_t half[2][16], const __m256i *fours)
 {
 	DT_FOR (2, int k = 0; k < 2; k++) {
 		_Alignas(64) int32_t part[16];
-		__m512i v[4], t[2], sum;
 
-		DT_FOR (4, int i = 0; i < 4; i++)
-			v[i] = _mm512_inserti64x4(_mm512_castsi256_si512(fours[8 * k + 2 * i]),
-						  fours[8 * k + 2 * i + 1], 1);
-		t[0] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
-		t[1] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
-		sum = _mm512_add_epi32(_mm512_unpacklo_epi64(t[0], t[1]), _mm512_unpackhi_epi64(t[0], t[1]));
-		/* Quarters: first and second halves of even blocks, then of odd ones. */
-		_mm512_store_si512(part, sum);
+		_mm512_store_si512(part, add_8(fours + 8 * k));
 		for (int i = 0; i < 4; i++) {
 			half[0][8 * k + 2 * i] = part[i];
 			half[1][8 * k + 2 * i] = part[4 + i];
@@ -93,6 +97,19 @@ DT_INLINE void add_halves(int32_t half[2][16], const __m256i *fours)
 			half[1][8 * k + 2 * i + 1] = part[12 + i];
 		}
 	}
+}
+
+/* Sums of sixteen blocks, in their order. */
+DT_INLINE __m512i add_16(const __m256i *fours)
+{
+	const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+	__m512i sum[2];
+
+	DT_FOR (2, int k = 0; k < 2; k++) {
+		sum[k] = add_8(fours + 8 * k);
+		sum[k] = _mm512_add_epi32(sum[k], _mm512_shuffle_i32x4(sum[k], sum[k], 0xb1));
+	}
+	return _mm512_permutex2var_epi32(sum[0], order, sum[1]);
 }
 
 DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_t second)
@@ -105,26 +122,67 @@ DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_
 	xb->start6[1] = -32 * second;
 }
 
-DT_INLINE void row_together(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)
+/* Scales of sixteen blocks, with their inverses; returns the mask of blocks that are not set to 0. */
+DT_INLINE unsigned scales_of(float inverse[16], float scale[16], const void *x, enum dt_dtype type, int64_t i,
+			     int64_t step)
 {
 	const __m512 most = _mm512_set1_ps(127.f);
-	const __m512i bits = largest_16(x, type, i);
+	const __m512i bits = largest_16(x, type, i, step);
 	const __m512 largest = _mm512_castsi512_ps(bits);
 	const __mmask16 zero = _mm512_cmplt_epu32_mask(bits, _mm512_set1_epi32(DT_X_ZERO));
 	const __mmask16 bad = _mm512_cmpge_epu32_mask(bits, _mm512_set1_epi32(0x7f800000));
-	const unsigned keep = ~(unsigned)(zero | bad);
-	_Alignas(64) float inverse[16], scale[16];
-	int32_t half[2][16];
-	__m256i fours[16];
 
 	_mm512_store_ps(inverse, _mm512_div_ps(most, largest));
 	_mm512_store_ps(scale, _mm512_mask_mov_ps(_mm512_maskz_div_ps((__mmask16)~zero, largest, most), bad,
 						  _mm512_set1_ps(__builtin_nanf(""))));
+	return ~(unsigned)(zero | bad);
+}
+
+DT_INLINE void row_together(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)
+{
+	_Alignas(64) float inverse[16], scale[16];
+	const unsigned keep = scales_of(inverse, scale, x, type, i, DT_QK);
+	int32_t half[2][16];
+	__m256i fours[16];
+
 	for (int b = 0; b < 16; b++)
 		fours[b] = round_block(q + b * DT_QK, x, type, i + b * DT_QK, keep >> b & 1, inverse[b]);
 	add_halves(half, fours);
 	for (int b = 0; b < 16; b++)
 		describe(&xb[b], scale[b], half[0][b], half[1][b]);
+}
+
+/* One block of sixteen rows. */
+DT_INLINE void tile_of(struct dt_xtile *t, const void *x, enum dt_dtype type, int64_t i, int64_t k)
+{
+	_Alignas(64) float inverse[16];
+	const unsigned keep = scales_of(inverse, t->scale, x, type, i, k);
+	__m256i fours[16];
+	__m512i sum;
+
+	for (int r = 0; r < 16; r++)
+		fours[r] = round_block(t->q[r], x, type, i + r * k, keep >> r & 1, inverse[r]);
+	sum = add_16(fours);
+	_mm512_store_ps(t->sum, _mm512_mul_ps(_mm512_load_ps(t->scale), _mm512_cvtepi32_ps(sum)));
+	_mm512_store_si512(t->start8, _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, 7)));
+}
+
+DT_INLINE void tiles_of(struct dt_xtile *t, const void *x, enum dt_dtype type, int64_t blocks)
+{
+	for (int64_t b = 0; b < blocks; b++)
+		tile_of(&t[b], x, type, b * DT_QK, blocks * DT_QK);
+	if (blocks % 2)
+		memset(&t[blocks], 0, sizeof *t);
+}
+
+DT_QUANT_TILE(dt_quant_tile_vnni)
+{
+	if (type == DT_BF16)
+		tiles_of(t, x, DT_BF16, blocks);
+	else if (type == DT_F16)
+		tiles_of(t, x, DT_F16, blocks);
+	else
+		tiles_of(t, x, DT_F32, blocks);
 }
 
 DT_INLINE void row_1(int8_t *q, struct dt_xblock *xb, const void *x, enum dt_dtype type, int64_t i)

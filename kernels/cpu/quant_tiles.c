@@ -124,8 +124,11 @@ const struct dt_xtile *dt_quant_tiles_at(const struct dt_quant_tiles *t, int64_t
 	return tiles_at(t, e, row - first_of(t, e));
 }
 
-int64_t dt_quant_tiled(const struct dt_quant_tiles *t, int64_t rows)
+int64_t dt_quant_tiled(const struct dt_quant_tiles *t, int64_t row, int64_t rows)
 {
-	return t->n ? tiled(rows) : 0;
+	const int e = t->n ? weight_of(t, row) : 0;
+	const int64_t left = t->n ? tiled(rows_of(t, e)) - (row - first_of(t, e)) : 0;
+
+	return left < 0 ? 0 : dt_min64(left, rows);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

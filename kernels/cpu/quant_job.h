@@ -1,0 +1,58 @@
+/* A product with packed weights (quant.c): its operands, and how its threads share it. */
+#ifndef DT_KERNELS_CPU_QUANT_JOB_H
+#define DT_KERNELS_CPU_QUANT_JOB_H
+
+#include "kernels/cpu/lora.h"
+#include "kernels/cpu/quant.h"
+
+#include <stdatomic.h>
+
+/* How many groups of panels of a share are taken; padded to a cache line. */
+struct dt_quant_turn {
+	_Alignas(64) atomic_llong taken;
+};
+
+struct dt_quant_job {
+	struct dt_tensor y, x, bias;
+	const struct dt_packed *w;	 /* the weight of all rows; for a set the first one */
+	const struct dt_packed_set *set; /* NULL: no set */
+	const struct dt_meet *meet;	 /* for a set: which weight each row uses */
+	struct dt_quant_kernels kernel;
+	int64_t m;
+	int8_t *q; /* [m, 32 blocks], with their struct dt_xblock; absent without quantised parts */
+	struct dt_xblock *xb;
+	struct dt_quant_tiles tiles; /* of q and xb, for AMX */
+	uint16_t *h;		     /* [m, 32 blocks], absent without bf16 parts */
+	float *f;		     /* likewise for f32 */
+	int ranges;		     /* of rows, if threads share rows; 0: they share panels */
+	atomic_int *state;	     /* [ranges], quant_share.c */
+	struct dt_quant_turn *turn;  /* [weights with rows, parts, threads or ranges] */
+	bool gated;		     /* packed_gated: pairs panels of the second part with those of the
+				       * first */
+	enum dt_act_fn act;
+	const struct dt_lora_down *lora; /* adapters to add; NULL: none */
+};
+
+struct dt_quant_range {
+	int64_t first, end;
+};
+
+/* quant_operand.c: converts the rows of x from r on, at most DT_XTILE_ROWS. r: a multiple of it if there are
+ * tiles. */
+void dt_quant_prepare(const struct dt_quant_job *j, int64_t r, int64_t rows);
+
+/* quant.c: computes panels [p0, p0 + panels) of a part, at most dt_quant_group, for rows [r0, r0 + rows), at
+ * most DT_QUANT_MANY; prefetches the panels at next. */
+void dt_quant_task(const struct dt_quant_job *j, const struct dt_packed_part *part, int64_t p0,
+		   int64_t panels, const uint8_t *next, int64_t r0, int64_t rows);
+static inline int64_t dt_quant_group(const struct dt_quant_job *j)
+{
+	return j->gated ? DT_QUANT_GROUP / 2 : DT_QUANT_GROUP;
+}
+
+/* quant_share.c: number of ranges for m rows; and the whole product. */
+int dt_quant_ranges(int64_t m, int threads);
+void dt_quant_run(struct dt_dev *dev, const struct dt_quant_job *j);
+
+#endif
+/* SPDX-License-Identifier: Apache-2.0 */
