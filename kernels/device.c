@@ -23,7 +23,7 @@ void dt_dev_spin_less(char **argv)
 		return;
 	exe[n] = '\0';
 	/* both, as our loops and oneDNN's may use different runtimes */
-	if (setenv("GOMP_SPINCOUNT", "1000", 1) < 0 || setenv("KMP_BLOCKTIME", "0", 1) < 0)
+	if (setenv("GOMP_SPINCOUNT", "5000", 1) < 0 || setenv("KMP_BLOCKTIME", "0", 1) < 0)
 		return;
 	execv(exe, argv);
 }
