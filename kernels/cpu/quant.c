@@ -1,6 +1,6 @@
 /*
- * Products with packed weights: x is quantised or rounded once (quant_operand.c), then threads compute tiles of
- * outputs (quant_share.c).
+ * Products with packed weights: x is quantised or rounded once (quant_operand.c), then threads compute tiles
+ * of outputs (quant_share.c).
  */
 #include "kernels/cpu/quant_job.h"
 

@@ -6,7 +6,7 @@
 #define HALF  (WIDE / 2)
 #define BATCH 8 /* rows whose gates are applied together */
 
-/* Rows of y from an element on. A struct dt_tensor in a loop is copied in each iteration, and waits for it. */
+/* Rows of y from an element on; in loops, where compilers would copy a struct dt_tensor in each iteration. */
 struct out {
 	char *at;
 	int64_t step; /* bytes per row */

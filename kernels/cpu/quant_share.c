@@ -1,7 +1,8 @@
 /*
  * How threads share a product with packed weights.
  *
- * Few rows: each thread has a share of the panels of every part. Rows of x are converted first, by all threads.
+ * Few rows: each thread has a share of the panels of every part. Rows of x are converted first, by all
+ * threads.
  *
  * Many rows: each thread has ranges of rows, which it converts and multiplies with all panels. It reads all
  * weights, but its rows of x and y stay in its own caches from one op to the next, and no thread waits until
