@@ -3,8 +3,6 @@
 
 #include "kernels/quant_formats.h"
 
-#include "base/rng.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,12 +62,6 @@ int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, str
 	if (n <= 0)
 		return 0;
 	return range_rec(box, 0, 0, first, n, &cur, ret);
-}
-
-int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas)
-{
-	return replicas > 1 ? (int)(((uint64_t)dt_hash_str(name) + (uint64_t)piece_no) % (uint64_t)replicas)
-			    : 0;
 }
 
 static int split_push(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap)

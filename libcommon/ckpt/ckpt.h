@@ -38,12 +38,6 @@ struct dt_piece {
  */
 int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, struct dt_piece *ret);
 
-/*
- * The replica that writes a piece which several ranks hold, 0 <= result < replicas. The result is the same on
- * all of them, and differs for neighbouring pieces.
- */
-int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas);
-
 /* ---- writing ---- */
 
 /*
