@@ -29,8 +29,6 @@ enum dt_clean_reason {
 	DT_CLEAN_NEAR,
 	DT_CLEAN_N,
 };
-/* "kept", "too short", ... */
-const char *dt_clean_reason_name(enum dt_clean_reason r);
 
 struct dt_clean_options {
 	bool exact;	    /* documents of the same bytes but the first */

@@ -116,7 +116,6 @@ struct dt_route_having {
 };
 /* Returns the servers that have a model. Valid until the next call. */
 const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model);
-bool dt_route_server_takes(struct dt_route_server *s, double now);     /* accepts new requests now */
 void dt_route_server_pause(struct dt_route_server *s, double seconds); /* the server asked for a pause */
 /*
  * Sets the candidates for a request. FULL: servers that could take it are at their limits; NONE: none is

@@ -196,8 +196,11 @@ static void rooted(enum dt_dtype t, size_t n, char *src, char *dst)
 
 			for (size_t i = 0; i < n; i++)
 				put(here ? block : src, i, t, mark(me, root, i));
-			OK(dt_gather(c, me == root ? dst : NULL, !here ? src : mode == 1 ? NULL : block, n, t,
-				     root, "test", &err));
+			OK(dt_gather(c, me == root ? dst : NULL,
+				     !here	 ? src
+				     : mode == 1 ? NULL
+						 : block,
+				     n, t, root, "test", &err));
 			for (size_t i = 0; i < all && me == root; i++)
 				expect_mark("gather", dst, i, t, mark((int)(i / n), root, i % n));
 			for (size_t i = 0; i < all && me == root; i++)
