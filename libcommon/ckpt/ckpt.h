@@ -220,8 +220,9 @@ int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *a
 		   void *arg, struct dt_err *err);
 
 /*
- * Reshards src for layout and writes it to fd as a tar stream: step-N/... and latest. Shards need random access while they are written, so they go to
- * a temporary folder under $TMPDIR first. After this call SIGPIPE is ignored.
+ * Reshards src for layout and writes it to fd as a tar stream: step-N/... and latest. Shards need random
+ * access while they are written, so they go to a temporary folder under $TMPDIR first. After this call
+ * SIGPIPE is ignored.
  */
 int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, bool compress, int workers,
 			int fd, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
