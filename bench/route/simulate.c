@@ -11,6 +11,7 @@
  * unlimited cache: the upper bound. One JSON line per policy.
  */
 #include "base/opt.h"
+#include "base/order.h"
 #include "route/balance.h"
 
 #include <math.h>
@@ -126,13 +127,6 @@ static struct dt_balance_choice oracle(struct dt_balance *b, struct cache *c, co
 	return best;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void simulate(int policy, int n, double prefill, double tpot, double size, double speed)
 {
 	struct dt_prefix *index = dt_prefix_new(1 << 18, 1e9);
@@ -187,7 +181,7 @@ static void simulate(int policy, int n, double prefill, double tpot, double size
 		ends[nends].at = until[s] + a->output * tpot;
 		ends[nends++].choice = c;
 	}
-	qsort(ttft, (size_t)nasks, sizeof(*ttft), by_value);
+	qsort(ttft, (size_t)nasks, sizeof(*ttft), dt_order_f64);
 	for (int i = 0; i < n; i++) {
 		most = fmax(most, work[i]);
 		sum += work[i] / n;

@@ -1,6 +1,7 @@
 /* Boxes of tensors: splitting, checking, copying. No file access. */
 #include "ckpt/internal.h"
 
+#include "base/room.h"
 #include "kernels/quant_formats.h"
 
 #include <errno.h>
@@ -66,15 +67,8 @@ int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, str
 
 static int split_push(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap)
 {
-	if (*n == *cap) {
-		int want = *cap ? 2 * *cap : 64;
-		struct dt_piece *grown = realloc(*v, (size_t)want * sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		*v = grown;
-		*cap = want;
-	}
+	if (!DT_ROOM(*v, *n, *cap, 64))
+		return -ENOMEM;
 	(*v)[(*n)++] = *p;
 	return 0;
 }
