@@ -209,7 +209,7 @@ struct dt_route_x {
 };
 TAILQ_HEAD(dt_route_xs, dt_route_x);
 
-/* exchange.c */
+/* exchange.c, exchange_new.c, exchange_start.c */
 struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c,
 				  const struct dt_route_head *h, int tenant);
 void dt_route_x_start(struct dt_route_x *x);  /* its body is complete */
