@@ -1,6 +1,6 @@
 /*
- * Matrix products by cuBLASLt (matmul_library.cu) if available and rows may depend on each other; else our own
- * (product.h).
+ * Matrix products by cuBLASLt (matmul_library.cu) if available and rows may depend on each other; else our
+ * own (product.h).
  */
 #include "kernels/cuda/act.h"
 #include "kernels/cuda/product.h"
