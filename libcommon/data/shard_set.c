@@ -59,18 +59,11 @@ int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_
 	return rc;
 }
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* Names shard i of n: "D.h5" -> "D-00002-of-00004.h5"; a single shard keeps the name. */
 static int name_file(const char *path, int i, int n, struct set_file *f, struct dt_err *err)
 {
-	const char *dot = strrchr(base_name(path), '.');
-	int stem = dot && dot != base_name(path) ? (int)(dot - path) : (int)strlen(path), rc;
+	const char *dot = strrchr(basename(path), '.');
+	int stem = dot && dot != basename(path) ? (int)(dot - path) : (int)strlen(path), rc;
 
 	if (n == 1)
 		f->path = strdup(path);
@@ -166,7 +159,7 @@ int set_put_place(hid_t f, const char *name, hid_t type, int rank, const hsize_t
 
 int set_put_index(hid_t f, const char *count_name, const struct set_file *s, const int64_t *count, int n)
 {
-	size_t width = strlen(base_name(s[0].path)) + 1;
+	size_t width = strlen(basename(s[0].path)) + 1;
 	char *names = calloc((size_t)n, width);
 	int64_t *crc = calloc((size_t)n, sizeof(*crc));
 	hid_t type = H5Tcopy(H5T_C_S1);
@@ -175,7 +168,7 @@ int set_put_index(hid_t f, const char *count_name, const struct set_file *s, con
 	if (!names || !crc || H5Tset_size(type, width) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
 		goto out;
 	for (int i = 0; i < n; i++) {
-		strcpy(names + (size_t)i * width, base_name(s[i].path));
+		strcpy(names + (size_t)i * width, basename(s[i].path));
 		crc[i] = s[i].crc;
 	}
 	rc = dt_h5_put_list(f, "shards", type, type, n, names, false);
@@ -204,7 +197,7 @@ int set_put_view(hid_t f, const char *name, hid_t type, int rank, const hsize_t 
 		part[0] = (hsize_t)count[i];
 		src = H5Screate_simple(rank, part, NULL);
 		if (H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, part, NULL) < 0 ||
-		    H5Pset_virtual(plist, space, base_name(s[i].path), name, src) < 0)
+		    H5Pset_virtual(plist, space, basename(s[i].path), name, src) < 0)
 			rc = -EIO;
 		H5Sclose(src);
 	}
