@@ -17,6 +17,7 @@
  * speed), and the fastest plain turn over our median, which forgives the plain call every bad turn.
  */
 #include "ckpt/ckpt.h"
+#include "base/order.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 
@@ -184,19 +185,12 @@ static void turn(int i)
 	}
 }
 
-static int up(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
-}
-
 static double median(const double *v, int n)
 {
 	double s[TURNS];
 
 	memcpy(s, v, (size_t)n * sizeof(*s));
-	qsort(s, (size_t)n, sizeof(*s), up);
+	qsort(s, (size_t)n, sizeof(*s), dt_order_f64);
 	return n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
 }
 

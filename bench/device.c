@@ -6,6 +6,7 @@
  *   build/bench/device [DEVICE [SECONDS [OP]]]      cpu, cuda, cuda:N; OP: draws, gelu,
  *   attention or updates
  */
+#include "base/progress.h"
 #include "base/table.h"
 #include "kernels/ops.h"
 
@@ -13,21 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { VOCAB = 128256, CALLS = 20 };
 
 static struct dt_dev *dev;
 static double seconds = 0.3, read_rate, matmul_rate;
 static struct dt_table *table;
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void need(int rc, const char *what)
 {
@@ -40,14 +32,14 @@ static void need(int rc, const char *what)
 /* Seconds per call of EXPR, the best of several rounds. */
 #define TIME(best, calls, expr)                                                                              \
 	do {                                                                                                 \
-		const double begin_ = now();                                                                 \
+		const double begin_ = dt_now();                                                              \
 		best = INFINITY;                                                                             \
-		for (int i_ = 0; i_ < 3 || now() - begin_ < seconds; i_++) {                                 \
-			double t_ = now();                                                                   \
+		for (int i_ = 0; i_ < 3 || dt_now() - begin_ < seconds; i_++) {                              \
+			double t_ = dt_now();                                                                \
 			for (int k_ = 0; k_ < (calls); k_++)                                                 \
 				need(expr, #expr);                                                           \
 			need(dt_dev_sync(dev), "sync");                                                      \
-			t_ = (now() - t_) / (calls);                                                         \
+			t_ = (dt_now() - t_) / (calls);                                                      \
 			best = t_ < best ? t_ : best;                                                        \
 		}                                                                                            \
 	} while (0)

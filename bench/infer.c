@@ -6,6 +6,7 @@
  *   build/bench/infer MODEL [THREADS [SECONDS [CASE|all [DEVICE]]]]
  */
 #include "nn/infer.h"
+#include "base/progress.h"
 #include "ckpt/source.h"
 #include "kernels/device.h"
 #include "model/params.h"
@@ -13,20 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { BLOCK = 16, PROMPT = 512, SEQS = 32, CONTEXT = 160 };
 
 static struct dt_infer *model;
 static double seconds = 1;
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Seconds of one pass: seqs sequences with `before` tokens in the cache get n more. */
 static double pass(int seqs, int before, int n, float *logits)
@@ -53,23 +45,23 @@ static double pass(int seqs, int before, int n, float *logits)
 		want[s] = at - 1;
 		q_start[s + 1] = at;
 	}
-	t = now();
+	t = dt_now();
 	if (dt_infer_forward(model, &b, logits, &err) < 0) {
 		fprintf(stderr, "infer: %s\n", err.msg);
 		exit(1);
 	}
-	return now() - t;
+	return dt_now() - t;
 }
 
 /* The median: other load on the machine shows as a few slow passes. */
 static double median(int seqs, int before, int n, float *logits)
 {
 	static double v[1 << 14];
-	const double begin = now();
+	const double begin = dt_now();
 	int k = 0;
 
 	pass(seqs, before, n, logits);
-	while (k < 3 || (k < 1 << 14 && now() - begin < seconds)) {
+	while (k < 3 || (k < 1 << 14 && dt_now() - begin < seconds)) {
 		double x = pass(seqs, before, n, logits);
 		int i = k++;
 
@@ -99,12 +91,30 @@ static double read_share(const struct dt_config *c)
 	return 1 - idle / all;
 }
 
+struct bench_case {
+	const char *name;
+	int seqs, before, n;
+};
+
+/* Times a case and prints its line. read, copy: the device's rates, bytes/s. */
+static void run(const struct bench_case *c, double read, double copy, float *logits)
+{
+	double weights = (double)dt_infer_bytes(model).weights, t;
+
+	if (c->seqs == 1) /* many tokens reach all experts */
+		weights *= read_share(dt_infer_config(model));
+	t = median(c->seqs, c->before, c->n, logits);
+	printf("%-6s %8.3f ms  %8.1f tokens/s", c->name, t * 1e3, c->seqs * c->n / t);
+	if (c->n == 1)
+		printf("  weights %.1f GB/s, %.2f of the read rate, %.2f of the copy rate",
+		       weights / t * 1e-9, weights / t / read, weights / t / copy);
+	putchar('\n');
+}
+
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		int seqs, before, n;
-	} cases[] = {{"prompt", 1, 0, PROMPT}, {"one", 1, CONTEXT, 1}, {"many", SEQS, CONTEXT, 1}};
+	static const struct bench_case cases[] = {
+		{"prompt", 1, 0, PROMPT}, {"one", 1, CONTEXT, 1}, {"many", SEQS, CONTEXT, 1}};
 	struct dt_infer_params p = {.dtype = DT_BF16,
 				    .cache = DT_BF16,
 				    .weights = -1,
@@ -117,9 +127,8 @@ int main(int argc, char **argv)
 	struct dt_source *src;
 	struct dt_err err;
 	enum dt_dev_kind kind = DT_DEV_CPU;
-	double weights;
 	float *logits;
-	double t, rate, copy;
+	double rate, copy;
 	int index = 0;
 
 	dt_dev_spin_less(argv);
@@ -146,20 +155,9 @@ int main(int argc, char **argv)
 	copy = dt_dev_copy_rate(dev, 0.3);
 	printf("%s, %d threads, read %.1f GB/s, copy %.1f GB/s\n", dt_dev_isa(dev), dev->nthreads,
 	       rate * 1e-9, copy * 1e-9);
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		if (argc > 4 && strcmp(argv[4], "all") && strcmp(argv[4], cases[i].name))
-			continue;
-		weights = (double)dt_infer_bytes(model).weights;
-		if (cases[i].seqs == 1) /* many tokens reach all experts */
-			weights *= read_share(dt_infer_config(model));
-		t = median(cases[i].seqs, cases[i].before, cases[i].n, logits);
-		printf("%-6s %8.3f ms  %8.1f tokens/s", cases[i].name, t * 1e3,
-		       cases[i].seqs * cases[i].n / t);
-		if (cases[i].n == 1)
-			printf("  weights %.1f GB/s, %.2f of the read rate, %.2f of the copy rate",
-			       weights / t * 1e-9, weights / t / rate, weights / t / copy);
-		putchar('\n');
-	}
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		if (argc < 5 || !strcmp(argv[4], "all") || !strcmp(argv[4], cases[i].name))
+			run(&cases[i], rate, copy, logits);
 	free(logits);
 	dt_infer_close(model);
 	dt_source_close(src);

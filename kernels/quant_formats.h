@@ -91,9 +91,8 @@ size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k);
 /* n is a multiple of the block size; src needs no alignment. */
 void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst);
 
-/* Twice the value of an e2m1 code, -12 to 12; and half the scale of an mxfp4 block, to go with it. */
+/* Twice the value of an e2m1 code, -12 to 12. */
 extern const int8_t dt_e2m1_twice[16];
-float dt_mxfp4_half_scale(uint8_t e);
 
 /* Converts exactly to another format. Returns false, and does nothing, if `to` is not f's kept. */
 bool dt_recode(enum dt_format f, const void *src, int64_t n, enum dt_format to, void *dst);

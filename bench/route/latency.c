@@ -8,6 +8,7 @@
  * both in microseconds, their difference, requests/s, and the router's processor time per request, which is
  * least affected by other load on the machine.
  */
+#include "base/order.h"
 #include "base/progress.h"
 #include "route/conn.h"
 #include "route/http1.h"
@@ -187,13 +188,6 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 		event_base_loopbreak(run.base);
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void load(const struct sockaddr_in *at, int n, double rate, double seconds, double *p50, double *p99,
 		 double *rps)
 {
@@ -227,7 +221,7 @@ static void load(const struct sockaddr_in *at, int n, double rate, double second
 	for (int i = 0; i < run.npeers; i++)
 		dt_route_conn_close(&run.peer[i].conn);
 	event_base_free(run.base);
-	qsort(run.late, run.nlate, sizeof(*run.late), by_value);
+	qsort(run.late, run.nlate, sizeof(*run.late), dt_order_f64);
 	*p50 = run.nlate ? run.late[run.nlate / 2] * 1e6 : 0;
 	*p99 = run.nlate ? run.late[run.nlate * 99 / 100] * 1e6 : 0;
 	*rps = (double)run.nlate / took;

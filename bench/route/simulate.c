@@ -11,6 +11,7 @@
  * unlimited cache: the upper bound. One JSON line per policy.
  */
 #include "base/opt.h"
+#include "base/order.h"
 #include "route/balance.h"
 
 #include <math.h>
@@ -126,11 +127,22 @@ static struct dt_balance_choice oracle(struct dt_balance *b, struct cache *c, co
 	return best;
 }
 
-static int by_value(const void *a, const void *b)
+/* Adds n servers, each with an empty cache of `size` tokens. */
+static void add_servers(struct dt_balance *b, struct cache *cache, int n, double size,
+			struct dt_prefix *events)
 {
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
+	b->n = n;
+	for (int i = 0; i < n; i++) {
+		dt_balance_add(b, i, (uint64_t)i + 1, 1, 0);
+		dt_balance_set_bit(b->candidate, i, true);
+		cache[i].seen = dt_prefix_new((uint32_t)fmax(size / ask_[0].block, 1), 1e9);
+		cache[i].number = i;
+		if (events) {
+			dt_prefix_watch(cache[i].seen, on_dropped, &cache[i]);
+			dt_prefix_exact(events, i, true);
+		}
+		until[i] = 0;
+	}
 }
 
 static void simulate(int policy, int n, double prefill, double tpot, double size, double speed)
@@ -148,19 +160,8 @@ static void simulate(int policy, int n, double prefill, double tpot, double size
 					   : (enum dt_balance_policy)policy,
 			policy == DT_BALANCE_CACHE || policy == EVENTS ? index : NULL, 7);
 	ntold = next_told = 0;
-	b.n = n;
 	nends = 0;
-	for (int i = 0; i < n; i++) {
-		dt_balance_add(&b, i, (uint64_t)i + 1, 1, 0);
-		dt_balance_set_bit(b.candidate, i, true);
-		cache[i].seen = dt_prefix_new((uint32_t)fmax(size / ask_[0].block, 1), 1e9);
-		cache[i].number = i;
-		if (policy == EVENTS) {
-			dt_prefix_watch(cache[i].seen, on_dropped, &cache[i]);
-			dt_prefix_exact(index, i, true);
-		}
-		until[i] = 0;
-	}
+	add_servers(&b, cache, n, size, policy == EVENTS ? index : NULL);
 	for (int i = 0; i < nasks; i++) {
 		const struct ask *a = &ask_[i];
 		double now = a->at / speed, miss;
@@ -187,7 +188,7 @@ static void simulate(int policy, int n, double prefill, double tpot, double size
 		ends[nends].at = until[s] + a->output * tpot;
 		ends[nends++].choice = c;
 	}
-	qsort(ttft, (size_t)nasks, sizeof(*ttft), by_value);
+	qsort(ttft, (size_t)nasks, sizeof(*ttft), dt_order_f64);
 	for (int i = 0; i < n; i++) {
 		most = fmax(most, work[i]);
 		sum += work[i] / n;

@@ -15,11 +15,6 @@ static inline int64_t dt_attn_value_pad(const struct dt_attn *p)
 	return (dt_attn_value_dim(p) + 15) / 16 * 16;
 }
 
-static inline int64_t dt_attn_width(const struct dt_attn *p)
-{
-	return (p->heads + 2 * p->kv_heads) * p->head_dim;
-}
-
 /* Sets pointers to columns col .. col + head_dim of rows first, first + 1, ...; returns their number. */
 static inline int64_t dt_attn_rows(const void *row[DT_TILE], struct dt_tensor t, int64_t first, int64_t last,
 				   int64_t col)

@@ -51,15 +51,5 @@ DT_INLINE uint32_t dt_pair_of(float lo, float hi)
 	return dt_pair_round(lo) >> 16 | (dt_pair_round(hi) & 0xffff0000u);
 }
 
-/* Like dt_f32_to_bf16, for any NaN. */
-DT_INLINE uint32_t dt_pair_of_any(float lo, float hi)
-{
-	uint32_t a = dt_f32_bits(lo) | 0x400000, b = dt_f32_bits(hi) | 0x400000;
-
-	a = lo != lo ? a : dt_pair_round(lo);
-	b = hi != hi ? b : dt_pair_round(hi);
-	return a >> 16 | (b & 0xffff0000u);
-}
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

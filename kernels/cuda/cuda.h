@@ -93,6 +93,10 @@ struct dt_blas_rows {
 int dt_blas_matmul(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor a, bool ta,
 		   struct dt_tensor w, bool tb, struct dt_tensor bias, bool accumulate, int64_t m, int64_t n,
 		   int64_t k, const struct dt_blas_rows *ld);
+/* matmul_library.cu: the same, over copies of operands where the library would be slow on them. */
+int dt_cuda_matmul_library(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bool ta,
+			   struct dt_tensor b, bool tb, struct dt_tensor bias, bool accumulate, int64_t m,
+			   int64_t n, int64_t k);
 /* matmul_act.h with gelu_tanh: c is u and y is written, or c is du and u is read. */
 int dt_blas_matmul_gelu(struct dt_blas *b, void *stream, struct dt_tensor c, struct dt_tensor y,
 			struct dt_tensor a, struct dt_tensor w, bool tb, struct dt_tensor bias,

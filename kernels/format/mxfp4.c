@@ -52,11 +52,6 @@ static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float 
 #ifdef DT_FORMAT_HOST
 const int8_t dt_e2m1_twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
-float dt_mxfp4_half_scale(uint8_t e)
-{
-	return half_scale(e);
-}
-
 static void scales(const uint8_t *s, float step[16], float min[16])
 {
 	step[0] = step[1] = half_scale(s[0]);

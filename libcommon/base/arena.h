@@ -26,14 +26,5 @@ static inline uint64_t dt_align_up(uint64_t n)
 	return (n + DT_ALIGN - 1) / DT_ALIGN * DT_ALIGN;
 }
 
-/* An allocator for small strings and tables that are all freed together. */
-struct dt_pool {
-	struct dt_pool_block *head;
-};
-
-void *dt_pool_alloc(struct dt_pool *p, size_t n); /* zeroed, 16-byte aligned; NULL when out of memory */
-char *dt_pool_strdup(struct dt_pool *p, const char *s);
-void dt_pool_release(struct dt_pool *p);
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,5 +1,7 @@
 #include "base/curves.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,19 +67,13 @@ static size_t common_folders(const struct dt_curves_opts *o)
 static struct dt_bar *find_bar(struct dt_curves *c, char *name)
 {
 	const json_t *known = c->o.by ? json_object_get(c->bar_of, name) : NULL;
-	struct dt_bar *b = c->bar;
 
 	if (known) {
 		free(name);
 		return &c->bar[json_integer_value(known)];
 	}
-	if (c->nbar == c->capbar) {
-		c->capbar = c->capbar ? 2 * c->capbar : 32;
-		b = realloc(c->bar, (size_t)c->capbar * sizeof(*b));
-		if (!b)
-			goto fail;
-		c->bar = b;
-	}
+	if (!DT_ROOM(c->bar, c->nbar, c->capbar, 32))
+		goto fail;
 	if (c->o.by && !c->bar_of)
 		c->bar_of = json_object();
 	if (c->o.by && json_object_set_new_nocheck(c->bar_of, name, json_integer(c->nbar)) < 0)

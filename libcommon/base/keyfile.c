@@ -1,6 +1,7 @@
 #include "base/keyfile.h"
 
 #include "base/json.h"
+#include "base/room.h"
 
 #include <errno.h>
 #include <math.h>
@@ -99,20 +100,6 @@ static int index_last(struct dt_keyfile *f, bool keys, int n)
 	return 0;
 }
 
-/* Grows an array of n elements to hold one more; returns it or NULL. */
-static void *room(void *p, int n, int *cap, size_t size)
-{
-	int larger = *cap ? *cap * 2 : 16;
-	void *q;
-
-	if (n < *cap)
-		return p;
-	q = realloc(p, (size_t)larger * size);
-	if (q)
-		*cap = larger;
-	return q;
-}
-
 /* Index of the tenant of this name, which is created if needed; -ENOMEM. */
 static int tenant_of(struct dt_keyfile *f, const char *name)
 {
@@ -121,24 +108,19 @@ static int tenant_of(struct dt_keyfile *f, const char *name)
 
 	if (at >= 0)
 		return at;
-	p = room(f->tenant, f->ntenants, &f->cap_tenants, sizeof(*p));
-	if (!p)
+	if (!DT_ROOM(f->tenant, f->ntenants, f->cap_tenants, 16))
 		return -ENOMEM;
-	f->tenant = p;
-	p[f->ntenants] = (struct dt_key_tenant){.weight = 1};
-	snprintf(p[f->ntenants].name, sizeof(p->name), "%s", name);
-	f->ntenants++;
+	p = &f->tenant[f->ntenants++];
+	*p = (struct dt_key_tenant){.weight = 1};
+	snprintf(p->name, sizeof(p->name), "%s", name);
 	return index_last(f, false, f->ntenants) < 0 ? -ENOMEM : f->ntenants - 1;
 }
 
 static int add_key(struct dt_keyfile *f, const char *key, int tenant, bool admin)
 {
-	struct dt_key *p = room(f->key, f->nkeys, &f->cap_keys, sizeof(*p));
-
-	if (!p)
+	if (!DT_ROOM(f->key, f->nkeys, f->cap_keys, 16))
 		return -ENOMEM;
-	f->key = p;
-	p[f->nkeys++] = (struct dt_key){.key = key, .tenant = tenant, .admin = admin};
+	f->key[f->nkeys++] = (struct dt_key){.key = key, .tenant = tenant, .admin = admin};
 	return index_last(f, true, f->nkeys);
 }
 

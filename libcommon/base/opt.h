@@ -97,12 +97,6 @@ struct dt_program {
 	const char *(*isa)(void); /* instruction set of its kernels, for --version; NULL: no kernels */
 };
 
-/*
- * What the shell completes the option's argument with: its complete, or a guess from a metavariable such as
- * FILE.
- */
-enum dt_opt_complete dt_opt_completion(const struct dt_opt *o);
-
 /* Whether dest differs from the option's default (def, or zero). */
 bool dt_opt_is_set(const struct dt_opt *o);
 /*

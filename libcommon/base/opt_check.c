@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-bool dt_opt_word_in(const char *list, const char *word)
+/* Whether word is in the comma-separated list. */
+static bool word_in(const char *list, const char *word)
 {
 	size_t n = strlen(word);
 
@@ -38,7 +39,7 @@ int dt_opt_check_command(const struct dt_program *p, int nargs, char **argv, con
 	if (!c->name)
 		return unknown_command(p, argv[1], errout);
 	for (int i = 0; p->opts[i].name || p->opts[i].help; i++)
-		if (given[i] && p->opts[i].commands && !dt_opt_word_in(p->opts[i].commands, argv[1]))
+		if (given[i] && p->opts[i].commands && !word_in(p->opts[i].commands, argv[1]))
 			return dt_opt_usage_error(p, errout, "option '--%s' cannot be combined with '%s'",
 						  p->opts[i].name, argv[1]);
 	return -1;

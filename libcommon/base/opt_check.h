@@ -7,9 +7,6 @@
 
 #include "base/opt.h"
 
-/* Whether word is in the comma-separated list. */
-bool dt_opt_word_in(const char *list, const char *word);
-
 /* Both return -1 to go on, or the exit status after printing an error. The command is argv[1]. */
 int dt_opt_check_command(const struct dt_program *p, int nargs, char **argv, const bool *given, FILE *errout);
 int dt_opt_check_pairs(const struct dt_program *p, const bool *given, FILE *errout);

@@ -104,7 +104,8 @@ void dt_opt_print_help(const struct dt_program *p, FILE *out)
 	fprintf(out, "\nThe manual page has more: man %s\n", p->name);
 }
 
-enum dt_opt_complete dt_opt_completion(const struct dt_opt *o)
+/* What the shell completes the argument with: the option's complete, or a guess from a word such as FILE. */
+static enum dt_opt_complete completion_of(const struct dt_opt *o)
 {
 	if (o->complete || !o->arg || o->type == DT_OPT_CHOICE)
 		return o->complete;
@@ -133,7 +134,7 @@ void dt_opt_describe(const struct dt_program *p, FILE *out)
 			opts, json_pack("{s:s, s:s*, s:s, s:s*, s:s, s:s*, s:s, s:b, s:s*, s:s*}", "name",
 					o->name, "short", o->short_name ? (char[]){o->short_name, 0} : NULL,
 					"type", types[o->type], "arg", o->arg, "help", o->help, "commands",
-					o->commands, "complete", completes[dt_opt_completion(o)], "negatable",
+					o->commands, "complete", completes[completion_of(o)], "negatable",
 					o->negatable, "default", o->def, "default_text", o->def_text));
 	}
 	for (const struct dt_command *c = p->commands; c && c->name; c++)

@@ -1,5 +1,7 @@
 #include "base/table.h"
 
+#include "base/room.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -19,18 +21,10 @@ struct dt_table {
 
 static void add(struct dt_table *t, char *s)
 {
-	if (t->ncell == t->cap) {
-		int cap = t->cap ? 2 * t->cap : 64;
-		char **p = realloc(t->cell, (size_t)cap * sizeof(*p));
-
-		if (!p) {
-			free(s);
-			return;
-		}
-		t->cell = p;
-		t->cap = cap;
-	}
-	t->cell[t->ncell++] = s;
+	if (DT_ROOM(t->cell, t->ncell, t->cap, 64))
+		t->cell[t->ncell++] = s;
+	else
+		free(s);
 }
 
 struct dt_table *dt_table_new(const char *columns)

@@ -1,6 +1,7 @@
 /* Measures message costs, and predicts the times of algorithms from them. */
 #include "bench/predict.h"
 
+#include "base/order.h"
 #include "base/progress.h"
 #include "bench/links.h"
 #include "comm/reduce.h"
@@ -25,13 +26,6 @@ static enum dt_comm_op_kind op_of(enum dt_bench_kind k)
 bool dt_bench_has_algorithm(enum dt_bench_kind k, enum dt_alg a)
 {
 	return a == DT_ALG_AUTO || a == DT_ALG_DIRECT || a == DT_ALG_MPI || dt_comm_steps_have(op_of(k), a);
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
 }
 
 /*
@@ -59,7 +53,7 @@ static int round_time(struct dt_comm *c, char *buf, size_t n, double *ret, struc
 		rc = dt_all_reduce(c, worst, t, TIMES, DT_F64, DT_MAX, "message costs", err);
 	if (rc)
 		return rc;
-	qsort(worst, TIMES, sizeof(double), by_value);
+	qsort(worst, TIMES, sizeof(double), dt_order_f64);
 	*ret = worst[TIMES / 2];
 	return 0;
 }

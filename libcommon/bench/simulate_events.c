@@ -9,6 +9,8 @@
  */
 #include "bench/simulate_priv.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -126,18 +128,10 @@ static void keep(struct run *x, int to, struct mail m)
 {
 	struct mailbox *b = &x->box[to];
 
-	if (b->n == b->room) {
-		int room = b->room ? 2 * b->room : 8;
-		struct mail *v = realloc(b->v, (size_t)room * sizeof(*v));
-
-		if (!v) {
-			x->failed = true;
-			return;
-		}
-		b->v = v;
-		b->room = room;
-	}
-	b->v[b->n++] = m;
+	if (DT_ROOM(b->v, b->n, b->room, 8))
+		b->v[b->n++] = m;
+	else
+		x->failed = true;
 }
 
 /* Keeps the order: several messages between two ranks in one round match in order. */

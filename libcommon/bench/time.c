@@ -1,6 +1,7 @@
 /* Times calls, alternating with plain MPI if asked; records arrival times of ranks. */
 #include "bench/collective_priv.h"
 
+#include "base/order.h"
 #include "base/progress.h"
 #include "comm/reduce.h"
 
@@ -9,13 +10,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 /* The same call by plain MPI, on separate buffers. */
 static int call_mpi(struct dt_bench *b, size_t n, bool in_place, size_t offset, struct dt_err *err)
@@ -214,7 +208,7 @@ static int copy_time(struct dt_bench *b, double bytes, size_t elements, bool in_
 	if (rc)
 		return rc;
 	for (int k = 0; k < 2; k++)
-		qsort(t[k], TRIES, sizeof(double), by_value);
+		qsort(t[k], TRIES, sizeof(double), dt_order_f64);
 	*ret = fmin(t[0][TRIES / 2], t[1][TRIES / 2]);
 	return 0;
 }
@@ -239,14 +233,14 @@ static int measure(struct dt_bench *b, size_t n, size_t bytes, bool in_place, st
 		rc = add_skew(b, skew, err);
 	if (!rc && b->o.compare) {
 		rc = over_ranks(b, b->times + iters, err);
-		qsort(b->worst, iters, sizeof(double), by_value);
+		qsort(b->worst, iters, sizeof(double), dt_order_f64);
 		r->mpi_s = b->worst[(iters - 1) / 2];
 	}
 	if (!rc)
 		rc = over_ranks(b, b->times, err);
 	if (rc)
 		return rc;
-	qsort(b->worst, iters, sizeof(double), by_value);
+	qsort(b->worst, iters, sizeof(double), dt_order_f64);
 	r->p50_s = b->worst[(iters - 1) / 2];
 	r->p99_s = b->worst[(size_t)ceil(0.99 * (double)iters) - 1];
 	r->max_s = b->worst[iters - 1];

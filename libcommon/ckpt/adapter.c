@@ -115,7 +115,7 @@ static int read_tensors(struct adapter_in *in, struct dt_ckpt *ck, const struct 
 	return rc;
 }
 
-int adapter_read_dt(struct adapter_in *in, const char *path, struct dt_err *err)
+static int read_dt(struct adapter_in *in, const char *path, struct dt_err *err)
 {
 	const char *what = "", *base = "";
 	struct dt_config c, plain;
@@ -173,8 +173,7 @@ int dt_adapter_open(const char *path, const struct dt_config *base, const struct
 	else if (stat(file, &st) == 0)
 		rc = adapter_read_peft(&in, path, err);
 	else
-		rc = ends(path, ".gguf") ? adapter_read_gguf(&in, path, err)
-					 : adapter_read_dt(&in, path, err);
+		rc = ends(path, ".gguf") ? adapter_read_gguf(&in, path, err) : read_dt(&in, path, err);
 	if (rc == 0 && !in.a->n)
 		rc = dt_err_set(err, -EINVAL, "adapter '%s' holds no tensors", path);
 	if (rc < 0)

@@ -50,8 +50,6 @@ void dt_adapter_close(struct dt_adapter *a);
  */
 int dt_adapter_measure(struct dt_adapter *a, struct dt_source *base, struct dt_err *err);
 bool dt_adapter_has_magnitudes(const struct dt_adapter *a);
-/* The part for a parameter; NULL. */
-const struct dt_adapter_part *dt_adapter_find(const struct dt_adapter *a, int param);
 const struct dt_adapter_whole *dt_adapter_find_whole(const struct dt_adapter *a, int param);
 /* -EINVAL where the adapter says it was trained on other weights than those of base. */
 int dt_adapter_check_base(const struct dt_adapter *a, struct dt_source *base, struct dt_err *err);

@@ -60,7 +60,6 @@ void adapter_whole_release(struct adapter_whole_out *o, int n);
 
 int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *err);
 int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *err);
-int adapter_read_dt(struct adapter_in *in, const char *path, struct dt_err *err);
 
 /* A linear that both halves of a pair are named after. */
 #define ADAPTER_NAME (DT_NAMES_MAX + 40)

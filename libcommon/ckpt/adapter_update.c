@@ -25,7 +25,8 @@ void dt_adapter_close(struct dt_adapter *a)
 	free(a);
 }
 
-const struct dt_adapter_part *dt_adapter_find(const struct dt_adapter *a, int param)
+/* The part for a parameter; NULL. */
+static const struct dt_adapter_part *part_of(const struct dt_adapter *a, int param)
 {
 	for (int i = 0; i < a->n; i++)
 		if (a->part[i].param == param)
@@ -55,7 +56,7 @@ static void replace(const struct dt_param *p, const struct dt_adapter_whole *w, 
 
 void src_add_update(const struct dt_source *s, int i, const int64_t *off, const int64_t *shape, float *x)
 {
-	const struct dt_adapter_part *p = dt_adapter_find(s->adapter, i);
+	const struct dt_adapter_part *p = part_of(s->adapter, i);
 	const struct dt_adapter_whole *whole = dt_adapter_find_whole(s->adapter, i);
 
 	if (whole)

@@ -1,9 +1,8 @@
 /* Boxes of tensors: splitting, checking, copying. No file access. */
 #include "ckpt/internal.h"
 
+#include "base/room.h"
 #include "kernels/quant_formats.h"
-
-#include "base/rng.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -66,23 +65,10 @@ int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, str
 	return range_rec(box, 0, 0, first, n, &cur, ret);
 }
 
-int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas)
-{
-	return replicas > 1 ? (int)(((uint64_t)dt_hash_str(name) + (uint64_t)piece_no) % (uint64_t)replicas)
-			    : 0;
-}
-
 static int split_push(const struct dt_piece *p, struct dt_piece **v, int *n, int *cap)
 {
-	if (*n == *cap) {
-		int want = *cap ? 2 * *cap : 64;
-		struct dt_piece *grown = realloc(*v, (size_t)want * sizeof(*grown));
-
-		if (!grown)
-			return -ENOMEM;
-		*v = grown;
-		*cap = want;
-	}
+	if (!DT_ROOM(*v, *n, *cap, 64))
+		return -ENOMEM;
 	(*v)[(*n)++] = *p;
 	return 0;
 }

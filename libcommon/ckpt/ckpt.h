@@ -38,12 +38,6 @@ struct dt_piece {
  */
 int dt_pieces_of_range(const struct dt_piece *box, int64_t first, int64_t n, struct dt_piece *ret);
 
-/*
- * The replica that writes a piece which several ranks hold, 0 <= result < replicas. The result is the same on
- * all of them, and differs for neighbouring pieces.
- */
-int dt_ckpt_owner(const char *name, int64_t piece_no, int replicas);
-
 /* ---- writing ---- */
 
 /*
@@ -180,11 +174,6 @@ int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, cons
 
 /* ---- looking inside ---- */
 
-/*
- * How many different offsets each dimension has; true when the pieces are that grid and nothing else.
- */
-bool dt_ckpt_grid(const struct dt_ckpt *c, int i, int64_t grid[DT_CKPT_MAX_DIM]);
-
 /* n elements as doubles. */
 void dt_ckpt_to_f64(enum dt_dtype t, const void *src, int64_t n, double *dst);
 
@@ -230,13 +219,10 @@ int dt_ckpt_reshard(struct dt_ckpt *src, const struct dt_layout *layout, const c
 int dt_ckpt_repair(const char *path, const char *replica, void (*report)(void *arg, const char *text),
 		   void *arg, struct dt_err *err);
 
-/* Writes the folder of a checkpoint as a tar stream (ustar; sizes over 8 GiB in base 256): step-N/... and
- * latest. */
-int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err);
-
 /*
- * Reshards src for layout, as such a stream. Shards need random access while they are written, so they go to
- * a temporary folder under $TMPDIR first. After this call SIGPIPE is ignored.
+ * Reshards src for layout and writes it to fd as a tar stream: step-N/... and latest. Shards need random
+ * access while they are written, so they go to a temporary folder under $TMPDIR first. After this call
+ * SIGPIPE is ignored.
  */
 int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, bool compress, int workers,
 			int fd, bool (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,

@@ -271,7 +271,7 @@ int dt_ckpt_split_path(const char *dst, int64_t step, char *root, char *made, si
 	strcpy(root, dst);
 	for (k = strlen(root); k > 1 && root[k - 1] == '/'; k--)
 		root[k - 1] = '\0';
-	base = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
+	base = basename(root);
 	if (!strncmp(base, "step-", 5)) {
 		if (strcmp(base, want))
 			return dt_err_set(err, -EINVAL,

@@ -1,6 +1,8 @@
 /* Prints a comparison of two sets of tensors, as a table or JSON. */
 #include "ckpt/look.h"
 
+#include "base/order.h"
+#include "base/room.h"
 #include "base/table.h"
 #include "kernels/rope.h"
 
@@ -62,16 +64,9 @@ static void on_delta(void *arg, const struct dt_tensor_delta *d)
 {
 	struct found *r = arg;
 
-	if (r->n == r->cap) {
-		int cap = 2 * r->cap + 64;
-		struct entry *grown = realloc(r->v, (size_t)cap * sizeof(*grown));
-
-		if (!grown) {
-			r->lost = true;
-			return;
-		}
-		r->v = grown;
-		r->cap = cap;
+	if (!DT_ROOM(r->v, r->n, r->cap, 64)) {
+		r->lost = true;
+		return;
 	}
 	r->v[r->n] = (struct entry){*d, pattern_of(d->name), r->n};
 	r->lost |= !r->v[r->n++].pattern;
@@ -84,13 +79,6 @@ static bool same_kind(const struct entry *a, const struct entry *b)
 {
 	return !strcmp(a->pattern, b->pattern) && a->d.differs == b->d.differs && !a->d.why == !b->d.why &&
 	       (!a->d.why || !strcmp(a->d.why, b->d.why));
-}
-
-static int by_value(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
 }
 
 /* The distinct numbers at place k of the names of v[0..n), ascending. */
@@ -111,7 +99,7 @@ static int numbers_at_place(const struct entry *const *v, int n, int k, int64_t 
 		}
 	}
 	if (count)
-		qsort(ret, (size_t)count, sizeof(*ret), by_value);
+		qsort(ret, (size_t)count, sizeof(*ret), dt_order_i64);
 	for (int i = 0; i < count; i++)
 		if (i == 0 || ret[i] != ret[i - 1])
 			ret[kept++] = ret[i];

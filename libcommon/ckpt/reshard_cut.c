@@ -1,6 +1,8 @@
 /* Decides which rank of the new layout writes which piece of each tensor. */
 #include "ckpt/reshard.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,16 +10,8 @@
 
 static int give(struct reshard *r, int rank, const struct dt_piece *p)
 {
-	struct dt_piece *grown;
-	int want = r->rank[rank].cap ? 2 * r->rank[rank].cap : 16;
-
-	if (r->rank[rank].n == r->rank[rank].cap) {
-		grown = realloc(r->rank[rank].v, (size_t)want * sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		r->rank[rank].v = grown;
-		r->rank[rank].cap = want;
-	}
+	if (!DT_ROOM(r->rank[rank].v, r->rank[rank].n, r->rank[rank].cap, 16))
+		return -ENOMEM;
 	r->rank[rank].v[r->rank[rank].n++] = *p;
 	r->rank[rank].bytes += reshard_piece_bytes(p);
 	return 0;

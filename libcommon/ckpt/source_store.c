@@ -1,4 +1,5 @@
 /* Tensors of a file: mapped, listed, matched with the model's parameters. */
+#include "base/room.h"
 #include "ckpt/internal.h"
 #include "ckpt/source_internal.h"
 
@@ -38,15 +39,8 @@ int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *
 
 int src_add(struct dt_source *s, const struct src_stored *t)
 {
-	if (s->nstored == s->cap) {
-		int cap = s->cap ? 2 * s->cap : 64;
-		void *grown = realloc(s->stored, (size_t)cap * sizeof(*s->stored));
-
-		if (!grown)
-			return -ENOMEM;
-		s->stored = grown;
-		s->cap = cap;
-	}
+	if (!DT_ROOM(s->stored, s->nstored, s->cap, 64))
+		return -ENOMEM;
 	s->stored[s->nstored++] = *t;
 	return 0;
 }

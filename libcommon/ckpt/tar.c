@@ -101,7 +101,8 @@ static int add_file(int fd, const char *dir, const char *step, const char *file,
 	return rc;
 }
 
-int dt_ckpt_tar(const struct dt_ckpt *c, int fd, struct dt_err *err)
+/* The folder of a checkpoint as a tar stream (ustar; sizes over 8 GiB in base 256): step-N/... and latest. */
+static int write_tar(const struct dt_ckpt *c, int fd, struct dt_err *err)
 {
 	static const char end[1024];
 	char step[32], name[40];
@@ -140,7 +141,7 @@ int dt_ckpt_reshard_tar(struct dt_ckpt *src, const struct dt_layout *layout, boo
 	if (rc == 0)
 		rc = dt_ckpt_open(spool, &c, err);
 	if (rc == 0) {
-		rc = dt_ckpt_tar(c, fd, err);
+		rc = write_tar(c, fd, err);
 		dt_ckpt_close(c);
 	}
 	dt_remove_tree(spool, NULL);

@@ -18,7 +18,8 @@ struct dt_tensors {
 	int n;
 };
 
-bool dt_ckpt_grid(const struct dt_ckpt *c, int i, int64_t grid[DT_CKPT_MAX_DIM])
+/* How many different offsets each dimension has; true when the pieces are that grid and nothing else. */
+static bool grid_of(const struct dt_ckpt *c, int i, int64_t grid[DT_CKPT_MAX_DIM])
 {
 	const struct ck_tensor *t = &c->m.tensor[i];
 	int64_t product = 1;
@@ -56,7 +57,7 @@ void ck_describe(const struct dt_ckpt *c, int i, struct dt_tensor_desc *ret)
 				       .npieces = q.npieces,
 				       .bytes = q.bytes};
 	memcpy(ret->shape, q.shape, sizeof(ret->shape));
-	ret->regular = dt_ckpt_grid(c, i, ret->grid);
+	ret->regular = grid_of(c, i, ret->grid);
 }
 
 static int list_ckpt(struct dt_tensors *t, struct dt_err *err)

@@ -355,16 +355,6 @@ int dt_ireduce_scatter(struct dt_comm *c, void *dst, const void *src, size_t n, 
 		       enum dt_redop op, const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_iall_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
 		   struct dt_comm_req **ret, struct dt_err *err);
-int dt_ibroadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
-		  struct dt_comm_req **ret, struct dt_err *err);
-int dt_ireduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-	       int root, const char *what, struct dt_comm_req **ret, struct dt_err *err);
-int dt_igather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-	       const char *what, struct dt_comm_req **ret, struct dt_err *err);
-int dt_iscatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-		const char *what, struct dt_comm_req **ret, struct dt_err *err);
-int dt_iall_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		   struct dt_comm_req **ret, struct dt_err *err);
 int dt_ibarrier(struct dt_comm *c, const char *what, struct dt_comm_req **ret, struct dt_err *err);
 int dt_isend(struct dt_comm *c, const void *buf, size_t n, enum dt_dtype t, int peer, int tag,
 	     const char *what, struct dt_comm_req **ret, struct dt_err *err);

@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-int dt_seat_lost(struct dt_elastic *e, int thread, int i)
+/* Whether the process of seat i is lost: 0, or why. thread: 0 for the watchdog's, 1 for the rank's own. */
+static int lost(struct dt_elastic *e, int thread, int i)
 {
 	struct dt_seat *s = &e->b->seat[i];
 	uint64_t born = 0;
@@ -30,7 +31,7 @@ bool dt_seat_vote(struct dt_elastic *e, int thread, int i)
 
 	if (was != DT_SEAT_MEMBER && was != DT_SEAT_JOINS)
 		return was == DT_SEAT_OUT || was == DT_SEAT_FREE;
-	how = dt_seat_lost(e, thread, i);
+	how = lost(e, thread, i);
 	if (!how)
 		return false;
 	atomic_store(&s->how, how);
@@ -116,7 +117,7 @@ static void write_list(struct dt_elastic *e, uint64_t next)
 	for (int i = 0; i < DT_SEATS; i++) {
 		int was = atomic_load(&seat[i].state);
 
-		if (was == DT_SEAT_OUT && dt_seat_lost(e, 1, i) == DT_SEAT_DIED)
+		if (was == DT_SEAT_OUT && lost(e, 1, i) == DT_SEAT_DIED)
 			atomic_compare_exchange_strong(&seat[i].state, &was, DT_SEAT_FREE);
 		/* A member on no list: the process that listed it was lost before that epoch began. */
 		if ((was != DT_SEAT_JOINS && was != DT_SEAT_MEMBER) ||
@@ -145,7 +146,7 @@ void dt_seats_decide(struct dt_elastic *e, uint64_t next)
 bool dt_seats_anybody(struct dt_elastic *e)
 {
 	for (int i = 0; i < DT_SEATS; i++)
-		if (atomic_load(&e->b->seat[i].state) == DT_SEAT_MEMBER && !dt_seat_lost(e, 1, i))
+		if (atomic_load(&e->b->seat[i].state) == DT_SEAT_MEMBER && !lost(e, 1, i))
 			return true;
 	return false;
 }

@@ -64,8 +64,6 @@ struct dt_elastic {
 	double still[2][DT_SEATS]; /* since when a process is stopped, as seen by each of two threads */
 };
 
-/* Whether the process of seat i is lost: 0, or why. thread: 0 for the watchdog's, 1 for the rank's own. */
-int dt_seat_lost(struct dt_elastic *e, int thread, int i);
 /* Whether seat i is out. Votes it out if its process is lost. */
 bool dt_seat_vote(struct dt_elastic *e, int thread, int i);
 /* Makes seat i this process's. */

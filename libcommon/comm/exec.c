@@ -3,6 +3,7 @@
  * machines. Operands of reductions are received into scratch memory and added after all messages of the round
  * have completed, the lower rank's operand first: two ranks that exchange operands get the same bits.
  */
+#include "base/room.h"
 #include "comm/internal.h"
 #include "comm/steps.h"
 
@@ -142,15 +143,8 @@ static int post(struct dt_comm_req *r, struct exec *x, enum dt_comm_move_kind ki
 	for (size_t done = 0; done < bytes && !rc; done += most) {
 		int n = (int)(bytes - done < most ? bytes - done : most);
 
-		if (x->nq == x->room) {
-			int room = x->room ? 2 * x->room : 16;
-			MPI_Request *q = realloc(x->q, (size_t)room * sizeof(MPI_Request));
-
-			if (!q)
-				return dt_err_sys(err, -ENOMEM, "requests");
-			x->q = q;
-			x->room = room;
-		}
+		if (!DT_ROOM(x->q, x->nq, x->room, 16))
+			return dt_err_sys(err, -ENOMEM, "requests");
 		if (kind == DT_COMM_MOVE_SEND)
 			rc = MPI_Isend(at + done, n, MPI_BYTE, peer, tag, r->c->lanes, &x->q[x->nq]);
 		else

@@ -147,6 +147,17 @@ static int split_world(struct dt_comm *c, int color, int key, struct dt_err *err
 	return 0;
 }
 
+static void release(struct dt_comm *c)
+{
+	if (c->lanes != MPI_COMM_NULL)
+		MPI_Comm_free(&c->lanes);
+	if (c->mpi != MPI_COMM_NULL)
+		MPI_Comm_free(&c->mpi);
+	free(c->ranks);
+	free(c->local);
+	free(c);
+}
+
 int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, int color, int key,
 		   struct dt_err *err)
 {
@@ -188,13 +199,7 @@ int dt_comm_create(struct dt_comm **ret, struct dt_world *w, const char *name, i
 fail:
 	if (w->mpi || w->elastic)
 		dt_comm_slot_leave(w);
-	if (c->lanes != MPI_COMM_NULL)
-		MPI_Comm_free(&c->lanes);
-	if (c->mpi != MPI_COMM_NULL)
-		MPI_Comm_free(&c->mpi);
-	free(c->ranks);
-	free(c->local);
-	free(c);
+	release(c);
 	return rc;
 }
 
@@ -209,13 +214,7 @@ void dt_comm_free(struct dt_comm *c)
 	pthread_mutex_unlock(&c->w->lock);
 	dt_comm_nccl_leave(c);
 	dt_comm_shm_close(c);
-	if (c->lanes != MPI_COMM_NULL)
-		MPI_Comm_free(&c->lanes);
-	if (c->mpi != MPI_COMM_NULL)
-		MPI_Comm_free(&c->mpi);
-	free(c->ranks);
-	free(c->local);
-	free(c);
+	release(c);
 }
 
 const char *dt_comm_transport(const struct dt_comm *c)

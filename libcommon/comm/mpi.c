@@ -11,6 +11,8 @@
  */
 #include "comm/internal.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +38,8 @@ static MPI_Request *slot(struct poster *p)
 {
 	struct mpi_state *s = p->s;
 
-	if (s->n == s->room) {
-		int room = s->room ? 2 * s->room : 4;
-		MPI_Request *q = realloc(s->q, (size_t)room * sizeof(MPI_Request));
-
-		if (!q)
-			return NULL;
-		s->q = q;
-		s->room = room;
-	}
+	if (!DT_ROOM(s->q, s->n, s->room, 4))
+		return NULL;
 	s->q[s->n] = MPI_REQUEST_NULL;
 	return &s->q[s->n++];
 }

@@ -1,4 +1,5 @@
 /* NCCL: communicators, their streams and events. */
+#include "base/room.h"
 #include "comm/elastic.h"
 #include "comm/nccl_priv.h"
 
@@ -34,18 +35,10 @@ void dt_comm_nccl_give_event(struct dt_comm_nccl *k, void *event)
 {
 	if (!event)
 		return;
-	if (k->nevent == k->room) {
-		int room = k->room ? 2 * k->room : 16;
-		void **more = realloc(k->event, (size_t)room * sizeof(*more));
-
-		if (!more) {
-			dt_comm_nccl_card(k)->event_close(dt_comm_nccl_arg(k), event);
-			return;
-		}
-		k->event = more;
-		k->room = room;
-	}
-	k->event[k->nevent++] = event;
+	if (DT_ROOM(k->event, k->nevent, k->room, 16))
+		k->event[k->nevent++] = event;
+	else
+		dt_comm_nccl_card(k)->event_close(dt_comm_nccl_arg(k), event);
 }
 
 void dt_comm_nccl_release(struct dt_comm_nccl *k, struct dt_comm_nccl_op *o)

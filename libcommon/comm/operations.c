@@ -172,39 +172,6 @@ int dt_iall_gather(struct dt_comm *c, void *dst, const void *src, size_t n, enum
 	return dt_comm_start(c, make(DT_COMM_ALL_GATHER, dst, src, n, t, what), ret, err);
 }
 
-int dt_ibroadcast(struct dt_comm *c, void *buf, size_t n, enum dt_dtype t, int root, const char *what,
-		  struct dt_comm_req **ret, struct dt_err *err)
-{
-	return dt_comm_start(c, message(DT_COMM_BROADCAST, buf, NULL, n, t, root, 0, what), ret, err);
-}
-
-int dt_ireduce(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, enum dt_redop op,
-	       int root, const char *what, struct dt_comm_req **ret, struct dt_err *err)
-{
-	struct dt_comm_op o = reduction(DT_COMM_REDUCE, dst, src, n, t, op, what);
-
-	o.root = root;
-	return dt_comm_start(c, o, ret, err);
-}
-
-int dt_igather(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-	       const char *what, struct dt_comm_req **ret, struct dt_err *err)
-{
-	return dt_comm_start(c, message(DT_COMM_GATHER, dst, src, n, t, root, 0, what), ret, err);
-}
-
-int dt_iscatter(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, int root,
-		const char *what, struct dt_comm_req **ret, struct dt_err *err)
-{
-	return dt_comm_start(c, message(DT_COMM_SCATTER, dst, src, n, t, root, 0, what), ret, err);
-}
-
-int dt_iall_to_all(struct dt_comm *c, void *dst, const void *src, size_t n, enum dt_dtype t, const char *what,
-		   struct dt_comm_req **ret, struct dt_err *err)
-{
-	return dt_comm_start(c, make(DT_COMM_ALL_TO_ALL, dst, src, n, t, what), ret, err);
-}
-
 int dt_ibarrier(struct dt_comm *c, const char *what, struct dt_comm_req **ret, struct dt_err *err)
 {
 	return dt_comm_start(c, make(DT_COMM_BARRIER, NULL, NULL, 0, DT_U8, what), ret, err);

@@ -1,22 +1,16 @@
 /* Rounds in which whole messages are passed on: recursive doubling, chains and trees. */
 #include "comm/steps_priv.h"
 
+#include "base/room.h"
+
 #include <stdlib.h>
 
 void dt_comm_moves_add(struct dt_comm_moves *m, enum dt_comm_move_kind kind, int peer, size_t at, size_t n)
 {
-	if (m->n == m->room) {
-		int room = m->room ? 2 * m->room : 16;
-		struct dt_comm_move *v = realloc(m->v, (size_t)room * sizeof(*v));
-
-		if (!v) {
-			m->failed = true;
-			return;
-		}
-		m->v = v;
-		m->room = room;
-	}
-	m->v[m->n++] = (struct dt_comm_move){kind, peer, at, n};
+	if (DT_ROOM(m->v, m->n, m->room, 16))
+		m->v[m->n++] = (struct dt_comm_move){kind, peer, at, n};
+	else
+		m->failed = true;
 }
 
 /* Recursive doubling; ranks beyond a power of two first send to a neighbour, and receive the result last. */

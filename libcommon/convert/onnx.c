@@ -20,7 +20,7 @@ int ox_capped(struct ox_making *m, int x, float cap)
 }
 
 /* y = x w^T + bias */
-int ox_product(struct ox_making *m, int x, int weight, int bias)
+static int product(struct ox_making *m, int x, int weight, int bias)
 {
 	static const int64_t turned[] = {1, 0};
 	const int y = ox_op2(&m->o, "MatMul", x, ox_turn(&m->o, ox_param(&m->o, weight), turned, 2));
@@ -37,7 +37,7 @@ static int linear(struct ox_making *m, const struct dt_node *n)
 		x = ox_op(&m->o, "Flatten", &x, 1, &flat, 1);
 	for (int i = 0; i < 3; i++)
 		if (n->param[i] >= 0)
-			y[parts++] = ox_product(m, x, n->param[i], n->param[3 + i]);
+			y[parts++] = product(m, x, n->param[i], n->param[3 + i]);
 	return ox_concat(&m->o, y, parts);
 }
 
@@ -140,7 +140,7 @@ static int head(struct ox_making *m, const struct dt_node *n, struct dt_err *err
 	else if (n->param[1] >= 0)
 		return dt_err_set(err, -ENOTSUP, "exporting a value head to ONNX is not supported");
 	else
-		m->logits = ox_capped(m, ox_product(m, m->value[n->in[0]], n->param[0], -1), n->attr.cap);
+		m->logits = ox_capped(m, product(m, m->value[n->in[0]], n->param[0], -1), n->attr.cap);
 	return 0;
 }
 

@@ -21,7 +21,6 @@ struct ox_making {
 /* x times a number, tanh(x / cap) cap, x w^T + bias (-1: none), f(x); x itself where that changes nothing. */
 int ox_times(struct ox_making *m, int x, float by);
 int ox_capped(struct ox_making *m, int x, float cap);
-int ox_product(struct ox_making *m, int x, int weight, int bias);
 int ox_activated(struct ox_making *m, int x, enum dt_act_fn f);
 
 /* onnx_decoder.c: the value of a node of a decoder; -1: the op is none of those. */

@@ -1,5 +1,7 @@
 #include "data/bpe.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -97,15 +99,8 @@ static int queue_push(struct queue *q, struct cand c)
 {
 	size_t i = q->n;
 
-	if (q->n == q->cap) {
-		size_t cap = q->cap ? 2 * q->cap : 256;
-		struct cand *v = realloc(q->v, cap * sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		q->v = v;
-		q->cap = cap;
-	}
+	if (!DT_ROOM(q->v, q->n, q->cap, 256))
+		return -ENOMEM;
 	q->n++;
 	for (; i > 0 && q->v[(i - 1) / 2].order > c.order; i = (i - 1) / 2)
 		q->v[i] = q->v[(i - 1) / 2];

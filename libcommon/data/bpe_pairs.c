@@ -1,6 +1,7 @@
 /* A hash table of pairs with open addressing, and a heap of them by count. */
 #include "data/bpe_pairs.h"
 
+#include "base/room.h"
 #include "data/bpe.h"
 
 #include <errno.h>
@@ -43,15 +44,8 @@ static struct bpe_pair *get_pair(struct bpe_pairs *s, uint64_t key)
 	for (at = (uint32_t)dt_bpe_hash(key) & s->mask; s->slot[at]; at = (at + 1) & s->mask)
 		if (s->pair[s->slot[at] - 1].key == key)
 			return &s->pair[s->slot[at] - 1];
-	if (s->n == s->cap) {
-		uint32_t cap = s->cap ? 2 * s->cap : 1 << 15;
-		struct bpe_pair *p = realloc(s->pair, (size_t)cap * sizeof(*p));
-
-		if (!p)
-			return NULL;
-		s->pair = p;
-		s->cap = cap;
-	}
+	if (!DT_ROOM(s->pair, s->n, s->cap, 1 << 15))
+		return NULL;
 	s->pair[s->n] = (struct bpe_pair){.key = key};
 	s->slot[at] = ++s->n;
 	return &s->pair[s->n - 1];
@@ -67,27 +61,13 @@ int bpe_pairs_change(struct bpe_pairs *s, int32_t left, int32_t right, uint32_t 
 	if (by < 0)
 		return 0;
 	if (!p->n || p->word[p->n - 1] != w) {
-		if (p->n == p->cap) {
-			uint32_t cap = p->cap ? 2 * p->cap : 4;
-			uint32_t *v = realloc(p->word, (size_t)cap * sizeof(*v));
-
-			if (!v)
-				return -ENOMEM;
-			p->word = v;
-			p->cap = cap;
-		}
+		if (!DT_ROOM(p->word, p->n, p->cap, 4))
+			return -ENOMEM;
 		p->word[p->n++] = w;
 	}
 	if (!p->queued) {
-		if (s->fresh_n == s->fresh_cap) {
-			size_t cap = s->fresh_cap ? 2 * s->fresh_cap : 1024;
-			uint32_t *v = realloc(s->fresh, cap * sizeof(*v));
-
-			if (!v)
-				return -ENOMEM;
-			s->fresh = v;
-			s->fresh_cap = cap;
-		}
+		if (!DT_ROOM(s->fresh, s->fresh_n, s->fresh_cap, 1024))
+			return -ENOMEM;
 		p->queued = true;
 		s->fresh[s->fresh_n++] = (uint32_t)(p - s->pair);
 	}
@@ -103,15 +83,8 @@ static int heap_push(struct bpe_pairs *s, struct bpe_candidate c)
 {
 	size_t i = s->heap_n;
 
-	if (s->heap_n == s->heap_cap) {
-		size_t cap = s->heap_cap ? 2 * s->heap_cap : 1 << 15;
-		struct bpe_candidate *v = realloc(s->heap, cap * sizeof(*v));
-
-		if (!v)
-			return -ENOMEM;
-		s->heap = v;
-		s->heap_cap = cap;
-	}
+	if (!DT_ROOM(s->heap, s->heap_n, s->heap_cap, 1 << 15))
+		return -ENOMEM;
 	s->heap_n++;
 	for (; i > 0 && before(c, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		s->heap[i] = s->heap[(i - 1) / 2];

@@ -1,5 +1,7 @@
 #include "data/bytemap.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -52,15 +54,8 @@ static int grow_slots(struct dt_bytemap *m)
 
 static int reserve(struct dt_bytemap *m, size_t n)
 {
-	if (m->n == m->cap) {
-		uint32_t cap = m->cap ? 2 * m->cap : 512;
-		struct dt_bytekey *key = realloc(m->key, (size_t)cap * sizeof(*key));
-
-		if (!key)
-			return -ENOMEM;
-		m->key = key;
-		m->cap = cap;
-	}
+	if (!DT_ROOM(m->key, m->n, m->cap, 512))
+		return -ENOMEM;
 	if (m->blob_n + n > m->blob_cap) {
 		size_t cap = 2 * m->blob_cap + n + 4096;
 		char *blob = realloc(m->blob, cap);

@@ -184,11 +184,6 @@ void dt_clean_counts(const struct dt_clean *c, struct dt_clean_counts *ret)
 	*ret = c->counts;
 }
 
-size_t dt_clean_memory(const struct dt_clean *c)
-{
-	return (c->exact.slots + c->bands.slots + c->rules.excluded.slots) * 12 +
-	       c->room * (HASHES * sizeof(uint32_t) + sizeof(int64_t));
-}
 int64_t dt_clean_seen(const struct dt_clean *c)
 {
 	return c->seen;

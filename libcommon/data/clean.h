@@ -29,8 +29,6 @@ enum dt_clean_reason {
 	DT_CLEAN_NEAR,
 	DT_CLEAN_N,
 };
-/* "kept", "too short", ... */
-const char *dt_clean_reason_name(enum dt_clean_reason r);
 
 struct dt_clean_options {
 	bool exact;	    /* documents of the same bytes but the first */
@@ -81,8 +79,6 @@ int dt_clean_note(const struct dt_clean *c, FILE *f, enum dt_clean_reason why, i
 		  size_t n, struct dt_err *err);
 /* Documents taken so far. */
 int64_t dt_clean_seen(const struct dt_clean *c);
-/* Memory taken so far: about 1.1 KB a document with near. */
-size_t dt_clean_memory(const struct dt_clean *c);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

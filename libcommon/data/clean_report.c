@@ -2,7 +2,7 @@
 
 #define BEGINNING 120 /* bytes of a document quoted in a note */
 
-const char *dt_clean_reason_name(enum dt_clean_reason r)
+static const char *reason_name(enum dt_clean_reason r)
 {
 	static const char *const names[DT_CLEAN_N] = {
 		"kept",		  "too short",	       "too long", "symbols",	"repeated",
@@ -18,7 +18,7 @@ json_t *dt_clean_json(const struct dt_clean *c)
 
 	dt_clean_counts(c, &n);
 	for (int r = 0; r < DT_CLEAN_N; r++)
-		json_object_set_new(o, dt_clean_reason_name((enum dt_clean_reason)r),
+		json_object_set_new(o, reason_name((enum dt_clean_reason)r),
 				    json_pack("{s:I, s:I}", "documents", (json_int_t)n.documents[r], "bytes",
 					      (json_int_t)n.bytes[r]));
 	return o;
@@ -35,14 +35,14 @@ void dt_clean_summary(const struct dt_clean *c, char *buf, size_t size)
 		if (n.documents[r])
 			at += (size_t)snprintf(buf + at, size - at, "%s%lld %s", at ? ", " : "",
 					       (long long)n.documents[r],
-					       dt_clean_reason_name((enum dt_clean_reason)r));
+					       reason_name((enum dt_clean_reason)r));
 }
 
 int dt_clean_note(const struct dt_clean *c, FILE *f, enum dt_clean_reason why, int64_t like, const char *text,
 		  size_t n, struct dt_err *err)
 {
 	json_t *o = json_pack("{s:I, s:s, s:I}", "document", (json_int_t)dt_clean_seen(c) - 1, "reason",
-			      dt_clean_reason_name(why), "bytes", (json_int_t)n);
+			      reason_name(why), "bytes", (json_int_t)n);
 	json_t *start = NULL;
 	int rc;
 

@@ -1,5 +1,6 @@
 #include "data/dataset_stats.h"
 
+#include "base/order.h"
 #include "data/clean.h"
 
 #include <errno.h>
@@ -132,13 +133,6 @@ static int gather_all(struct gather *g, const struct dt_dataset_info *info, stru
 	return rc;
 }
 
-static int rising(const void *a, const void *b)
-{
-	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 static void finish(struct dt_dataset_stats *s, bool bounded)
 {
 	for (int32_t id = 0; id < s->vocab; id++) {
@@ -149,7 +143,7 @@ static void finish(struct dt_dataset_stats *s, bool bounded)
 	if (!bounded)
 		s->documents = -1;
 	else if (s->documents)
-		qsort(s->length, (size_t)s->documents, sizeof(*s->length), rising);
+		qsort(s->length, (size_t)s->documents, sizeof(*s->length), dt_order_i64);
 }
 
 int dt_dataset_stats(const struct dt_dataset *d, const struct dt_tokenizer *t, bool near,

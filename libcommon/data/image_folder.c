@@ -1,6 +1,7 @@
 #include "data/image_source.h"
 
 #include "base/json.h"
+#include "base/room.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -42,14 +43,7 @@ static int list_folder(const char *path, char ***ret, int *ret_n, struct dt_err 
 	while (rc == 0 && (errno = 0, e = readdir(d))) {
 		if (*e->d_name == '.')
 			continue;
-		if (n == room) {
-			char **grown = realloc(list, (size_t)(room = room ? room * 2 : 64) * sizeof(*list));
-
-			rc = grown ? 0 : -ENOMEM;
-			list = grown ? grown : list;
-		}
-		if (rc == 0)
-			rc = (list[n] = strdup(e->d_name)) ? 0 : -ENOMEM;
+		rc = DT_ROOM(list, n, room, 64) && (list[n] = strdup(e->d_name)) ? 0 : -ENOMEM;
 		n += rc == 0;
 	}
 	rc = rc < 0 ? rc : -errno;

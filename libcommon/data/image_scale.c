@@ -46,6 +46,7 @@ static void weigh(struct weights *k, int i, double centre, double scale, double 
 			(int32_t)floor(0.5 + (sum != 0 ? v[j] / sum : v[j]) * (1 << BITS));
 }
 
+/* The caller releases k, also after a failure. */
 static int weights_make(struct weights *k, int in, int out, struct dt_err *err)
 {
 	double scale = (double)in / out, widen = scale < 1 ? 1 : scale, radius = widen, *v;
@@ -56,7 +57,6 @@ static int weights_make(struct weights *k, int in, int out, struct dt_err *err)
 	k->w = calloc((size_t)out * (size_t)k->taps, sizeof(*k->w));
 	v = malloc((size_t)k->taps * sizeof(*v));
 	if (!k->first || !k->n || !k->w || !v) {
-		weights_release(k);
 		free(v);
 		return dt_err_sys(err, -ENOMEM, "cannot scale an image");
 	}

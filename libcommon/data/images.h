@@ -95,7 +95,6 @@ int dt_images_create(const char *path, const struct dt_images_create *how, struc
  */
 int dt_images_append(struct dt_images_writer *w, const struct dt_image *x, const uint8_t *bytes, size_t n,
 		     int label, struct dt_err *err);
-int64_t dt_images_written(const struct dt_images_writer *w);
 /* The classes; label i of what was appended becomes map[i] (NULL: stays). Their names must be unique. */
 int dt_images_set_classes(struct dt_images_writer *w, int classes, const char *const *class_name,
 			  const int *map, struct dt_err *err);

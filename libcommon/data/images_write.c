@@ -200,11 +200,6 @@ int dt_images_append(struct dt_images_writer *w, const struct dt_image *x, const
 	return 0;
 }
 
-int64_t dt_images_written(const struct dt_images_writer *w)
-{
-	return w->images;
-}
-
 static int put_facts(const struct dt_images_writer *w, hid_t f)
 {
 	const struct {

@@ -59,18 +59,11 @@ int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_
 	return rc;
 }
 
-static const char *base_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 /* Names shard i of n: "D.h5" -> "D-00002-of-00004.h5"; a single shard keeps the name. */
-int set_name(const char *path, int i, int n, struct set_file *f, struct dt_err *err)
+static int name_file(const char *path, int i, int n, struct set_file *f, struct dt_err *err)
 {
-	const char *dot = strrchr(base_name(path), '.');
-	int stem = dot && dot != base_name(path) ? (int)(dot - path) : (int)strlen(path), rc;
+	const char *dot = strrchr(basename(path), '.');
+	int stem = dot && dot != basename(path) ? (int)(dot - path) : (int)strlen(path), rc;
 
 	if (n == 1)
 		f->path = strdup(path);
@@ -86,7 +79,7 @@ int set_name(const char *path, int i, int n, struct set_file *f, struct dt_err *
 	return rc;
 }
 
-static int commit(const char *tmp, const char *path, struct dt_err *err)
+static int move(const char *tmp, const char *path, struct dt_err *err)
 {
 	if (rename(tmp, path) < 0)
 		return dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, path);
@@ -103,20 +96,22 @@ static int sync_folder(const char *path, struct dt_err *err)
 	return rc;
 }
 
-int set_commit(struct set_file *f, int n, const char *index, const char *path, struct dt_err *err)
+/* Renames the files, then the index (NULL: none) to path, so that a D.h5 that is there finds its shards. */
+static int commit(struct set_file *f, int n, const char *index, const char *path, struct dt_err *err)
 {
 	int rc = 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {
-		rc = commit(f[i].tmp, f[i].target, err);
+		rc = move(f[i].tmp, f[i].target, err);
 		f[i].committed = rc == 0;
 	}
 	if (rc == 0 && index)
-		rc = commit(index, path, err);
+		rc = move(index, path, err);
 	return rc < 0 ? rc : sync_folder(path, err);
 }
 
-void set_free(struct set_file *f, int n, bool failed)
+/* Removes the temporaries of a set that failed, frees the names. f NULL: nothing. */
+static void release(struct set_file *f, int n, bool failed)
 {
 	for (int i = 0; f && i < n; i++) {
 		if (failed && f[i].tmp && !f[i].committed)
@@ -164,7 +159,7 @@ int set_put_place(hid_t f, const char *name, hid_t type, int rank, const hsize_t
 
 int set_put_index(hid_t f, const char *count_name, const struct set_file *s, const int64_t *count, int n)
 {
-	size_t width = strlen(base_name(s[0].path)) + 1;
+	size_t width = strlen(basename(s[0].path)) + 1;
 	char *names = calloc((size_t)n, width);
 	int64_t *crc = calloc((size_t)n, sizeof(*crc));
 	hid_t type = H5Tcopy(H5T_C_S1);
@@ -173,7 +168,7 @@ int set_put_index(hid_t f, const char *count_name, const struct set_file *s, con
 	if (!names || !crc || H5Tset_size(type, width) < 0 || H5Tset_cset(type, H5T_CSET_UTF8) < 0)
 		goto out;
 	for (int i = 0; i < n; i++) {
-		strcpy(names + (size_t)i * width, base_name(s[i].path));
+		strcpy(names + (size_t)i * width, basename(s[i].path));
 		crc[i] = s[i].crc;
 	}
 	rc = dt_h5_put_list(f, "shards", type, type, n, names, false);
@@ -202,7 +197,7 @@ int set_put_view(hid_t f, const char *name, hid_t type, int rank, const hsize_t 
 		part[0] = (hsize_t)count[i];
 		src = H5Screate_simple(rank, part, NULL);
 		if (H5Sselect_hyperslab(space, H5S_SELECT_SET, at, NULL, part, NULL) < 0 ||
-		    H5Pset_virtual(plist, space, base_name(s[i].path), name, src) < 0)
+		    H5Pset_virtual(plist, space, basename(s[i].path), name, src) < 0)
 			rc = -EIO;
 		H5Sclose(src);
 	}
@@ -224,7 +219,7 @@ static int write_files(const struct set_writer *how, void *w, const char *path, 
 
 	for (int i = 0; i < n && rc == 0; first += count[i++]) {
 		count[i] = values / n + (i < values % n);
-		rc = set_name(path, i, n, &f[i], err);
+		rc = name_file(path, i, n, &f[i], err);
 		if (rc == 0)
 			rc = how->shard(w, &f[i], first, count[i], n == 1, err);
 	}
@@ -234,7 +229,7 @@ static int write_files(const struct set_writer *how, void *w, const char *path, 
 		rc = how->index(w, index, f, count, n, err);
 	}
 	if (rc == 0)
-		rc = set_commit(f, n, index, path, err);
+		rc = commit(f, n, index, path, err);
 	if (rc < 0 && index)
 		unlink(index);
 	free(index);
@@ -249,7 +244,7 @@ int set_make(const struct set_writer *how, void *w, const char *path, int64_t va
 	int rc = f && count ? write_files(how, w, path, values, n, f, count, err)
 			    : dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
 
-	set_free(f, n, rc < 0);
+	release(f, n, rc < 0);
 	free(count);
 	return rc;
 }

@@ -32,13 +32,6 @@ int set_read(int fd, void *buf, size_t n, int64_t at);
  */
 int set_pass(int spool, int64_t at, int64_t n, int to_fd, int64_t to, uint32_t *crc);
 
-/* Names of file i of n of the set at path. */
-int set_name(const char *path, int i, int n, struct set_file *f, struct dt_err *err);
-/* Renames the files, then the index (NULL: none) to path, so that a D.h5 that is there finds its shards. */
-int set_commit(struct set_file *f, int n, const char *index, const char *path, struct dt_err *err);
-/* Removes temporaries that are not committed, frees the names. f NULL: nothing. */
-void set_free(struct set_file *f, int n, bool failed);
-
 /* How a kind of data set writes its files; w is its writer. */
 struct set_writer {
 	int (*shard)(void *w, struct set_file *f, int64_t first, int64_t count, bool only,

@@ -97,7 +97,6 @@ int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n
 int dt_tok_read_json(struct dt_tokenizer *t, const char *text, size_t n, struct dt_err *err);
 /* Takes ownership of nothing; normalises the text of tokens that are looked for after normalisation. */
 int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized, struct dt_err *err);
-void dt_tok_sort_added(struct dt_tokenizer *t);
 /*
  * The first added token in s at or after from, NULL: none. [*ret_at, *ret_end) is what it takes, with the
  * spaces that it strips. special: those that are special count too.

@@ -4,6 +4,8 @@
  */
 #include "data/tok_priv.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,15 +57,8 @@ static int add_char(struct dt_tokenizer *t, const char *s, size_t n, int32_t id,
 
 	if (at < 0)
 		return dt_err_sys(err, (int)at, "cannot read model.vocab");
-	if ((size_t)at >= t->sp.cap) {
-		size_t cap = 2 * (size_t)at + 256;
-		int32_t *p = realloc(t->sp.char_id, cap * sizeof(*p));
-
-		if (!p)
-			return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
-		t->sp.char_id = p;
-		t->sp.cap = cap;
-	}
+	if (!DT_ROOM(t->sp.char_id, (size_t)at, t->sp.cap, 256)) /* at is the number of chars before it */
+		return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
 	t->sp.char_id[at] = id;
 	return 0;
 }

@@ -100,7 +100,7 @@ static int by_bytes(const void *a, const void *b)
 	return c ? c : x->n < y->n ? -1 : x->n > y->n;
 }
 
-void dt_tok_sort_added(struct dt_tokenizer *t)
+static void sort_added(struct dt_tokenizer *t)
 {
 	struct dt_added_list *lists[] = {&t->raw, &t->normalized};
 
@@ -223,7 +223,7 @@ int dt_tokenizer_from_text(const char *text, size_t n, struct dt_tokenizer **ret
 		return rc;
 	}
 	t->prefix = t->bos >= 0 ? t->bos : t->eot;
-	dt_tok_sort_added(t);
+	sort_added(t);
 	dt_tok_find_apart(t);
 	set_hash(t);
 	*ret = t;

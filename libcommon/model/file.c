@@ -196,7 +196,7 @@ static int from_guess(const struct guess *g, struct dt_config *c, const char *pa
 		return -EINVAL;
 	}
 	dt_config_find_preset("llama-2-7b", c);
-	snprintf(c->name, sizeof(c->name), "%.60s", strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+	snprintf(c->name, sizeof(c->name), "%.60s", basename(path));
 	c->vocab = g->vocab;
 	c->hidden = g->hidden;
 	c->layers = g->layers;

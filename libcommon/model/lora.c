@@ -26,7 +26,8 @@ static int compile(const struct dt_lora *l, regex_t *ret, struct dt_err *err)
 	return dt_match_open(ret, "adapters:", text, err);
 }
 
-int dt_lora_check(const struct dt_lora *l, struct dt_err *err)
+/* -EINVAL for sizes or an expression that mean nothing; all is well where rank is 0. */
+static int check(const struct dt_lora *l, struct dt_err *err)
 {
 	regex_t re;
 	int rc;
@@ -308,7 +309,7 @@ static int allocate(struct rewrite *r)
 int dt_graph_lora(struct dt_graph *g, const struct dt_config *c, struct dt_err *err)
 {
 	struct rewrite r = {.c = c, .g = g};
-	int rc = dt_lora_check(&c->lora, err);
+	int rc = check(&c->lora, err);
 
 	if (rc < 0 || (rc = compile(&c->lora, &r.meant, err)) < 0)
 		return rc;

@@ -19,9 +19,6 @@
 /* s: alpha / rank, or alpha / sqrt(rank) (Kalajdzievski 2023, rsLoRA). */
 double dt_lora_scale(const struct dt_lora *l);
 
-/* -EINVAL for sizes or an expression that mean nothing; all is well where rank is 0. */
-int dt_lora_check(const struct dt_lora *l, struct dt_err *err);
-
 /*
  * Rewrites g. -EINVAL where targets match no linear of the layers. Targets: "all", "attention", "qv" (q and
  * v), or an extended regular expression that a whole name matches, as "layers.3.attn.q" or

@@ -1,6 +1,8 @@
 /* Derives a program from a graph: puts forward nodes on a tape, then applies the ops' rules. */
 #include "model/op/rule.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,16 +13,9 @@
 /* Appends a node to the tape, from which backward is derived. */
 static void record(struct dt_lower *lo, const struct dt_node *n)
 {
-	if (lo->ntape == lo->tape_cap) {
-		int cap = lo->tape_cap ? 2 * lo->tape_cap : 256;
-		struct dt_node *bigger = realloc(lo->tape, (size_t)cap * sizeof(*bigger));
-
-		if (!bigger) {
-			lo->failed = true;
-			return;
-		}
-		lo->tape = bigger;
-		lo->tape_cap = cap;
+	if (!DT_ROOM(lo->tape, lo->ntape, lo->tape_cap, 256)) {
+		lo->failed = true;
+		return;
 	}
 	for (int i = 0; i < DT_NODE_IN; i++)
 		if (n->in[i] >= 0)

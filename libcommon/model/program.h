@@ -126,8 +126,5 @@ int64_t dt_value_numel(const struct dt_prog *p, int v);
 /* The root of the chain of values that share v's memory; v itself if it reuses none. */
 int dt_value_root(const struct dt_prog *p, int v);
 
-/* Columns of q, k and v (kv_heads 0: of q alone) of one rank's heads under Ulysses. */
-int64_t dt_heads_cols(const struct dt_attr *a, int cp);
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,5 +1,7 @@
 #include "rl/countdown.h"
 
+#include "base/order.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -119,13 +121,6 @@ static bool read_sum(struct reader *r, struct fraction *ret)
 	return ok;
 }
 
-static int by_size(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Parses "3 7 25=46:". */
 static bool read_prompt(const char *p, int n, int64_t *number, int64_t *target)
 {
@@ -157,8 +152,8 @@ int dt_countdown_score(const char *prompt, int n, const char *answer, double *re
 	if (*r.at)
 		return 0;
 	*ret = 0.1;
-	qsort(number, (size_t)n, sizeof(number[0]), by_size);
-	qsort(r.used, (size_t)r.nused, sizeof(r.used[0]), by_size);
+	qsort(number, (size_t)n, sizeof(number[0]), dt_order_i64);
+	qsort(r.used, (size_t)r.nused, sizeof(r.used[0]), dt_order_i64);
 	if (r.nused == n && !memcmp(number, r.used, (size_t)n * sizeof(number[0])) && f.den == 1 &&
 	    f.num == target)
 		*ret = 1;

@@ -26,7 +26,7 @@ static int take_text(const struct feed *f, const char *text, size_t room, struct
 int feed_exchange(struct feed *f, const struct dt_group *mine, int64_t n, int failed, struct dt_group *to,
 		  struct dt_err *err)
 {
-	char *own = NULL, *all = NULL;
+	char *own = NULL, *all = NULL, *grown;
 	size_t len = 0, room;
 	double most;
 	int rc = failed < 0 ? failed : dt_groups_text(mine, n, &own, &len);
@@ -47,8 +47,9 @@ int feed_exchange(struct feed *f, const struct dt_group *mine, int64_t n, int fa
 	}
 	room = (size_t)far[0] + 1;
 	all = calloc((size_t)f->site.ranks, room);
-	own = realloc(own, room);
-	rc = all && own ? 0 : dt_err_sys(err, -ENOMEM, "cannot hand on rollouts");
+	grown = realloc(own, room);
+	own = grown ? grown : own;
+	rc = all && grown ? 0 : dt_err_sys(err, -ENOMEM, "cannot hand on rollouts");
 	if (rc == 0) {
 		memset(own + len, 0, room - len);
 		rc = dt_all_gather(f->site.all, all, own, room, DT_U8, "rollouts", err);

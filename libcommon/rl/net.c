@@ -140,11 +140,6 @@ void dt_net_close(struct dt_net *n)
 	free(net);
 }
 
-void dt_net_rate(struct dt_net *n, double lr)
-{
-	of(n)->o.optim.lr = (float)lr;
-}
-
 float *dt_net_state(struct dt_net *n, int k)
 {
 	return k < dt_optim_states(of(n)->o.optim.kind) ? of(n)->state[k] : NULL;

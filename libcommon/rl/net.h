@@ -28,7 +28,6 @@ int dt_net_open(struct dt_net **ret, const struct dt_net_opts *o, struct dt_err 
 void dt_net_close(struct dt_net *net); /* NULL is allowed */
 /* One optimizer step with the current gradients; *ret_norm: their norm before clipping; may be NULL. */
 int dt_net_update(struct dt_net *net, double *ret_norm, struct dt_err *err);
-void dt_net_rate(struct dt_net *net, double lr);
 /* Optimizer state k, [n] as weights; NULL: the optimizer has no such state. */
 float *dt_net_state(struct dt_net *net, int k);
 /* The number of updates so far, which the optimizer counts; go_on sets it. */

@@ -30,7 +30,8 @@ struct dt_qlearn {
 	double mean;
 };
 
-double dt_q_value(const float *y, int actions, int a)
+/* q(a) of one row of outputs. */
+static double value_of(const float *y, int actions, int a)
 {
 	double sum = 0;
 
@@ -39,7 +40,7 @@ double dt_q_value(const float *y, int actions, int a)
 	return (double)y[actions] + (double)y[a] - sum / actions;
 }
 
-int dt_q_best(const float *y, int actions)
+static int best_of(const float *y, int actions)
 {
 	int best = 0;
 
@@ -170,7 +171,7 @@ static int find_goals(struct dt_qlearn *q, const struct dt_transition *t, struct
 		for (int a = 0; a < q->agents; a++) {
 			const int64_t r = ((int64_t)i * q->agents + a) * q->outputs;
 
-			best[a] = dt_q_value(value + r, q->actions, dt_q_best(choice + r, q->actions));
+			best[a] = value_of(value + r, q->actions, best_of(choice + r, q->actions));
 			q->goal[i * q->agents + a] = t[i].reward + t[i].follows * best[a];
 			all += best[a];
 		}
@@ -192,7 +193,7 @@ static void find_values(struct dt_qlearn *q, const float *y)
 		for (int a = 0; a < q->agents; a++) {
 			const int64_t r = (int64_t)i * q->agents + a;
 
-			q->q[r] = dt_q_value(y + r * q->outputs, q->actions, q->t[i].action[a]);
+			q->q[r] = value_of(y + r * q->outputs, q->actions, q->t[i].action[a]);
 			q->mean += q->q[r] / (q->n * q->agents);
 		}
 }

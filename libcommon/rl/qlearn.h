@@ -40,9 +40,5 @@ int dt_qlearn_update(struct dt_qlearn *q, double *ret_norm, struct dt_err *err);
 /* Sets the target weights to the current weights, as at the start. */
 void dt_qlearn_follow(struct dt_qlearn *q);
 
-/* q(a) of one row of outputs. */
-double dt_q_value(const float *y, int actions, int a);
-int dt_q_best(const float *y, int actions);
-
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

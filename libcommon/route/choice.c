@@ -45,7 +45,8 @@ const struct dt_route_having *dt_route_having(struct dt_router *r, const char *m
 	return h;
 }
 
-bool dt_route_server_takes(struct dt_route_server *s, double now)
+/* Whether s accepts new requests now. */
+static bool takes(struct dt_route_server *s, double now)
 {
 	if (!s->up || s->drained || s->gone || s->off || s->asked == DT_ASKED_STOP || now < s->avoid_until)
 		return false;
@@ -76,7 +77,7 @@ static void keep_ready(struct dt_router *r, uint64_t *set, double now)
 		set[w] &= r->sets.takes[w];
 	}
 	for (int i = dt_balance_next(perhaps, 0); i >= 0; i = dt_balance_next(perhaps, i + 1))
-		dt_balance_set_bit(set, i, dt_route_server_takes(r->server[i], now));
+		dt_balance_set_bit(set, i, takes(r->server[i], now));
 }
 
 enum dt_route_found dt_route_choice_mark(struct dt_route_x *x, double now)

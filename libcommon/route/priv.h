@@ -116,7 +116,6 @@ struct dt_route_having {
 };
 /* Returns the servers that have a model. Valid until the next call. */
 const struct dt_route_having *dt_route_having(struct dt_router *r, const char *model);
-bool dt_route_server_takes(struct dt_route_server *s, double now);     /* accepts new requests now */
 void dt_route_server_pause(struct dt_route_server *s, double seconds); /* the server asked for a pause */
 /*
  * Sets the candidates for a request. FULL: servers that could take it are at their limits; NONE: none is
@@ -210,7 +209,7 @@ struct dt_route_x {
 };
 TAILQ_HEAD(dt_route_xs, dt_route_x);
 
-/* exchange.c */
+/* exchange.c, exchange_new.c, exchange_start.c */
 struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c,
 				  const struct dt_route_head *h, int tenant);
 void dt_route_x_start(struct dt_route_x *x);  /* its body is complete */

@@ -71,10 +71,7 @@ void sup_words_free(struct sup_words *w)
 
 static bool is_program(const char *word, const char *name)
 {
-	const char *base = strrchr(word, '/');
-
-	base = base ? base + 1 : word;
-	return !strncmp(base, name, strlen(name));
+	return !strncmp(basename(word), name, strlen(name));
 }
 
 /* The option that a word of the command line names; *ret_arg: its argument, in the same word or the next. */

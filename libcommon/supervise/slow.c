@@ -1,18 +1,13 @@
 #include "supervise/priv.h"
 
+#include "base/order.h"
+
 #include <stdlib.h>
 
 void sup_slow_reset(struct sup_slow *s)
 {
 	free(s->v);
 	*s = (struct sup_slow){0};
-}
-
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
 }
 
 /* The lower median over the ranks of this rank's stage; 0: it is the only one. */
@@ -25,7 +20,7 @@ static double median(const double *v, const struct sup_ranks *r, int of)
 		if (r->v[i].known && r->v[i].beat.stage == r->v[of].beat.stage)
 			same[n++] = v[i];
 	if (n > 1) {
-		qsort(same, (size_t)n, sizeof(*same), ascending);
+		qsort(same, (size_t)n, sizeof(*same), dt_order_f64);
 		m = n % 2 ? same[n / 2] : same[n / 2 - 1];
 	}
 	free(same);

@@ -22,9 +22,8 @@ static void add_split(struct sup_words *w, const char *text)
 
 static bool is_mpirun(const char *word)
 {
-	const char *base = strrchr(word, '/');
+	const char *base = basename(word);
 
-	base = base ? base + 1 : word;
 	return !strcmp(base, "mpirun") || !strcmp(base, "mpiexec") || !strcmp(base, "orterun");
 }
 

@@ -118,9 +118,6 @@ void sup_replace_step(struct sup *s, double now);
 /* watch.c */
 /* One round: heartbeats, signals, files and commands; waits at most wait_s for something. */
 void sup_watch(struct sup *s, double wait_s);
-void sup_ask(struct sup *s, enum sup_ending why, const char *reason);
-/* Takes the steps of the newest heartbeat into the books. */
-void sup_account(struct sup *s, const struct dt_beat *b, double now);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-void sup_ask(struct sup *s, enum sup_ending why, const char *reason)
+static void ask(struct sup *s, enum sup_ending why, const char *reason)
 {
 	if (s->ending != SUP_RUNS && why != SUP_LEAVE)
 		return;
@@ -97,7 +97,8 @@ static void account_start(struct sup *s, const struct dt_beat *b, double now)
 		  sup_ranks_json(&s->ranks));
 }
 
-void sup_account(struct sup *s, const struct dt_beat *b, double now)
+/* Takes the steps of the newest heartbeat into the books. */
+static void account(struct sup *s, const struct dt_beat *b, double now)
 {
 	struct sup_books *k = &s->books;
 	struct dt_beat *l = &s->last;
@@ -149,7 +150,7 @@ static void first_rank(void *arg, const struct dt_beat *b)
 {
 	struct sup *s = arg;
 
-	sup_account(s, b, s->heard_now);
+	account(s, b, s->heard_now);
 }
 
 /* Signals within so many seconds count as one: timeout(1) signals both its child and the group. */
@@ -176,7 +177,7 @@ static void read_signals(struct sup *s)
 		} else {
 			s->leave |= s->stop;
 			s->signalled = dt_now();
-			sup_ask(s, SUP_LEAVE, strsignal((int)i.ssi_signo));
+			ask(s, SUP_LEAVE, strsignal((int)i.ssi_signo));
 		}
 	}
 }
@@ -189,7 +190,7 @@ static void look_for_files(struct sup *s, double now)
 		return;
 	s->next_files = now + 0.5;
 	if (kf && !s->stop && access(kf, F_OK) == 0)
-		sup_ask(s, SUP_LEAVE, "the file of --kill-file exists");
+		ask(s, SUP_LEAVE, "the file of --kill-file exists");
 	if (sf && s->trained > 0 && s->job.running && access(sf, F_OK) == 0 && unlink(sf) == 0) {
 		sup_event(s, "ask-save", "{}");
 		sup_job_signal(&s->job, SIGUSR2);
@@ -215,7 +216,7 @@ static void take_hosts(struct sup *s, double now)
 
 		snprintf(text, sizeof(text), "hosts have slots for %d rank%s instead of %d", would,
 			 would == 1 ? "" : "s", s->choice.ranks);
-		sup_ask(s, SUP_RESIZE, text);
+		ask(s, SUP_RESIZE, text);
 	}
 }
 
@@ -233,7 +234,7 @@ static void run_probes(struct sup *s, double now)
 	}
 	if (!s->stop && sup_probe_step(&s->notice, now, &status) && status == 0) {
 		sup_event(s, "notice", "{}");
-		sup_ask(s, SUP_LEAVE, "--notice: this machine is about to be reclaimed");
+		ask(s, SUP_LEAVE, "--notice: this machine is about to be reclaimed");
 	}
 }
 
@@ -321,7 +322,7 @@ static void check_pace(struct sup *s, double now)
 	h->cool_s = h->cool_s > 0 ? 2 * h->cool_s : s->o->cool_s;
 	h->out_until = now + h->cool_s;
 	sup_event(s, "host-out", "{s:s, s:f}", "host", h->name, "seconds", h->cool_s);
-	sup_ask(s, SUP_RESIZE, why);
+	ask(s, SUP_RESIZE, why);
 }
 
 void sup_watch(struct sup *s, double wait_s)

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Elements of all buffers; 0 where the model has none. */
+static int64_t numel(const struct trainer *t)
+{
+	return t->exec.bn.buffers;
+}
+
 static const struct dt_params *table(const struct trainer *t)
 {
 	return &t->plan.stage.graph.buffers;
@@ -27,7 +33,7 @@ int buffers_group(struct trainer *t, struct dt_err *err)
 int buffers_bind(struct trainer *t, struct dt_err *err)
 {
 	const int ranks = dt_run_bn_ranks(&t->run);
-	const size_t n = (size_t)buffers_numel(t);
+	const size_t n = (size_t)numel(t);
 
 	if (!dt_dev_is_host(t->dev) && n) {
 		t->buffers.host = calloc(n, 2 * sizeof(float));
@@ -47,11 +53,6 @@ void buffers_release(struct trainer *t)
 {
 	dt_comm_free(t->buffers.group);
 	free(t->buffers.host);
-}
-
-int64_t buffers_numel(const struct trainer *t)
-{
-	return t->exec.bn.buffers;
 }
 
 int buffers_count(const struct trainer *t)
@@ -79,14 +80,14 @@ int buffers_init(struct trainer *t, struct dt_err *err)
 
 void buffers_begin(struct trainer *t)
 {
-	if (buffers_numel(t))
-		memset(t->exec.bn.sum, 0, (size_t)buffers_numel(t) * sizeof(float));
+	if (numel(t))
+		memset(t->exec.bn.sum, 0, (size_t)numel(t) * sizeof(float));
 }
 
 int buffers_update(struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run *r = &t->run;
-	const int64_t n = buffers_numel(t);
+	const int64_t n = numel(t);
 	const double batches = (double)(dt_run_bn_groups(r) * dt_run_accumulation(r)) * (double)r->layout.dp;
 	const float share = (float)(r->bn_momentum > 0 ? r->bn_momentum : DT_BN_MOMENTUM);
 	float *sum = t->exec.bn.sum, *running = t->exec.bn.running;

@@ -20,8 +20,6 @@ struct buffers {
 int buffers_group(struct trainer *t, struct dt_err *err);
 int buffers_bind(struct trainer *t, struct dt_err *err);
 void buffers_release(struct trainer *t);
-/* Elements of all buffers; 0 where the model has none. */
-int64_t buffers_numel(const struct trainer *t);
 /* Initial values, or those of the weights that the run starts from. */
 int buffers_init(struct trainer *t, struct dt_err *err);
 /* Clears the sums, those of a skipped step included. */

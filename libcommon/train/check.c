@@ -63,7 +63,8 @@ static int checksum(struct trainer *t, int k, int u, uint64_t *ret, struct dt_er
 	return rc;
 }
 
-int check_majority(const uint64_t *v, int n)
+/* The first index of the value that more than half of v[0 .. n - 1] have; -1: there is none. */
+static int majority(const uint64_t *v, int n)
 {
 	for (int i = 0; i < n; i++) {
 		int same = 0;
@@ -101,7 +102,7 @@ static int rank_of(const uint64_t *v, int n, int r)
 static int mend(struct trainer *t, struct dt_comm *c, const uint64_t *v, int n, int k, int u,
 		const uint64_t *col, struct dt_err *err)
 {
-	int p = dt_comm_size(c), good = check_majority(col, p);
+	int p = dt_comm_size(c), good = majority(col, p);
 	const struct flat *f = flat_no(t, k);
 	char unit[64];
 
@@ -179,7 +180,7 @@ static int compare_compute(struct trainer *t, struct dt_comm *c, struct dt_err *
 	column(all, p, n, 0, col);
 	if (!differs(col, p))
 		goto out;
-	good = check_majority(col, p);
+	good = majority(col, p);
 	t->corrupt.now |= good >= 0 && col[dt_comm_rank(c)] != col[good];
 	rc = one_loss(t, &mine[1], err); /* a transient fault does not show again */
 	if (rc == 0)

@@ -25,8 +25,6 @@ struct corrupt {
 	bool now;  /* it does in the comparison under way */
 };
 
-/* The first index of the value that more than half of v[0 .. n - 1] have; -1: there is none. */
-int check_majority(const uint64_t *v, int n);
 /* Every rank calls it, between steps. */
 int check_replicas(struct trainer *t, struct dt_err *err);
 

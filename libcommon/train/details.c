@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/order.h"
 #include "base/progress.h"
 #include "plan/listing.h"
 
@@ -11,13 +12,6 @@
 static const char *const section_name[DETAILS_SECTIONS] = {"compute_s", "data_s", "comm_exposed_s",
 							   "optimizer_s", "checkpoint_s"};
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* Percentiles of step times by the nearest-rank method. */
 static json_t *percentiles(struct details *d)
 {
@@ -28,7 +22,7 @@ static json_t *percentiles(struct details *d)
 	int n = d->steps < DETAILS_STEPS ? (int)d->steps : DETAILS_STEPS;
 	json_t *o = json_object();
 
-	qsort(d->step_s, (size_t)n, sizeof(*d->step_s), ascending);
+	qsort(d->step_s, (size_t)n, sizeof(*d->step_s), dt_order_f64);
 	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++)
 		json_object_set_new(o, of[i].name, json_real(d->step_s[(int)ceil(of[i].share * n) - 1]));
 	return o;

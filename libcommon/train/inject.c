@@ -63,7 +63,8 @@ static int parse_key(const char *text, size_t n, struct inject *ret, struct dt_e
 			  (int)n, text);
 }
 
-int inject_parse(const char *text, struct inject *ret, struct dt_err *err)
+/* Parses one fault; -EINVAL with a message on what is wrong with the text. */
+static int parse(const char *text, struct inject *ret, struct dt_err *err)
 {
 	size_t n = strcspn(text, ":");
 	int kind = 0, rc = 0, count = (int)(sizeof(kinds) / sizeof(kinds[0]));
@@ -106,7 +107,7 @@ int inject_open(struct trainer *t, struct dt_err *err)
 	for (int i = 0; list && i < list->n && rc == 0; i++) {
 		if (i == INJECT_MAX)
 			return dt_err_set(err, -EINVAL, "more than %d faults", INJECT_MAX);
-		rc = inject_parse(list->v[i], &t->inject[i], err);
+		rc = parse(list->v[i], &t->inject[i], err);
 		if (rc < 0)
 			return dt_err_prefix(err, "option '--inject'");
 		if (t->inject[i].rank >= t->info.size && !t->run.watch.elastic &&

@@ -38,8 +38,6 @@ struct inject {
 
 enum { INJECT_MAX = 16 };
 
-/* Parses one fault; -EINVAL with a message on what is wrong with the text. */
-int inject_parse(const char *text, struct inject *ret, struct dt_err *err);
 /* Reads the run's faults; every rank calls it. */
 int inject_open(struct trainer *t, struct dt_err *err);
 /* In a process that joins the run: marks the faults of earlier steps as done. */

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/room.h"
 #include "plan/objective.h"
 
 #include <errno.h>
@@ -21,15 +22,8 @@ void objective_clear(struct trainer *t)
 
 static int add(struct objective *o, struct answer a, struct dt_err *err)
 {
-	if (o->n == o->cap) {
-		int64_t cap = 2 * o->cap + 64;
-		struct answer *v = realloc(o->answer, (size_t)cap * sizeof(*v));
-
-		if (!v)
-			return dt_err_sys(err, -ENOMEM, "cannot hold the answers of a microbatch");
-		o->answer = v;
-		o->cap = cap;
-	}
+	if (!DT_ROOM(o->answer, o->n, o->cap, 64))
+		return dt_err_sys(err, -ENOMEM, "cannot hold the answers of a microbatch");
 	o->answer[o->n++] = a;
 	return 0;
 }

@@ -1,6 +1,7 @@
 #include "train/spike.h"
 #include "train/trainer.h"
 
+#include "base/order.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -9,16 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double median(double *v, int n)
 {
-	qsort(v, (size_t)n, sizeof(*v), ascending);
+	qsort(v, (size_t)n, sizeof(*v), dt_order_f64);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 

@@ -9,7 +9,7 @@
  * Each element is a function of seed, tensor name and index (value() below), so that a test can compute it.
  *
  * The distribution of pieces over ranks is this file's own: of ranks that hold the same box, one writes it,
- * chosen by dt_ckpt_owner; under z1 the states of a tensor are cut into flat ranges over these ranks.
+ * chosen by owner(); under z1 the states of a tensor are cut into flat ranges over these ranks.
  */
 #include "base/rng.h"
 #include "ckpt/ckpt.h"
@@ -99,6 +99,13 @@ static bool held_before(const struct dt_params *t, const struct dt_config *c, co
 	return *nth > 0;
 }
 
+/* Which of a piece's holders writes it. Neighbouring pieces have different ones. */
+static int owner(const char *name, int64_t piece_no, int holders)
+{
+	return holders > 1 ? (int)(((uint64_t)dt_hash_str(name) + (uint64_t)piece_no) % (uint64_t)holders)
+			   : 0;
+}
+
 static int rank_pieces(const struct dt_params *t, const struct dt_config *c, const struct dt_layout *l,
 		       int rank, uint64_t seed, struct words w, struct dt_piece *out)
 {
@@ -130,7 +137,7 @@ static int rank_pieces(const struct dt_params *t, const struct dt_config *c, con
 
 				for (int j = 0; j < m; j++)
 					out[n++] = part[j];
-			} else if (nth == dt_ckpt_owner(p.name, lo.p[i].index, total) || !lo.p[i].numel) {
+			} else if (nth == owner(p.name, lo.p[i].index, total) || !lo.p[i].numel) {
 				out[n++] = p;
 			}
 		}

@@ -164,8 +164,7 @@ static void reductions(enum dt_dtype t, enum dt_redop op, size_t n)
 			if (dst[i] != 0x55)
 				fail("reduce wrote where it is not the root", t, i, dst[i], 0x55);
 		memcpy(dst, src, n * e);
-		OK(dt_ireduce(c, dst, me == root ? NULL : src, n, t, op, root, "test", &q, &err));
-		OK(dt_wait(&q, NULL, &err));
+		OK(dt_reduce(c, dst, me == root ? NULL : src, n, t, op, root, "test", &err));
 		if (me == root)
 			check_all("reduce in place", dst, 0, n, t, op);
 	}
@@ -185,35 +184,28 @@ static void expect_mark(const char *what, const char *buf, size_t i, enum dt_dty
 		fail(what, t, i, get(buf, i, t), want);
 }
 
-/* Gather and scatter, from each root; bit 0 of mode: in place, bit 1: not blocking. */
+/* Gather and scatter, from each root, whose own block is elsewhere, in its place, or named by its place. */
 static void rooted(enum dt_dtype t, size_t n, char *src, char *dst)
 {
 	size_t e = (size_t)dt_dtype_size(t), all = n * (size_t)np;
-	struct dt_comm_req *q = NULL;
 
-	for (int mode = 0; mode < 4; mode++)
+	for (int mode = 0; mode < 3; mode++)
 		for (int root = 0; root < np; root++) {
-			bool here = (mode & 1) && me == root;
+			bool here = mode > 0 && me == root;
 			char *block = dst + (size_t)me * n * e, *to = here ? NULL : dst;
 
 			for (size_t i = 0; i < n; i++)
 				put(here ? block : src, i, t, mark(me, root, i));
-			if (mode & 2)
-				OK(dt_igather(c, me == root ? dst : NULL, here ? NULL : src, n, t, root,
-					      "test", &q, &err));
-			else
-				OK(dt_gather(c, me == root ? dst : NULL, here ? block : src, n, t, root,
-					     "test", &err));
-			OK(dt_wait(&q, NULL, &err));
+			OK(dt_gather(c, me == root ? dst : NULL,
+				     !here	 ? src
+				     : mode == 1 ? NULL
+						 : block,
+				     n, t, root, "test", &err));
 			for (size_t i = 0; i < all && me == root; i++)
 				expect_mark("gather", dst, i, t, mark((int)(i / n), root, i % n));
 			for (size_t i = 0; i < all && me == root; i++)
 				put(src, i, t, mark(root, (int)(i / n), i % n));
-			if (mode & 2)
-				OK(dt_iscatter(c, to, me == root ? src : NULL, n, t, root, "test", &q, &err));
-			else
-				OK(dt_scatter(c, to, me == root ? src : NULL, n, t, root, "test", &err));
-			OK(dt_wait(&q, NULL, &err));
+			OK(dt_scatter(c, to, me == root ? src : NULL, n, t, root, "test", &err));
 			for (size_t i = 0; i < n; i++)
 				expect_mark("scatter", here ? src + (size_t)me * n * e : dst, i, t,
 					    mark(root, me, i));

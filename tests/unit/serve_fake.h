@@ -7,7 +7,7 @@
 #define SERVE_FAKE_H
 
 #include "base/rng.h"
-#include "nn/infer.h"
+#include "serve/engine/engine.h"
 
 #include <errno.h>
 #include <math.h>
@@ -195,6 +195,28 @@ static inline void fake_release(struct fake *f)
 	for (int i = 0; i < FAKE_DEPTH; i++)
 		free(f->kept[i]);
 	free(f->cache);
+}
+
+/* Opens an engine of 4 sequences over a stand-in model, and the byte tokenizer. 0 or a negative errno. */
+static inline int fake_open(struct fake *f, struct dt_tokenizer **tok, struct dt_engine **engine,
+			    double stuck_after)
+{
+	struct dt_engine_params p = {
+		.model = {.m = f, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
+		.max_seqs = 4,
+		.max_tokens = 16,
+		.max_len = 100,
+		.blocks = 100,
+		.block_size = 4,
+		.queue = 8,
+		.stuck_after = stuck_after};
+	int rc = dt_tokenizer_open("byte", tok, NULL);
+
+	if (rc < 0)
+		return rc;
+	fake_init(f, p.blocks, p.block_size, p.max_seqs, p.max_tokens);
+	p.tok = *tok;
+	return dt_engine_open(engine, &p, NULL);
 }
 
 #endif

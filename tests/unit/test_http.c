@@ -13,21 +13,8 @@ static int setup(void **state)
 				    .read_timeout = 0.5,
 				    .answer_timeout = 3,
 				    .request_timeout = 4};
-	struct dt_engine_params p = {
-		.model = {.m = &fake, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
-		.max_seqs = 4,
-		.max_tokens = 16,
-		.max_len = 100,
-		.blocks = 100,
-		.block_size = 4,
-		.queue = 8,
-		.stuck_after = 0.2};
 
-	fake_init(&fake, 100, 4, 4, 16);
-	if (dt_tokenizer_open("byte", &tok, NULL) < 0)
-		return -1;
-	p.tok = tok;
-	if (dt_engine_open(&engine, &p, NULL) < 0)
+	if (fake_open(&fake, &tok, &engine, 0.2) < 0)
 		return -1;
 	return dt_http_open(&http, &hp, NULL);
 }

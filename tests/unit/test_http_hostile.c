@@ -13,21 +13,7 @@ static struct dt_http_params params = {.host = "127.0.0.1",
 
 static int setup(void **state)
 {
-	struct dt_engine_params p = {
-		.model = {.m = &fake, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
-		.max_seqs = 4,
-		.max_tokens = 16,
-		.max_len = 100,
-		.blocks = 100,
-		.block_size = 4,
-		.queue = 8,
-		.stuck_after = 60};
-
-	fake_init(&fake, 100, 4, 4, 16);
-	if (dt_tokenizer_open("byte", &tok, NULL) < 0)
-		return -1;
-	p.tok = tok;
-	return dt_engine_open(&engine, &p, NULL);
+	return fake_open(&fake, &tok, &engine, 60);
 }
 
 static int teardown(void **state)

@@ -86,7 +86,6 @@ static void make(const char *path, int channels, bool jpeg, int shards)
 		must(dt_images_append(w, &x, bytes, n, i * 7 % 4, &err), &err);
 		free(bytes);
 	}
-	assert_int_equal(dt_images_written(w), N);
 	must(dt_images_finish(w, &err), &err);
 	dt_image_release(&x);
 }

@@ -16,22 +16,10 @@ static json_t *defaults;
 
 static int setup(void **state)
 {
-	struct dt_engine_params p = {
-		.model = {.m = &fake, .forward = fake_forward, .vocab = FAKE_VOCAB, .eos = {256}, .neos = 1},
-		.max_seqs = 4,
-		.max_tokens = 16,
-		.max_len = 100,
-		.blocks = 100,
-		.block_size = 4,
-		.queue = 8,
-		.stuck_after = 10};
-
-	fake_init(&fake, 100, 4, 4, 16);
-	if (dt_tokenizer_open("byte", &tok, NULL) < 0)
+	if (fake_open(&fake, &tok, &engine, 10) < 0)
 		return -1;
-	p.tok = tok;
 	dt_chat_init(&chat, DT_CHAT_NONE, NULL, tok);
-	return dt_engine_open(&engine, &p, NULL);
+	return 0;
 }
 
 static int teardown(void **state)

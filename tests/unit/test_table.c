@@ -219,30 +219,6 @@ static void arena_is_zero_and_aligned(void **state)
 	assert_int_equal(dt_align_up(65), 128);
 }
 
-static void pool_blocks_do_not_overlap(void **state)
-{
-	struct dt_pool pool = {0};
-	unsigned char *p[200];
-	size_t n[200];
-
-	for (int i = 0; i < 200; i++) {
-		n[i] = (size_t)(i * 37 % 900) + (i % 50 == 49 ? 40000 : 0);
-		p[i] = dt_pool_alloc(&pool, n[i]);
-		assert_non_null(p[i]);
-		assert_int_equal((uintptr_t)p[i] % 16, 0);
-		for (size_t k = 0; k < n[i]; k++)
-			assert_int_equal(p[i][k], 0);
-		memset(p[i], i + 1, n[i]);
-	}
-	for (int i = 0; i < 200; i++)
-		for (size_t k = 0; k < n[i]; k++)
-			assert_int_equal(p[i][k], (unsigned char)(i + 1));
-	assert_string_equal(dt_pool_strdup(&pool, "kept"), "kept");
-	assert_null(dt_pool_alloc(&pool, SIZE_MAX - 3)); /* no wrap to a small block */
-	dt_pool_release(&pool);
-	assert_null(pool.head);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -255,7 +231,6 @@ int main(void)
 		cmocka_unit_test(null_table_is_allowed),
 		cmocka_unit_test(progress_is_silent_off_a_terminal),
 		cmocka_unit_test(arena_is_zero_and_aligned),
-		cmocka_unit_test(pool_blocks_do_not_overlap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* Parses streams of server-sent events, and queries the server before the run. */
 #include "base/json.h"
+#include "base/room.h"
 #include "bench/load/internal.h"
 
 #include <errno.h>
@@ -34,15 +35,8 @@ static int note_piece(struct dt_load_result *r, double now, double *last)
 	if (r->first < 0) {
 		r->first = now;
 	} else {
-		if (r->ngap == r->cap_gap) {
-			int cap = r->cap_gap ? 2 * r->cap_gap : 32;
-			float *p = realloc(r->gap, (size_t)cap * sizeof(*p));
-
-			if (!p)
-				return -ENOMEM;
-			r->gap = p;
-			r->cap_gap = cap;
-		}
+		if (!DT_ROOM(r->gap, r->ngap, r->cap_gap, 32))
+			return -ENOMEM;
 		r->gap[r->ngap++] = (float)(now - *last);
 	}
 	*last = now;

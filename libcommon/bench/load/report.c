@@ -1,5 +1,6 @@
 #include "bench/load/report.h"
 
+#include "base/order.h"
 #include "base/plot.h"
 #include "base/table.h"
 
@@ -22,13 +23,6 @@ double dt_load_tpot(const struct dt_load_result *r)
 	return r->output > 1 && r->first >= 0 ? (r->end - r->first) / (r->output - 1) : -1;
 }
 
-static int rising(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double percentile(const struct dt_load_stat *s, double p)
 {
 	double at = p * (double)(s->n - 1);
@@ -43,7 +37,7 @@ static void finish(struct dt_load_stat *s)
 
 	if (s->n == 0)
 		return;
-	qsort(s->v, s->n, sizeof(*s->v), rising);
+	qsort(s->v, s->n, sizeof(*s->v), dt_order_f64);
 	for (size_t i = 0; i < s->n; i++)
 		sum += s->v[i];
 	s->mean = sum / (double)s->n;

@@ -1,6 +1,7 @@
 #include "bench/load/workload.h"
 
 #include "base/rng.h"
+#include "base/room.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,15 +12,8 @@ enum { SUB_ARRIVE, SUB_INPUT, SUB_OUTPUT, SUB_PREFIX, SUB_CUT, SUB_CUT_WHEN };
 
 int dt_load_add(struct dt_load *l, const struct dt_load_item *it)
 {
-	if (l->n == l->cap) {
-		int cap = l->cap ? 2 * l->cap : 256;
-		struct dt_load_item *p = l->n > 1 << 28 ? NULL : realloc(l->item, (size_t)cap * sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		l->item = p;
-		l->cap = cap;
-	}
+	if (l->n > 1 << 28 || !DT_ROOM(l->item, l->n, l->cap, 256))
+		return -ENOMEM;
 	l->item[l->n++] = *it;
 	return 0;
 }

@@ -1,5 +1,6 @@
 #include "bench/ops/measure.h"
 
+#include "base/order.h"
 #include "base/progress.h"
 #include "bench/ops/operate.h"
 
@@ -16,13 +17,6 @@ enum { ROUNDS = 3, REPEATS = 64 };
 
 #define COLD_MIB 96.0 /* window of ops over all parameters, which are rarely in a cache */
 #define SLOW_S	 0.1  /* points slower than this are not repeated */
-
-static int by_value(const void *x, const void *y)
-{
-	double p = *(const double *)x, q = *(const double *)y;
-
-	return (p > q) - (p < q);
-}
 
 /* Median time of a point, over about `seconds`. before: its time in the previous round, 0 in the first. */
 static int time_point(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[3], double seconds,
@@ -42,7 +36,7 @@ static int time_point(struct dt_bench_bed *b, enum dt_timed op, const int64_t n[
 	}
 	if (rc < 0)
 		return rc;
-	qsort(t, (size_t)i, sizeof(*t), by_value);
+	qsort(t, (size_t)i, sizeof(*t), dt_order_f64);
 	*ret = t[i / 2];
 	return 0;
 }
@@ -154,7 +148,7 @@ static void put_times(struct dt_op_mode *m, const struct shared *sh)
 
 					for (int r = 0; r < ROUNDS; r++)
 						t[r] = sh->s[(k * ROUNDS + r) * sh->points + at];
-					qsort(t, ROUNDS, sizeof(*t), by_value);
+					qsort(t, ROUNDS, sizeof(*t), dt_order_f64);
 					m->g[op][type].s[i] += t[ROUNDS / 2] / m->processes;
 				}
 }

@@ -246,21 +246,4 @@ int dt_bench_bed_init(struct dt_bench_bed *b, int threads, size_t window, size_t
 		b->ids[i] = i * 7919 % 256;
 	return b->ids ? 0 : -ENOMEM;
 }
-
-static void pool_release(struct dt_bench_pool *p)
-{
-	if (p->p)
-		munmap(p->p, p->size);
-	*p = (struct dt_bench_pool){0};
-}
-
-void dt_bench_bed_release(struct dt_bench_bed *b)
-{
-	pool_release(&b->in);
-	pool_release(&b->out);
-	pool_release(&b->w);
-	free(b->ids);
-	dt_dev_close(b->dev);
-	*b = (struct dt_bench_bed){0};
-}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -26,11 +26,10 @@ struct dt_bench_bed {
 };
 
 /*
- * Sets up operands on the CPU; windows are in bytes. Returns 0 or a negative errno; call dt_bench_bed_release
- * in either case.
+ * Sets up operands on the CPU; windows are in bytes. Nothing releases them before the process ends. Returns 0
+ * or a negative errno.
  */
 int dt_bench_bed_init(struct dt_bench_bed *b, int threads, size_t window, size_t weights_window);
-void dt_bench_bed_release(struct dt_bench_bed *b);
 
 /* Fills a pool with initial values and rewinds it. */
 void dt_bench_pool_fill(struct dt_bench_pool *p);

@@ -41,7 +41,8 @@ int dt_lo_kv_scatter(struct dt_lower *lo, const struct dt_node *n, int dqkv, int
 	return out;
 }
 
-int64_t dt_heads_cols(const struct dt_attr *a, int cp)
+/* Columns of q, k and v (kv_heads 0: of q alone) of one rank's heads under Ulysses. */
+static int64_t heads_cols(const struct dt_attr *a, int cp)
 {
 	int64_t kv = a->kv_heads == 0 ? 0 : a->kv_heads >= cp ? a->kv_heads / cp : 1;
 
@@ -50,8 +51,7 @@ int64_t dt_heads_cols(const struct dt_attr *a, int cp)
 
 static int exchange_room(struct dt_lower *lo, const struct dt_node *n, const char *name)
 {
-	return dt_lo_room(lo, name, n->unit, lo->s->compute, DT_ROWS_SEQ, 1,
-			  dt_heads_cols(&n->attr, lo->s->cp));
+	return dt_lo_room(lo, name, n->unit, lo->s->compute, DT_ROWS_SEQ, 1, heads_cols(&n->attr, lo->s->cp));
 }
 
 void dt_shape_to_heads(struct dt_lower *lo, struct dt_node *n)
@@ -59,7 +59,7 @@ void dt_shape_to_heads(struct dt_lower *lo, struct dt_node *n)
 	const char *name = lo->p->value[n->in[0]].name;
 
 	n->out[0] = dt_lo_value(lo, name, n->unit, lo->s->compute, DT_ROWS_SEQ, 1,
-				dt_heads_cols(&n->attr, lo->s->cp));
+				heads_cols(&n->attr, lo->s->cp));
 	n->out[1] = exchange_room(lo, n, "sent");
 	n->out[2] = exchange_room(lo, n, "received");
 }

@@ -1,6 +1,8 @@
 /* Helpers for the ops' rules: values, steps, gradients, recomputation. */
 #include "model/op/rule.h"
 
+#include "base/room.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,16 +144,9 @@ static struct dt_node *add_step(struct dt_lower *lo)
 	static struct dt_step sink; /* for steps when memory has run out */
 	enum dt_list l = lo->to;
 
-	if (lo->n[l] == lo->cap[l]) {
-		int cap = lo->cap[l] ? 2 * lo->cap[l] : 256;
-		struct dt_step *bigger = realloc(lo->list[l], (size_t)cap * sizeof(*bigger));
-
-		if (!bigger) {
-			lo->failed = true;
-			return &sink.n;
-		}
-		lo->list[l] = bigger;
-		lo->cap[l] = cap;
+	if (!DT_ROOM(lo->list[l], lo->n[l], lo->cap[l], 256)) {
+		lo->failed = true;
+		return &sink.n;
 	}
 	lo->list[l][lo->n[l]] = (struct dt_step){.list = l, .again = lo->again};
 	return &lo->list[l][lo->n[l]++].n;
