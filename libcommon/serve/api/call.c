@@ -113,6 +113,8 @@ int dt_body_call(struct dt_body *b, struct dt_completion *c)
 		c->prompt[i].s = dt_utf8_clean(b->prompt[i].text.s, b->prompt[i].text.n, &c->prompt[i].n);
 		if (!c->prompt[i].s)
 			return dt_body_no_memory(b->e);
+		if (b->logprobs_from > 0) /* there is one prompt */
+			c->call->ask.score_from = dt_api_score_from(c, &c->call->req[0], b->logprobs_from);
 	}
 	return 0;
 }

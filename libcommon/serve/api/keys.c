@@ -50,6 +50,7 @@ static const struct key keys[] = {
 	{"echo", TEXT, BOOL, B(echo)},
 	{"logprobs", TEXT, INT, B(ask.logprobs), 0, DT_LOGPROBS_MAX},
 	{"logprobs", CHAT, BOOL, B(chat_logprobs)},
+	{"echo_logprobs_from", DT_BODY_TEXT, INT, B(logprobs_from), 0, INT32_MAX},
 	{"prompt_logprobs", DT_BODY_TEXT, INT, B(ask.prompt_logprobs), 0, DT_PROMPT_LOGPROBS_MAX},
 	{"prompt_logprobs_temperature", DT_BODY_TEXT, REAL, B(ask.prompt_temperature), 0.01, 100},
 	{"continue_final_message", CHAT, BOOL, B(goes_on)},

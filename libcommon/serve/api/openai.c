@@ -137,7 +137,12 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 				   "'prompt_logprobs_temperature' needs 'prompt_logprobs'");
 	b->default_tokens = 16;
 	b->ask.score_prompt = (c->echo && b->ask.logprobs >= 0) || b->ask.prompt_logprobs >= 0;
-	return dt_body_ask(b, -1) < 0 ? -EINVAL : read_prompts(b, "prompt");
+	if (dt_body_ask(b, -1) < 0 || read_prompts(b, "prompt") < 0)
+		return -EINVAL;
+	if (b->logprobs_from > 0 && (!c->echo || b->ask.logprobs < 0 || b->nprompts > 1))
+		return dt_body_bad(b->e, "echo_logprobs_from",
+				   "'echo_logprobs_from' needs 'echo', 'logprobs' and a single prompt");
+	return 0;
 }
 
 /* Encodes the messages; with continue_final_message up to the end of the last one's content. */

@@ -29,6 +29,7 @@ struct dt_body {
 	/* set by keys.c, like the numbers and flags of ask */
 	bool stream, echo, chat_logprobs, parallel, ids, goes_on, opens;
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three: -1 if not given */
+	int logprobs_from;						 /* characters of the prompt */
 	struct dt_ask ask;
 
 	struct dt_chat_tools tools;
@@ -73,6 +74,11 @@ json_t *dt_api_token_name(const struct dt_tokenizer *tok, int32_t id);
  */
 json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *r, bool prompt, int from,
 		      int to, int *offset);
+/*
+ * The value of ask.score_from with which the prompt's tokens that begin at or behind its character `chars`
+ * are scored, and none before.
+ */
+int dt_api_score_from(const struct dt_completion *c, const struct dt_serve_req *r, int chars);
 /* reply.c: the reply object around choices; steals choices. */
 json_t *dt_api_envelope(const struct dt_completion *c, bool chunk, json_t *choices);
 /*

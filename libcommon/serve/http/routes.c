@@ -170,6 +170,14 @@ static int too_large(struct dt_http_req *q, struct dt_api_error *e)
 	return -EINVAL;
 }
 
+/* Charges what a stream begins with: a prompt with its log-probabilities. */
+static int charge_stream(struct dt_http_req *q, struct dt_api_error *e)
+{
+	const size_t need = dt_completion_known_cost(&q->completion, 0);
+
+	return q->completion.stream && !dt_http_take(q, need) ? dt_http_no_memory(e) : 0;
+}
+
 /* Parses the body and submits its call; watches the connection from then on. -EINVAL with e filled. */
 static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 {
@@ -193,7 +201,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 		return rc;
 	}
 	dt_http_marks_give(&marks, c);
-	if (too_large(q, e) < 0)
+	if (too_large(q, e) < 0 || charge_stream(q, e) < 0)
 		return -EINVAL;
 	c->call->peer = peer;
 	return dt_http_submit(q, e);
