@@ -465,8 +465,14 @@ PY
     [ "$(status_of "$(post /detokenize '{"tokens": [999]}')")" = 400 ]
     post /tokenize '{"prompt": "h\u00e9", "return_token_strs": true}' | head -n 1 |
         jq -e '.token_strs == ["h", "bytes:\\xc3", "bytes:\\xa9"]'
+    [ "$(post /tokenize '{"content": "h", "add_special": false}' | head -n 1 | jq -c .tokens)" = '[104]' ]
+    jq -e '.default_generation_settings.n_ctx == 512 and .total_slots == 64 and .model_path == "tiny" and
+        .modalities == {vision: false, audio: false}' <(curl -sS "$url/props")
+    said=$(post /apply-template '{"messages": [{"role": "user", "content": "hi"}]}' | head -n 1)
+    [ "$(jq -r .prompt <<<"$said" | wc -c)" -ge 3 ]
+    [ "$(status_of "$(post /apply-template '{"prompt": "x"}')")" = 400 ]
     # unknown and unsupported fields are refused, not ignored
-    for body in '{"prompt": "x", "add_special": true}' '{"prompt": "x", "model": "other"}' '{"prompt": "x", "add_generation_prompt": true}' \
+    for body in '{"prompt": "x", "add_specials": true}' '{"prompt": "x", "model": "other"}' '{"prompt": "x", "add_generation_prompt": true}' \
         '{"prompt": "x", "tools": [{}]}' '{"prompt": "x", "add_special_tokens": 1}' '[]' '{"messages": [], "prompt": "x"}'; do
         [[ "$(status_of "$(post /tokenize "$body")")" == 40[04] ]] || { echo "$body"; return 1; }
     done

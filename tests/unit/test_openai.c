@@ -109,8 +109,8 @@ static void test_bad_bodies(void **state)
 		{"{\"prompt\": \"x\", \"cache_salt\": 5}", 400, "cache_salt", NULL},
 		{"{\"prompt\": \"x\", \"top_k\": -2}", 400, "top_k", NULL},
 		/* options inside of objects, which would change nothing */
-		{"{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_object\", \"schema\": {}}}", 400,
-		 "response_format", NULL},
+		{"{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_object\", \"schemas\": {}}}",
+		 400, "response_format", NULL},
 		{"{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_schema\", \"json_schema\": "
 		 "{\"schema\": {}, \"x\": 1}}}",
 		 400, "response_format", NULL},
@@ -125,7 +125,7 @@ static void test_bad_bodies(void **state)
 		 "true}",
 		 400, "messages", NULL},
 		{"{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"add_generation_prompt\": "
-		 "false}",
+		 "0}",
 		 400, "add_generation_prompt", NULL},
 	};
 

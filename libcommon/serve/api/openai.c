@@ -55,7 +55,8 @@ static int add_text(struct dt_body *b, const json_t *v)
 		return dt_body_no_memory(b->e);
 	memcpy(p->text.s, json_string_value(v), p->text.n + 1);
 	b->nprompts++;
-	if (dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err) < 0)
+	if ((b->special ? dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err)
+			: dt_tokenizer_encode(m->tok, p->text.s, p->text.n, true, &p->ids, &p->n, &err)) < 0)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
 	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: an empty prompt starts a new document */
 		p->ids = realloc(p->ids, sizeof(*p->ids));
@@ -151,20 +152,30 @@ static int read_messages(struct dt_body *b, const struct dt_chat *chat)
 	const json_t *messages = json_object_get(b->o, "messages");
 	const struct dt_chat_tools *tools = b->tools.list ? &b->tools : NULL;
 	struct dt_prompt *p = b->prompt = calloc(1, sizeof(*b->prompt));
+	struct dt_chat_whole whole = {0};
 	struct dt_err err;
 	int rc;
 
 	if (!p)
 		return dt_body_no_memory(b->e);
 	b->nprompts = 1;
-	rc = b->goes_on ? dt_chat_encode_open(chat, messages, tools, &p->ids, &p->n, &err)
-			: dt_chat_encode(chat, messages, tools, &p->ids, &p->n, &err);
+	if (b->goes_on) {
+		rc = dt_chat_encode_open(chat, messages, tools, &p->ids, &p->n, &err);
+	} else if (b->opens) {
+		rc = dt_chat_encode(chat, messages, tools, &p->ids, &p->n, &err);
+	} else {
+		rc = dt_chat_encode_whole(chat, messages, tools, 0, &whole, &err);
+		free(whole.mask);
+		p->ids = whole.ids;
+		p->n = whole.n;
+	}
 	return rc < 0 ? dt_body_bad(b->e, "messages", "%s", err.msg) : 0;
 }
 
 static int read_chat(struct dt_body *b, struct dt_completion *c)
 {
 	const struct dt_chat *chat = b->m->chat;
+	struct dt_chat own;
 
 	c->chat = true;
 	c->thinks = chat && chat->thinks;
@@ -177,14 +188,17 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
 	if (b->top_logprobs > b->m->engine->model.vocab)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' exceeds the vocabulary size");
-	if (!b->opens && !b->goes_on)
-		return dt_body_bad(b->e, "add_generation_prompt",
-				   "'add_generation_prompt': false needs 'continue_final_message': true");
+	if (dt_api_template(b->o, chat, &own, b->e) < 0)
+		return -EINVAL;
 	b->default_tokens = INT32_MAX;
 	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
 	if (dt_body_ask(b, chat->end) < 0 || dt_body_tools(b, chat, c) < 0)
 		return -EINVAL;
-	return read_messages(b, chat);
+	if (!b->opens && b->tools.open)
+		return dt_body_bad(b->e, "add_generation_prompt",
+				   "'add_generation_prompt': false cannot be combined with a required tool "
+				   "call");
+	return read_messages(b, &own);
 }
 
 static int read_embedding(struct dt_body *b, struct dt_completion *c)
@@ -231,6 +245,8 @@ static void body_release(struct dt_body *b)
 /* The body with the server's defaults for missing keys. A new reference. */
 static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum dt_body_kind kind)
 {
+	static const char *const limit[] = {"max_completion_tokens", "max_tokens", "n_predict"};
+	bool given = false;
 	json_t *all;
 
 	if (!m->defaults || kind == DT_BODY_EMBEDDING || !json_is_object(o))
@@ -240,10 +256,12 @@ static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum
 		json_decref(all);
 		return NULL;
 	}
-	/* Two names of one limit: the body's own value overrides a default. */
-	if (!json_object_get(o, "max_completion_tokens") != !json_object_get(o, "max_tokens"))
-		json_object_del(all,
-				json_object_get(o, "max_tokens") ? "max_completion_tokens" : "max_tokens");
+	/* Three names of one limit: the body's own value overrides a default. */
+	for (int i = 0; i < 3; i++)
+		given |= json_object_get(o, limit[i]) != NULL;
+	for (int i = 0; i < 3 && given; i++)
+		if (!json_object_get(o, limit[i]))
+			json_object_del(all, limit[i]);
 	return all;
 }
 
@@ -257,6 +275,8 @@ static int parse(const json_t *o, const struct dt_api_model *m, enum dt_body_kin
 			    .n = 1,
 			    .parallel = true,
 			    .opens = true,
+			    .special = true,
+			    .n_predict = -2,
 			    .top_logprobs = -1,
 			    .max_tokens = -1,
 			    .max_completion_tokens = -1,

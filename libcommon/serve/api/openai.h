@@ -37,6 +37,7 @@ struct dt_completion {
 	struct dt_call *call; /* request p * n + k is choice k of prompt p */
 	int nprompts, n;
 	bool chat, stream, include_usage, echo;
+	bool usage_each;	 /* with include_usage: in every chunk */
 	enum dt_tool_form tools; /* form of tool calls to look for in the text */
 	bool inside;		 /* the text begins inside a tool call */
 	bool thinks;		 /* the text may begin with <think> */

@@ -121,6 +121,11 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	return at_once(q, dt_detokenize);
 }
 
+static enum MHD_Result apply_template(struct dt_http_req *q)
+{
+	return at_once(q, dt_api_apply_template);
+}
+
 /* Frees the body. The caller has freed its parsed values, or they stay charged with completion.asked. */
 static void body_done(struct dt_http_req *q)
 {
@@ -309,6 +314,7 @@ static enum MHD_Result models(struct dt_http_req *q)
 static const struct dt_route routes[] = {
 	{"GET", "/", dt_http_page, DT_ROUTE_OPEN | DT_ROUTE_EARLY},
 	{"GET", "/slots", dt_http_slots},
+	{"GET", "/props", dt_http_props},
 	{"GET", "/kv/events", dt_http_events},
 	{"GET", "/health", health, DT_ROUTE_OPEN | DT_ROUTE_SPARE | DT_ROUTE_EARLY | DT_ROUTE_ANY},
 	{"GET", "/version", version, DT_ROUTE_EARLY | DT_ROUTE_ANY},
@@ -333,6 +339,7 @@ static const struct dt_route routes[] = {
 	{"POST", "/score", rank},
 	{"POST", "/tokenize", tokenize},
 	{"POST", "/detokenize", detokenize},
+	{"POST", "/apply-template", apply_template},
 };
 
 static bool matches(const char *path, const char *route)

@@ -1,0 +1,57 @@
+/* Options of the chat template, and /apply-template: the prompt that messages become. */
+#include "serve/api/priv.h"
+#include "serve/api/tokenize.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat *ret, struct dt_api_error *e)
+{
+	static const char *const known[] = {"enable_thinking", NULL};
+	const json_t *args = json_object_get(o, "chat_template_kwargs"), *thinks;
+	const json_t *effort = json_object_get(o, "reasoning_effort");
+	const char *key = dt_api_unknown(args, known, true), *word = json_string_value(effort);
+
+	*ret = *chat;
+	if (args && !json_is_null(args) && !json_is_object(args))
+		return dt_body_bad(e, "chat_template_kwargs", "'chat_template_kwargs' is not an object");
+	if (key)
+		return dt_body_bad(e, "chat_template_kwargs",
+				   "'chat_template_kwargs' has an unknown key '%.60s'", key);
+	thinks = json_object_get(args, "enable_thinking");
+	if (thinks && !json_is_null(thinks) && !json_is_boolean(thinks))
+		return dt_body_bad(e, "chat_template_kwargs", "'enable_thinking' is not true or false");
+	if (effort && !json_is_null(effort) && (!word || strcmp(word, "none")))
+		return dt_body_bad(e, "reasoning_effort",
+				   "'reasoning_effort' is only supported if it is none");
+	ret->quiet = json_is_false(thinks) || word;
+	if (ret->quiet && !chat->switches)
+		return dt_body_bad(e, word ? "reasoning_effort" : "chat_template_kwargs",
+				   "the chat template of this model cannot turn off reasoning");
+	return 0;
+}
+
+int dt_api_apply_template(const json_t *body, const struct dt_api_model *m, json_t **ret,
+			  struct dt_api_error *e)
+{
+	struct dt_tokens t = {0};
+	char *text = NULL;
+	size_t n = 0;
+	json_t *v;
+	int rc;
+
+	if (json_array_size(json_object_get(body, "messages")) == 0)
+		return dt_body_bad(e, "messages", "key 'messages' is missing or empty");
+	rc = dt_tokenize_parse(body, m, &t, e);
+	if (rc == 0 && dt_api_decode(m->engine->tok, t.ids, t.n, &text, &n) < 0)
+		rc = dt_body_no_memory(e);
+	free(t.ids);
+	if (rc < 0)
+		return rc;
+	v = dt_api_text(text, n);
+	free(text);
+	*ret = json_pack("{s:o}", "prompt", v);
+	return *ret ? 0 : dt_body_no_memory(e);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
