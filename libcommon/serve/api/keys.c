@@ -2,6 +2,7 @@
  * The keys of a body, one row each: in which bodies it is allowed, how it is parsed, and into which field. A
  * new sampling option needs a row here and a field in struct dt_ask.
  */
+#include "base/utf8.h"
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -285,6 +286,25 @@ int dt_api_known(const json_t *body, const char *const *known, struct dt_api_err
 		return dt_body_bad(e, "", "the request is not a JSON object");
 	key = dt_api_unknown(body, known, false);
 	return key ? dt_body_bad(e, key, "unknown key '%.60s'", key) : 0;
+}
+
+int dt_api_metadata(const json_t *v, struct dt_api_error *e)
+{
+	const char *key;
+	json_t *text;
+	bool ok = !v || json_is_null(v) || (json_is_object(v) && json_object_size(v) <= 16);
+
+	json_object_foreach((json_t *)v, key, text)
+	{
+		const char *s = json_string_value(text);
+
+		ok &= s && dt_utf8_count(key, strlen(key)) <= 64 &&
+		      dt_utf8_count(s, json_string_length(text)) <= 512;
+	}
+	return ok ? 0
+		  : dt_body_bad(e, "metadata",
+				"'metadata' is not an object of at most 16 strings of at most 512 "
+				"characters, with keys of at most 64");
 }
 
 int dt_api_check_defaults(const json_t *o, struct dt_err *err)
