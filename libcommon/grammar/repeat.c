@@ -1,7 +1,7 @@
 /*
- * Repetition up to large numbers: a chain of one rule for each number would be as long as the number. Blocks of
- * BLOCK elements are one rule, which further rules repeat. A text is then read in two ways at a time: as the
- * beginning of a block, and as the end of the text.
+ * Repetition up to large numbers: a chain of one rule for each number would be as long as the number. Blocks
+ * of BLOCK elements are one rule, which further rules repeat. A text is then read in two ways at a time: as
+ * the beginning of a block, and as the end of the text.
  */
 #include "grammar/priv.h"
 

@@ -12,8 +12,8 @@ enum role { DESCRIBES, PLACE, HOLDS };
 
 /*
  * All keywords of draft 2020-12 that are not refused. Form: s a schema, o an object of schemas, a an array of
- * schemas, n a count, N a large one, x a number, t text, b true or false, r an array of texts, R an object of arrays of
- * texts, v anything, e a list of values, T types.
+ * schemas, n a count, N a large one, x a number, t text, b true or false, r an array of texts, R an object of
+ * arrays of texts, v anything, e a list of values, T types.
  */
 static const struct keyword {
 	const char *name;

@@ -254,7 +254,7 @@ static void test_echo_and_logprobs(void **state)
 	json_decref(v);
 }
 
-/* Log-probabilities from a character on: those of the whole prompt, and no row before is computed for them. */
+/* Log-probabilities from a character on: those of the whole prompt; no row before is computed for them. */
 static void test_echo_logprobs_from(void **state)
 {
 	static const char *const refused[] = {

@@ -1,9 +1,7 @@
-/* Options of the chat template, and /apply-template: the prompt that messages become. */
+/* Options of the chat template. */
 #include "serve/api/priv.h"
-#include "serve/api/tokenize.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat *ret, struct dt_api_error *e)
@@ -30,28 +28,5 @@ int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat 
 		return dt_body_bad(e, word ? "reasoning_effort" : "chat_template_kwargs",
 				   "the chat template of this model cannot turn off reasoning");
 	return 0;
-}
-
-int dt_api_apply_template(const json_t *body, const struct dt_api_model *m, json_t **ret,
-			  struct dt_api_error *e)
-{
-	struct dt_tokens t = {0};
-	char *text = NULL;
-	size_t n = 0;
-	json_t *v;
-	int rc;
-
-	if (json_array_size(json_object_get(body, "messages")) == 0)
-		return dt_body_bad(e, "messages", "key 'messages' is missing or empty");
-	rc = dt_tokenize_parse(body, m, &t, e);
-	if (rc == 0 && dt_api_decode(m->engine->tok, t.ids, t.n, &text, &n) < 0)
-		rc = dt_body_no_memory(e);
-	free(t.ids);
-	if (rc < 0)
-		return rc;
-	v = dt_api_text(text, n);
-	free(text);
-	*ret = json_pack("{s:o}", "prompt", v);
-	return *ret ? 0 : dt_body_no_memory(e);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,4 @@
-/* /tokenize and /detokenize. The keys are vLLM's; "content" is llama.cpp's. */
+/* /tokenize, /detokenize and /apply-template. The keys are vLLM's; "content" is llama.cpp's. */
 #include "serve/api/tokenize.h"
 
 #include "serve/api/priv.h"
@@ -200,6 +200,29 @@ int dt_detokenize(const json_t *body, const struct dt_api_model *m, json_t **ret
 	if (rc < 0)
 		return rc;
 	v = dt_api_text(text, len);
+	free(text);
+	*ret = json_pack("{s:o}", "prompt", v);
+	return *ret ? 0 : dt_body_no_memory(e);
+}
+
+int dt_api_apply_template(const json_t *body, const struct dt_api_model *m, json_t **ret,
+			  struct dt_api_error *e)
+{
+	struct dt_tokens t = {0};
+	char *text = NULL;
+	size_t n = 0;
+	json_t *v;
+	int rc;
+
+	if (json_array_size(json_object_get(body, "messages")) == 0)
+		return dt_body_bad(e, "messages", "key 'messages' is missing or empty");
+	rc = dt_tokenize_parse(body, m, &t, e);
+	if (rc == 0 && dt_api_decode(m->engine->tok, t.ids, t.n, &text, &n) < 0)
+		rc = dt_body_no_memory(e);
+	free(t.ids);
+	if (rc < 0)
+		return rc;
+	v = dt_api_text(text, n);
 	free(text);
 	*ret = json_pack("{s:o}", "prompt", v);
 	return *ret ? 0 : dt_body_no_memory(e);
