@@ -220,7 +220,7 @@ static void test_hints(void **state)
 	static const char *const not_idle[] = {"\"use_beam_search\": true",   "\"length_penalty\": 2",
 					       "\"bad_words\": [\"a\"]",      "\"n_probs\": 3",
 					       "\"grammar\": \"root ::= x\"", "\"allowed_token_ids\": [1]",
-					       "\"suffix\": \"y\"",	      "\"repeat_last_n\": 64"};
+					       "\"repeat_last_n\": 64"};
 	char body[300];
 
 	for (size_t i = 0; i < sizeof(idle) / sizeof(*idle); i++) {
@@ -325,6 +325,45 @@ static void test_usage_of_chunks(void **state)
 		"not supported");
 }
 
+/* A suffix: the texts between the model's marks, which are text within them. */
+static void test_suffix(void **state)
+{
+	static const char json[] =
+		"{\"version\":\"1.0\",\"added_tokens\":[{\"id\":4,\"content\":\"<fim_prefix>\",\"special\":"
+		"true},"
+		"{\"id\":5,\"content\":\"<fim_suffix>\",\"special\":true},{\"id\":6,\"content\":\"<fim_"
+		"middle>\","
+		"\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_"
+		"prefix_space\":false},\"post_processor\":null,"
+		"\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,"
+		"\"b\":1,"
+		"\"c\":2,\"<\":3,\"m\":7},\"merges\":[]}}";
+	static const int32_t want[] = {4, 0, 1, 5, 2, 3, 6};
+	struct dt_engine_params p = *dt_engine_params(engine);
+	struct dt_api_model m = {.engine = &p, .name = "tiny"};
+	json_t *body = json_loads("{\"prompt\": [\"ab\"], \"suffix\": \"c<\"}", 0, NULL);
+	struct dt_tokenizer *fim;
+	struct dt_completion c;
+	struct dt_api_error e;
+	struct dt_err err;
+
+	if (dt_tokenizer_from_text(json, sizeof(json) - 1, &fim, &err) < 0)
+		fail_msg("%s", err.msg);
+	p.tok = fim;
+	if (dt_completion_parse(body, &m, &c, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(c.call->req[0].nprompt, 7);
+	assert_memory_equal(c.call->req[0].tokens, want, sizeof(want));
+	dt_completion_release(&c);
+	json_decref(body);
+	dt_tokenizer_close(fim);
+	refused("{" P ", \"suffix\": \"y\"}", "no tokens to fill in text");
+	refused("{" P ", \"suffix\": 1}", "not a string");
+	refused("{" P ", \"suffix\": \"y\", \"echo\": true}", "cannot be combined with 'echo'");
+	refused("{\"prompt\": [1, 2], \"suffix\": \"y\"}", "that is a text");
+	refused("{" U ", \"suffix\": \"y\"}", "not supported");
+}
+
 static void test_apply_template(void **state)
 {
 	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny", .chat = &chat};
@@ -358,6 +397,7 @@ int main(void)
 		cmocka_unit_test(test_limits),		cmocka_unit_test(test_truncation_to_the_context),
 		cmocka_unit_test(test_hints),		cmocka_unit_test(test_constraints),
 		cmocka_unit_test(test_usage_of_chunks), cmocka_unit_test(test_apply_template),
+		cmocka_unit_test(test_suffix),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -126,7 +126,8 @@ static const struct key keys[] = {
 	{"request_id", ALL, IDLE, .any = true},
 
 	/* OpenAI's keys that client libraries send by default. */
-	{"suffix", ALL, IDLE, .idle = {"\"\""}},
+	{"suffix", TEXT, OWN},
+	{"suffix", ALL & ~TEXT, IDLE, .idle = {"\"\""}},
 	{"tools", CHAT, OWN},
 	{"tools", ALL & ~CHAT, IDLE, .idle = {"[]"}},
 	{"functions", ALL, IDLE, .idle = {"[]"}},

@@ -47,6 +47,7 @@ static int add_text(struct dt_body *b, const json_t *v)
 {
 	struct dt_prompt *p = &b->prompt[b->nprompts];
 	const struct dt_engine_params *m = b->m->engine;
+	const json_t *suffix = json_object_get(b->o, "suffix");
 	struct dt_err err;
 
 	p->text.n = json_string_length(v);
@@ -55,6 +56,8 @@ static int add_text(struct dt_body *b, const json_t *v)
 		return dt_body_no_memory(b->e);
 	memcpy(p->text.s, json_string_value(v), p->text.n + 1);
 	b->nprompts++;
+	if (json_string_length(suffix) > 0)
+		return dt_body_infill(b, p, suffix);
 	if ((b->special ? dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err)
 			: dt_tokenizer_encode(m->tok, p->text.s, p->text.n, true, &p->ids, &p->n, &err)) < 0)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
@@ -117,6 +120,25 @@ static int read_prompts(struct dt_body *b, const char *key)
 	return 0;
 }
 
+static int check_suffix(struct dt_body *b)
+{
+	const json_t *v = json_object_get(b->o, "suffix"), *prompt = json_object_get(b->o, "prompt");
+	size_t i;
+	json_t *p;
+
+	if (!v || json_is_null(v))
+		return 0;
+	if (!json_is_string(v))
+		return dt_body_bad(b->e, "suffix", "'suffix' is not a string");
+	if (json_string_length(v) == 0)
+		return 0;
+	if (b->echo)
+		return dt_body_bad(b->e, "suffix", "'suffix' cannot be combined with 'echo'");
+	json_array_foreach((json_t *)prompt, i, p) if (!json_is_string(p)) return dt_body_bad(
+		b->e, "suffix", "'suffix' needs a 'prompt' that is a text");
+	return 0;
+}
+
 static int read_completion(struct dt_body *b, struct dt_completion *c)
 {
 	c->echo = b->echo;
@@ -124,6 +146,8 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 	if (c->ids && c->stream)
 		return dt_body_bad(b->e, "return_token_ids",
 				   "'return_token_ids' cannot be combined with 'stream'");
+	if (check_suffix(b) < 0)
+		return -EINVAL;
 	if (b->best_of && b->best_of != b->n)
 		return dt_body_bad(b->e, "best_of", "'best_of' is only supported if it equals 'n'");
 	if (b->ask.logprobs > b->m->engine->model.vocab)

@@ -82,6 +82,9 @@ int dt_body_only(struct dt_body *b, const char *key, const json_t *o, const char
 /* template.c: *ret: the chat template with chat_template_kwargs and reasoning_effort of the body applied. */
 int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat *ret, struct dt_api_error *e);
 
+/* infill.c: sets the ids of p, whose text is set, so that the model fills in what comes before the suffix. */
+int dt_body_infill(struct dt_body *b, struct dt_prompt *p, const json_t *suffix);
+
 /* body.c: tools and tool_choice, and the grammar that they require. Call after dt_body_ask. */
 int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_completion *c);
 
