@@ -1,5 +1,7 @@
 /* Keys and routes that clients of vLLM and llama.cpp use, over the stand-in model. */
+#include "serve/api/messages.h"
 #include "serve/api/openai.h"
+#include "serve/api/responses.h"
 #include "serve/api/tokenize.h"
 #include "serve_fake.h"
 
@@ -104,6 +106,25 @@ static void assert_prompt(const char *body, const char *want)
 	free(s);
 }
 
+/* The same for a body of another API. */
+static void assert_prompt_by(int (*parse_by)(const json_t *, const struct dt_api_model *,
+					     struct dt_completion *, struct dt_api_error *),
+			     const char *body, const char *want)
+{
+	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny", .chat = &chat};
+	json_t *v = json_loads(body, 0, NULL);
+	struct dt_completion c;
+	struct dt_api_error e;
+
+	if (parse_by(v, &m, &c, &e) < 0)
+		fail_msg("%s: %s", body, e.msg);
+	assert_int_equal(c.call->req[0].nprompt, strlen(want));
+	for (size_t i = 0; want[i]; i++)
+		assert_int_equal(c.call->req[0].tokens[i], want[i]);
+	dt_completion_release(&c);
+	json_decref(v);
+}
+
 /* The text that a body is answered with. */
 static char *answer(const char *body)
 {
@@ -141,10 +162,21 @@ static void test_thinking(void **state)
 	refused("{" U ", \"chat_template_kwargs\": {\"enable_thinking\": 0}}", "not true or false");
 	refused("{" U ", \"chat_template_kwargs\": []}", "not an object");
 	refused("{" P ", \"chat_template_kwargs\": {}}", "is a key of /v1/chat/completions");
+	assert_prompt_by(dt_messages_parse, "{" U ", \"max_tokens\": 5}", open);
+	assert_prompt_by(dt_messages_parse,
+			 "{" U ", \"max_tokens\": 5, \"thinking\": {\"type\": \"disabled\"}}", quiet);
+	assert_prompt_by(dt_responses_parse, "{\"input\": \"hi\"}", open);
+	assert_prompt_by(dt_responses_parse, "{\"input\": \"hi\", \"reasoning\": {\"effort\": \"none\"}}",
+			 quiet);
 	chat.switches = false;
+	assert_prompt_by(dt_messages_parse,
+			 "{" U ", \"max_tokens\": 5, \"thinking\": {\"type\": \"disabled\"}}", open);
 	refused("{" U ", \"chat_template_kwargs\": {\"enable_thinking\": false}}", "cannot turn off");
 	assert_prompt("{" U ", \"chat_template_kwargs\": {\"enable_thinking\": true}}", open);
-	chat.switches = true;
+	/* a model that does not reason has nothing to turn off */
+	chat.thinks = false;
+	assert_prompt("{" U ", \"chat_template_kwargs\": {\"enable_thinking\": false}}", open);
+	chat.switches = chat.thinks = true;
 }
 
 static void test_prompts(void **state)

@@ -188,8 +188,10 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 	json_t *v;
 	size_t i;
 
-	if (!is_null(json_object_get(reasoning, "effort")))
-		return dt_body_bad(e, "reasoning.effort", "'reasoning.effort' is not supported");
+	if (!is_null(json_object_get(reasoning, "effort")) &&
+	    !is_word(json_object_get(reasoning, "effort"), "none"))
+		return dt_body_bad(e, "reasoning.effort",
+				   "'reasoning.effort' is only supported if it is none");
 	if (!is_null(summary) && !is_word(summary, "auto"))
 		return dt_body_bad(e, "reasoning.summary", "'reasoning.summary' is not supported");
 	if (!is_null(json_object_get(text, "verbosity")))
@@ -287,6 +289,9 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 	if (check_wishes(body, e) < 0 || read_input(body, chat, e) < 0 || read_tools(body, chat, e) < 0 ||
 	    read_format(body, chat, e) < 0)
 		goto fail;
+	v = json_object_get(json_object_get(body, "reasoning"), "effort");
+	if (!is_null(v))
+		json_object_set(chat, "reasoning_effort", v);
 	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
 		if (json_object_get(body, same[i].from))
 			json_object_set(chat, same[i].to, json_object_get(body, same[i].from));

@@ -24,6 +24,7 @@ int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat 
 		return dt_body_bad(e, "reasoning_effort",
 				   "'reasoning_effort' is only supported if it is none");
 	ret->quiet = json_is_false(thinks) || word;
+	ret->quiet &= chat->thinks; /* otherwise there is nothing to turn off */
 	if (ret->quiet && !chat->switches)
 		return dt_body_bad(e, word ? "reasoning_effort" : "chat_template_kwargs",
 				   "the chat template of this model cannot turn off reasoning");
