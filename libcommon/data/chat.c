@@ -18,7 +18,7 @@ static const struct family families[DT_CHAT_N] = {
 			    NULL,
 			    "<|im_end|>",
 			    {"<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>",
-			     "</tool_response>"}},
+			     "</tool_response>", "<think>", "</think>"}},
 	[DT_CHAT_LLAMA3] = {"<|start_header_id|>",
 			    "<|start_header_id|>",
 			    NULL,
@@ -118,6 +118,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 	if (text && kind == DT_CHAT_CHATML)
 		find_system(c, text);
 	c->thinks = dt_tokenizer_find(tok, "<think>", 7) >= 0;
+	c->switches = c->thinks && kind == DT_CHAT_CHATML && (!text || strstr(text, "enable_thinking"));
 	c->v3 = text && kind == DT_CHAT_MISTRAL && strstr(text, "[AVAILABLE_TOOLS]");
 	c->dated = text && kind == DT_CHAT_LLAMA3 && strstr(text, "Cutting Knowledge Date");
 }

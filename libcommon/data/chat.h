@@ -35,8 +35,10 @@ struct dt_chat {
 	int32_t end;			/* the token that ends a turn, -1: none */
 	char system[512];		/* the template's default system prompt; "": none */
 	bool thinks;			/* the vocabulary has <think>: answers may begin with it */
-	bool dated;			/* Llama 3.1's lines about dates */
-	bool v3;			/* Mistral's form from v0.3 on, which knows tools */
+	bool switches;			/* the template can turn off reasoning (Qwen3's enable_thinking) */
+	bool quiet; /* turn it off: the answer's turn begins with an empty thought; false after init */
+	bool dated; /* Llama 3.1's lines about dates */
+	bool v3;    /* Mistral's form from v0.3 on, which knows tools */
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;

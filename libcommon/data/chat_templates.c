@@ -50,6 +50,12 @@ static void chatml(struct dt_chat_out *o, const struct dt_chat_message *m, size_
 		return;
 	dt_chat_special(o, "<|im_start|>");
 	dt_chat_put(o, "assistant\n");
+	if (o->c->quiet) {
+		dt_chat_special(o, "<think>");
+		dt_chat_put(o, "\n\n");
+		dt_chat_special(o, "</think>");
+		dt_chat_put(o, "\n\n");
+	}
 	if (o->tools && o->tools->open) {
 		dt_chat_special(o, "<tool_call>");
 		dt_chat_put(o, "\n");

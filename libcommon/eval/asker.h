@@ -43,6 +43,13 @@ void dt_asker_close(struct dt_asker *a);
 int dt_asker_ask(struct dt_asker *a, struct dt_question *q, int64_t n, struct dt_err *err);
 
 /* For those two files. */
+
+/*
+ * An order of n questions in which the first one about a context has computed it when the others begin: they
+ * find it in the prefix cache. [n], malloc'd; NULL: out of memory.
+ */
+int64_t *dt_question_turns(const struct dt_question *q, int64_t n);
+
 struct dt_asker {
 	int (*ask)(struct dt_asker *a, struct dt_question *q, int64_t n, struct dt_err *err);
 	void (*close)(struct dt_asker *a);

@@ -12,7 +12,6 @@
 
 #define SEQS  32
 #define QUEUE 224 /* SEQS + QUEUE questions are in the engine at a time */
-#define AHEAD 64  /* items whose contexts are computed before the rest of their questions */
 
 struct local {
 	struct dt_asker asker;
@@ -182,51 +181,18 @@ static int take(const struct dt_question *q, const struct asked *a, struct dt_qu
 	return 0;
 }
 
-/* A question: its number, the item it belongs to, and its place among that item's questions. */
-struct turn {
-	int64_t at, item, place;
-};
-
-/* By windows of AHEAD items, in each the first questions of all items, then the second ones, and so on. */
-static int by_turn(const void *a, const void *b)
-{
-	const struct turn *x = a, *y = b;
-	const int64_t window = x->item / AHEAD - y->item / AHEAD, place = x->place - y->place;
-	const int64_t d = window ? window : place ? place : x->item - y->item;
-
-	return d < 0 ? -1 : d > 0;
-}
-
-/*
- * An order in which the first question about a context has computed it when the others begin: they find it in
- * the prefix cache. [n]; NULL: out of memory.
- */
-static struct turn *turns_of(const struct dt_question *q, int64_t n)
-{
-	struct turn *t = malloc((size_t)n * sizeof(*t) + 1);
-
-	for (int64_t i = 0; t && i < n; i++) {
-		const bool same = i > 0 && q[i].context == q[i - 1].context;
-
-		t[i] = (struct turn){i, i == 0 ? 0 : t[i - 1].item + !same, same ? t[i - 1].place + 1 : 0};
-	}
-	if (t)
-		qsort(t, (size_t)n, sizeof(*t), by_turn);
-	return t;
-}
-
 static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct dt_err *err)
 {
 	struct local *l = (struct local *)asker;
 	struct asked *a = calloc(SEQS + QUEUE, sizeof(*a));
-	struct turn *turn = turns_of(q, n);
+	int64_t *turn = dt_question_turns(q, n);
 	int64_t sent = 0, got = 0;
 	int rc = a && turn ? 0 : dt_err_sys(err, -ENOMEM, "cannot query the model");
 
 	while (rc == 0 && got < n) {
 		while (rc == 0 && sent < n && sent - got < SEQS + QUEUE) {
 			struct asked *slot = &a[sent % (SEQS + QUEUE)];
-			struct dt_question *now = &q[turn[sent].at];
+			struct dt_question *now = &q[turn[sent]];
 
 			*slot = (struct asked){0};
 			rc = dt_question_error(now, submit(l, now, slot, err), err);
@@ -234,7 +200,7 @@ static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct 
 		}
 		if (rc == 0) {
 			struct asked *slot = &a[got % (SEQS + QUEUE)];
-			struct dt_question *now = &q[turn[got].at];
+			struct dt_question *now = &q[turn[got]];
 
 			rc = dt_question_error(now, take(now, slot, now, err), err);
 			dt_completion_release(&slot->c);

@@ -13,12 +13,20 @@
 struct remote {
 	struct dt_asker asker;
 	struct dt_asks *asks;
-	struct dt_question *q; /* of the current call */
+	struct dt_question *q; /* of the current call, */
+	int64_t *turn;	       /* and the order in which they are sent */
 };
+
+/* In characters; white space at the end of the context belongs to the continuation. */
+static int64_t end_of_context(const struct dt_question *q)
+{
+	return (int64_t)dt_utf8_count(q->context, dt_utf8_trimmed(q->context, strlen(q->context)));
+}
 
 static json_t *body(void *arg, int64_t i, const char *model)
 {
-	const struct dt_question *q = &((struct remote *)arg)->q[i];
+	const struct remote *r = arg;
+	const struct dt_question *q = &r->q[r->turn[i]];
 	json_t *o = json_pack("{s:s, s:i, s:i}", "model", model, "temperature", 0, "max_tokens",
 			      q->continuation ? 1 : q->max_tokens);
 	char *prompt = NULL;
@@ -29,6 +37,8 @@ static json_t *body(void *arg, int64_t i, const char *model)
 	if (q->continuation) {
 		json_object_set_new(o, "echo", json_true());
 		json_object_set_new(o, "logprobs", json_integer(1));
+		/* so that the context may come from the prefix cache; other servers ignore the key */
+		json_object_set_new(o, "echo_logprobs_from", json_integer(end_of_context(q)));
 	} else if (q->nstop) {
 		json_t *list = json_array();
 
@@ -58,8 +68,7 @@ static int take_scores(const struct dt_question *q, const json_t *choice, json_i
 {
 	const json_t *o = json_object_get(choice, "logprobs"), *at = json_object_get(o, "text_offset"),
 		     *lp = json_object_get(o, "token_logprobs"), *top = json_object_get(o, "top_logprobs");
-	const int64_t from =
-		(int64_t)dt_utf8_count(q->context, dt_utf8_trimmed(q->context, strlen(q->context)));
+	const int64_t from = end_of_context(q);
 	const size_t n = json_array_size(at);
 
 	if (!json_is_array(at) || json_array_size(lp) != json_array_size(at))
@@ -94,7 +103,7 @@ static int take_scores(const struct dt_question *q, const json_t *choice, json_i
 static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 {
 	const struct remote *r = arg;
-	struct dt_question *q = &r->q[i];
+	struct dt_question *q = &r->q[r->turn[i]];
 	const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
 	const json_t *usage = json_object_get(reply, "usage");
 	const char *text;
@@ -116,8 +125,15 @@ static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct 
 {
 	struct remote *r = (struct remote *)asker;
 
+	int rc;
+
 	r->q = q;
-	return dt_asks_run(r->asks, &(struct dt_asks_list){body, take, r}, n, err);
+	r->turn = dt_question_turns(q, n);
+	rc = r->turn ? dt_asks_run(r->asks, &(struct dt_asks_list){body, take, r}, n, err)
+		     : dt_err_sys(err, -ENOMEM, "cannot query '%s'", dt_asks_url(r->asks));
+	free(r->turn);
+	r->turn = NULL;
+	return rc;
 }
 
 static void remote_close(struct dt_asker *asker)

@@ -34,6 +34,9 @@ struct dt_grammar_framed {
 	const json_t *schema;
 };
 int dt_grammar_framed(const struct dt_grammar_framed *f, int n, struct dt_grammar **ret, struct dt_err *err);
+/* Grammar of the plain texts that match a regular expression (dt_auto_regex) as a whole; of n listed ones. */
+int dt_grammar_regex(const char *pattern, struct dt_grammar **ret, struct dt_err *err);
+int dt_grammar_words(const char *const *word, int n, struct dt_grammar **ret, struct dt_err *err);
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);
 void dt_grammar_drop(struct dt_grammar *g); /* NULL is allowed */
 /* Memory of the grammar and of what its matchers remember. */

@@ -138,6 +138,24 @@ void dt_masks_forget(struct dt_parser *p)
 		p->mask[i].state = -1;
 }
 
+int dt_masks_used_last(const struct dt_parser *p, int *ret)
+{
+	int n = 0;
+
+	for (int i = 0; i < DT_MASKS; i++) {
+		int at = n < DT_MASKS_KEPT ? n : DT_MASKS_KEPT - 1;
+
+		if (p->mask[i].state < 0 ||
+		    (n == DT_MASKS_KEPT && p->mask[i].used <= p->mask[ret[n - 1]].used))
+			continue;
+		for (; at > 0 && p->mask[ret[at - 1]].used < p->mask[i].used; at--)
+			ret[at] = ret[at - 1];
+		ret[at] = i;
+		n += n < DT_MASKS_KEPT;
+	}
+	return n;
+}
+
 void dt_masks_close(struct dt_parser *p)
 {
 	for (int i = 0; i < DT_MASKS; i++)

@@ -37,7 +37,7 @@ struct dt_mask {
 	uint64_t used;	/* parser.clock at its last use */
 };
 
-enum { DT_MASKS = 512, DT_LATE = 4 };
+enum { DT_MASKS = 512, DT_MASKS_KEPT = 64, DT_LATE = 4 };
 
 struct dt_parser {
 	const struct dt_grammar *g;
@@ -99,8 +99,8 @@ void dt_state_stacks(const struct dt_parser *p, int32_t state, struct dt_stacks 
 /* As dt_state_next, for a byte that the state has not met yet. */
 int32_t dt_state_find(struct dt_parser *p, int32_t state, unsigned char byte);
 /*
- * Whether it is time to forget; forgets all states and masks but the states of ids [n], of the matchers and
- * the first one, which get new numbers.
+ * Whether it is time to forget; forgets all states and masks but the states of ids [n], of the matchers, of
+ * the masks used last and the first one, which get new numbers.
  */
 bool dt_states_many(const struct dt_parser *p);
 void dt_states_forget(struct dt_parser *p, int32_t *ids, int n);
@@ -116,6 +116,8 @@ static inline int32_t dt_state_next(struct dt_parser *p, int32_t state, unsigned
 /* The mask of a state, for dt_matcher_mask. dt_masks_forget: when the states get new numbers. */
 const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o);
 void dt_masks_forget(struct dt_parser *p);
+/* The indices of the masks used last, ret [DT_MASKS_KEPT]; returns their number. */
+int dt_masks_used_last(const struct dt_parser *p, int *ret);
 void dt_masks_close(struct dt_parser *p);
 
 #endif

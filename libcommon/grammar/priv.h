@@ -49,6 +49,14 @@ int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n);
 /* A rule that matches e min to max times (-1: no limit), separated by the rule sep (-1: none). */
 int dt_gr_repeat(struct dt_grammar *g, struct dt_elem e, int sep, int min, int max);
 
+/*
+ * repeat.c: the same without a separator, for numbers up to DT_GR_MANY. Up to DT_GR_CHAIN a text has one
+ * reading; above, two. dt_gr_many_rules: about how many rules it makes.
+ */
+enum { DT_GR_CHAIN = 65535, DT_GR_MANY = 1 << 24 };
+int dt_gr_many(struct dt_grammar *g, struct dt_elem e, int min, int max);
+int64_t dt_gr_many_rules(int64_t min, int64_t max);
+
 /* Removes alternatives that no finite text can match. false: nothing matches at all, or no_memory. */
 bool dt_gr_prune(struct dt_grammar *g);
 

@@ -74,6 +74,7 @@ struct dt_schema {
 	} * pattern; /* compiled patterns; text belongs to the schema */
 	int npattern, pattern_cap;
 	int depth; /* depth of nested `not` */
+	bool raw;  /* texts are emitted as they are, not as the contents of a JSON string */
 	struct dt_err *err;
 	int rc;
 };

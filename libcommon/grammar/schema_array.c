@@ -73,6 +73,23 @@ static int unique(struct dt_schema *b, const struct dt_conj *c, int64_t min, int
 	return first;
 }
 
+/* Items of a rule with commas between them. */
+static int separated(struct dt_schema *b, int item, int min, int max)
+{
+	int more, r;
+
+	if (min <= DT_GR_CHAIN && max <= DT_GR_CHAIN)
+		return dt_gr_repeat(b->g, dt_gr_r(item), b->json.comma, min, max);
+	more = dt_gr_rule(b->g);
+	dt_gr_alt(b->g, more, SEQ(dt_gr_r(b->json.comma), dt_gr_r(item)));
+	more = dt_gr_many(b->g, dt_gr_r(more), min > 0 ? min - 1 : 0, max < 0 ? -1 : max - 1);
+	r = dt_gr_rule(b->g);
+	dt_gr_alt(b->g, r, SEQ(dt_gr_r(item), dt_gr_r(more)));
+	if (min == 0)
+		dt_gr_alt(b->g, r, NULL, 0);
+	return r;
+}
+
 static int items(struct dt_schema *b, const struct dt_conj *c, int64_t min, int64_t max)
 {
 	int64_t prefix = 0;
@@ -88,15 +105,15 @@ static int items(struct dt_schema *b, const struct dt_conj *c, int64_t min, int6
 		prefix = max;
 	dt_schema_item(b, c, prefix, &p);
 	rest = dt_schema_rule(b, &p);
-	if (!dt_schema_work(b, 20 * (max < 0 ? min : max)))
+	if (!dt_schema_work(b, 20 * dt_gr_many_rules(min, max)))
 		return 0;
 	/* the items after the prefix: a comma before each, unless the prefix is empty */
 	if (prefix == 0)
-		return dt_gr_repeat(b->g, dt_gr_r(rest), b->json.comma, (int)min, (int)max);
+		return separated(b, rest, (int)min, (int)max);
 	after = dt_gr_rule(b->g);
 	dt_gr_alt(b->g, after, SEQ(dt_gr_r(b->json.comma), dt_gr_r(rest)));
-	after = dt_gr_repeat(b->g, dt_gr_r(after), -1, (int)(min > prefix ? min - prefix : 0),
-			     (int)(max < 0 ? -1 : max - prefix));
+	after = dt_gr_many(b->g, dt_gr_r(after), (int)(min > prefix ? min - prefix : 0),
+			   (int)(max < 0 ? -1 : max - prefix));
 	for (int64_t i = prefix; i-- > 0 && b->rc == 0;) {
 		int r = dt_gr_rule(b->g);
 		struct dt_elem e[3] = {dt_gr_r(b->json.comma)};

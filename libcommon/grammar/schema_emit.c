@@ -75,6 +75,12 @@ static void add_wide(struct dt_grammar *g, int r, uint32_t lo, uint32_t hi)
 	dt_gr_alt(g, r, e, n);
 }
 
+/* Whether an ASCII character stands for itself. */
+static bool is_plain(const struct dt_schema *b, uint32_t c)
+{
+	return b->raw ? c > 0 : c >= ' ' && c != '"' && c != '\\';
+}
+
 static void add_escaped(struct dt_grammar *g, int r, uint32_t c)
 {
 	static const char letters[] = "bfnrt\"\\", control[] = "\b\f\n\r\t\"\\";
@@ -102,7 +108,7 @@ static struct dt_elem characters(struct dt_schema *b, const struct dt_auto *a, c
 			 last = class[i] + 1 < a->nclass ? a->first[class[i] + 1] - 1 : DT_AUTO_LAST;
 
 		for (uint32_t c = first; c <= last && c < 0x80; c++)
-			if (c >= ' ' && c != '"' && c != '\\') {
+			if (is_plain(b, c)) {
 				ascii[k++] = (char)c;
 				plain++;
 			} else {
@@ -126,7 +132,7 @@ static struct dt_elem characters(struct dt_schema *b, const struct dt_auto *a, c
 			 last = class[i] + 1 < a->nclass ? a->first[class[i] + 1] - 1 : DT_AUTO_LAST;
 
 		for (uint32_t c = first; c <= last && c < 0x80; c++)
-			if (c < ' ' || c == '"' || c == '\\')
+			if (!is_plain(b, c) && !b->raw)
 				add_escaped(g, r, c);
 		if (last >= 0x80)
 			add_wide(g, r, first < 0x80 ? 0x80 : first, last);

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_COUNT 65535 /* max of minItems, maxLength ... */
+#define MAX_COUNT 65535 /* max of minProperties and maxProperties */
 
 enum role { DESCRIBES, PLACE, HOLDS };
 
 /*
  * All keywords of draft 2020-12 that are not refused. Form: s a schema, o an object of schemas, a an array of
- * schemas, n a count, x a number, t text, b true or false, r an array of texts, R an object of arrays of
- * texts, v anything, e a list of values, T types.
+ * schemas, n a count, N a large one, x a number, t text, b true or false, r an array of texts, R an object of
+ * arrays of texts, v anything, e a list of values, T types.
  */
 static const struct keyword {
 	const char *name;
@@ -29,14 +29,14 @@ static const struct keyword {
 	{"maximum", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
 	{"exclusiveMinimum", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
 	{"exclusiveMaximum", HOLDS, 'x', DT_T_INTEGER | DT_T_NUMBER},
-	{"minLength", HOLDS, 'n', DT_T_STRING},
-	{"maxLength", HOLDS, 'n', DT_T_STRING},
+	{"minLength", HOLDS, 'N', DT_T_STRING},
+	{"maxLength", HOLDS, 'N', DT_T_STRING},
 	{"pattern", HOLDS, 't', DT_T_STRING},
 	{"format", HOLDS, 't', DT_T_STRING},
 	{"items", HOLDS, 's', DT_T_ARRAY},
 	{"prefixItems", HOLDS, 'a', DT_T_ARRAY},
-	{"minItems", HOLDS, 'n', DT_T_ARRAY},
-	{"maxItems", HOLDS, 'n', DT_T_ARRAY},
+	{"minItems", HOLDS, 'N', DT_T_ARRAY},
+	{"maxItems", HOLDS, 'N', DT_T_ARRAY},
 	{"uniqueItems", HOLDS, 'b', DT_T_ARRAY},
 	{"properties", HOLDS, 'o', DT_T_OBJECT},
 	{"patternProperties", HOLDS, 'o', DT_T_OBJECT},
@@ -188,6 +188,7 @@ static void check_form(struct dt_schema *b, const struct keyword *k, const json_
 		    {'o', "an object of schemas"},
 		    {'a', "an array of schemas with at least one"},
 		    {'n', "a whole number from 0 to 65535"},
+		    {'N', "a whole number from 0 to 16777216"},
 		    {'x', "a number"},
 		    {'t', "text"},
 		    {'b', "true or false"},
@@ -203,8 +204,9 @@ static void check_form(struct dt_schema *b, const struct keyword *k, const json_
 	}
 	if (f == 's' || f == 'a' || f == 'o' || f == 'R')
 		good = schemas(v, f);
-	else if (f == 'n')
-		good = json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= MAX_COUNT;
+	else if (f == 'n' || f == 'N')
+		good = json_is_integer(v) && json_integer_value(v) >= 0 &&
+		       json_integer_value(v) <= (f == 'n' ? MAX_COUNT : DT_GR_MANY);
 	else if (f == 'x')
 		good = json_is_number(v);
 	else if (f == 't')

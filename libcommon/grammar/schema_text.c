@@ -135,6 +135,20 @@ static struct dt_auto *listed(struct dt_schema *b, const struct dt_conj *c, cons
 	return a;
 }
 
+/* The automaton of the lengths, which has a state for each. */
+static bool lengths(struct dt_schema *b, int64_t min, int64_t max, struct dt_auto **ret)
+{
+	if (min > DT_GR_CHAIN || max > DT_GR_CHAIN) {
+		dt_schema_fail(
+			b, -ENOTSUP,
+			"the schema's 'minLength' or 'maxLength' above %d is not supported for property "
+			"names or with 'pattern', 'format' or 'not'",
+			DT_GR_CHAIN);
+		return false;
+	}
+	return dt_schema_good(b, dt_auto_length(min, max, &b->work, ret));
+}
+
 struct dt_auto *dt_schema_text_auto(struct dt_schema *b, const struct dt_conj *c)
 {
 	const json_t *one, *list = dt_schema_values(c, &one);
@@ -145,7 +159,7 @@ struct dt_auto *dt_schema_text_auto(struct dt_schema *b, const struct dt_conj *c
 		return listed(b, c, one, list);
 	a = dt_schema_text(b, c, &min, &max);
 	if (!a && b->rc == 0)
-		dt_schema_good(b, dt_auto_length(min, max, &b->work, &a));
+		lengths(b, min, max, &a);
 	return a;
 }
 
@@ -192,7 +206,7 @@ struct dt_auto *dt_schema_text(struct dt_schema *b, const struct dt_conj *c, int
 		while (b->rc == 0 && (s = dt_schema_no(c->no[i].list, c->no[i].but, &at)))
 			take_away(b, &a, s);
 	}
-	if (a && (*min > 0 || *max >= 0) && dt_schema_good(b, dt_auto_length(*min, *max, &b->work, &len)))
+	if (a && (*min > 0 || *max >= 0) && lengths(b, *min, *max, &len))
 		dt_schema_combine(b, &a, len, false);
 	dt_auto_free(len);
 	if (b->rc < 0) {
@@ -232,7 +246,7 @@ int dt_schema_string(struct dt_schema *b, const struct dt_conj *c)
 	int64_t min, max;
 	struct dt_auto *a = dt_schema_text(b, c, &min, &max);
 	struct dt_elem quote = dt_gr_byte(b->g, '"');
-	int r = dt_gr_rule(b->g), first, rest;
+	int r = dt_gr_rule(b->g), first, rest = r;
 
 	if (b->rc < 0)
 		return r;
@@ -246,6 +260,12 @@ int dt_schema_string(struct dt_schema *b, const struct dt_conj *c)
 		return r;
 	if (min == 0 && max < 0)
 		return b->json.string;
+	if (min > DT_GR_CHAIN || max > DT_GR_CHAIN) {
+		if (dt_schema_work(b, 10 * dt_gr_many_rules(min, max)))
+			rest = dt_gr_many(b->g, dt_gr_r(b->json.character), (int)min, (int)max);
+		dt_gr_alt(b->g, r, SEQ(quote, dt_gr_r(rest), quote));
+		return r;
+	}
 	first = chain(b, &b->exact, &b->nexact, min, false);
 	rest = max < 0 ? dt_gr_repeat(b->g, dt_gr_r(b->json.character), -1, 0, -1)
 		       : chain(b, &b->most, &b->nmost, max - min, true);

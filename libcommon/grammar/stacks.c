@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define MAX_NODES  (1 << 20) /* max nodes: 20 MiB with their table */
-#define MANY_NODES (1 << 15) /* above it, and above twice what was needed, unreachable nodes are dropped */
+#define MANY_NODES (1 << 17) /* above it, and above twice what was needed, unreachable nodes are dropped */
 #define MAX_DEPTH  2048	     /* max nested rules entered without reading a byte */
 
 static uint32_t node_hash(struct dt_stack_node x)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Above these, and above twice what was needed then, states are forgotten: some 6 MiB of a grammar. */
+/* Above these, and above twice what was needed then, states are forgotten: some 8 MiB of a grammar. */
 #define MAX_TOPS (1 << 18) /* stacks */
 #define MAX_NEXT (1 << 20) /* entries of dt_parser.next */
 
@@ -150,7 +150,9 @@ bool dt_states_many(const struct dt_parser *p)
 
 void dt_states_forget(struct dt_parser *p, int32_t *ids, int n)
 {
-	struct dt_stacks *kept = malloc((size_t)(n + p->nmatchers + 1) * sizeof(*kept));
+	int keep[DT_MASKS_KEPT];
+	const int nkeep = dt_masks_used_last(p, keep);
+	struct dt_stacks *kept = malloc((size_t)(n + p->nmatchers + nkeep + 1) * sizeof(*kept));
 	struct dt_matcher *m;
 	int k = 0;
 
@@ -160,6 +162,8 @@ void dt_states_forget(struct dt_parser *p, int32_t *ids, int n)
 		dt_state_stacks(p, ids[k], &kept[k]);
 	LIST_FOREACH(m, &p->matchers, link)
 	dt_state_stacks(p, m->now, &kept[k++]);
+	for (int i = 0; i < nkeep; i++)
+		dt_state_stacks(p, p->mask[keep[i]].state, &kept[k++]);
 	dt_state_stacks(p, p->start, &kept[k++]);
 	dt_stacks_tidy(p, kept, k);
 	dt_masks_forget(p);
@@ -170,6 +174,12 @@ void dt_states_forget(struct dt_parser *p, int32_t *ids, int n)
 		ids[k] = dt_state_number(p, &kept[k]);
 	LIST_FOREACH(m, &p->matchers, link)
 	m->now = dt_state_number(p, &kept[k++]);
+	for (int i = 0; i < nkeep; i++) {
+		const int32_t state = dt_state_number(p, &kept[k++]);
+
+		p->mask[keep[i]].state = state;
+		p->known[state].mask = keep[i];
+	}
 	p->start = dt_state_number(p, &kept[k]);
 	p->known_limit = 2 * p->nknown;
 	p->tops_limit = 2 * p->ntops;

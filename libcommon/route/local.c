@@ -208,7 +208,8 @@ static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 					    "/score",
 					    "/v1/classify",
 					    "/tokenize",
-					    "/detokenize"};
+					    "/detokenize",
+					    "/apply-template"};
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
 		if (dt_route_is(h->target, paths[i])) {

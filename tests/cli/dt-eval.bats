@@ -435,10 +435,20 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     dt-eval task none.jsonl "$url" --api-key k 2>empty.txt || empty=$?
     head -n 2 srv.jsonl >one.jsonl
     dt-eval task one.jsonl "$url" --api-key k >one.txt
+    # choices after a context of 60 bytes, which is computed once: 3 blocks of 16 tokens for each of the others
+    jq -nc '{task: "long", template: "{b}"}' >long.jsonl
+    jq -nc '{b: ("Licensed under the Apache License" * 2)[:60], choices: ["one", "two", "three"], answer: 0}' >>long.jsonl
+    hits() { curl -sS -H 'Authorization: Bearer k' "$url/metrics" | awk '/^dt_serve_prefix_cache_hits_total/ {print $2}'; }
+    hits=$(hits)
+    dt-eval task long.jsonl "$url" --api-key k --parallel 1 --predictions far.jsonl
+    hits=$(($(hits) - hits))
+    dt-eval task "${common[@]}" long.jsonl run --predictions near.jsonl
     kill $server
     wait $server || true
     [ "$status" -eq 0 ]
     grep -q 401 wrong.txt
+    [ "$hits" -eq 96 ]
+    cmp far.jsonl near.jsonl
     # this model has no start token
     [ "$empty" -eq 1 ]
     grep -q 'adds no token before a prompt' empty.txt

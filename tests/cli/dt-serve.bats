@@ -465,8 +465,14 @@ PY
     [ "$(status_of "$(post /detokenize '{"tokens": [999]}')")" = 400 ]
     post /tokenize '{"prompt": "h\u00e9", "return_token_strs": true}' | head -n 1 |
         jq -e '.token_strs == ["h", "bytes:\\xc3", "bytes:\\xa9"]'
+    [ "$(post /tokenize '{"content": "h", "add_special": false}' | head -n 1 | jq -c .tokens)" = '[104]' ]
+    jq -e '.default_generation_settings.n_ctx > 0 and .total_slots > 0 and .model_path == "tiny" and
+        .modalities == {vision: false, audio: false}' <(curl -sS "$url/props")
+    said=$(post /apply-template '{"messages": [{"role": "user", "content": "hi"}]}' | head -n 1)
+    [ "$(jq -r .prompt <<<"$said" | wc -c)" -ge 3 ]
+    [ "$(status_of "$(post /apply-template '{"prompt": "x"}')")" = 400 ]
     # unknown and unsupported fields are refused, not ignored
-    for body in '{"prompt": "x", "add_special": true}' '{"prompt": "x", "model": "other"}' '{"prompt": "x", "add_generation_prompt": true}' \
+    for body in '{"prompt": "x", "add_specials": true}' '{"prompt": "x", "model": "other"}' '{"prompt": "x", "add_generation_prompt": true}' \
         '{"prompt": "x", "tools": [{}]}' '{"prompt": "x", "add_special_tokens": 1}' '[]' '{"messages": [], "prompt": "x"}'; do
         [[ "$(status_of "$(post /tokenize "$body")")" == 40[04] ]] || { echo "$body"; return 1; }
     done
@@ -927,7 +933,15 @@ batch_lines() {
     curl -s "$url/v1/files?purpose=batch" | jq -e '(.data | length) == 1 and (.has_more | not)'
     after=$(curl -s "$url/v1/files?limit=2" | jq -re 'select(.has_more) | .last_id')
     curl -s "$url/v1/files?limit=2&after=$after" | jq -e '(.data | length) == 1 and (.has_more | not)'
+    for list in files batches; do
+        [ "$(curl -s -o out -w '%{http_code}' "$url/v1/$list?after=file-none")" = 400 ]
+        jq -e '.error.message == "\u0027after\u0027 is not the id of an entry of this list"' out
+    done
     [ "$(curl -s "$url/v1/batches" | jq -r '.data[0].id')" = "$batch" ]
+    jq -n --arg id "$id" '{input_file_id: $id, endpoint: "/v1/completions", completion_window: "24h",
+        metadata: ([range(17) | {key: "k\(.)", value: "v"}] | from_entries)}' >many.json
+    [ "$(curl -s -o out -w '%{http_code}' "$url/v1/batches" -d @many.json)" = 400 ]
+    jq -e '.error.param == "metadata"' out
     curl -s -X DELETE "$url/v1/files/$id" | jq -e .deleted
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/files/$id")" -eq 404 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -X DELETE "$url/v1/files/..%2flock")" -eq 404 ]

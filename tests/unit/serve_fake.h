@@ -209,6 +209,7 @@ static inline int fake_open(struct fake *f, struct dt_tokenizer **tok, struct dt
 		.blocks = 100,
 		.block_size = 4,
 		.queue = 8,
+		.share_prefixes = true,
 		.stuck_after = stuck_after};
 	int rc = dt_tokenizer_open("byte", tok, NULL);
 

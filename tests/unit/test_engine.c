@@ -416,6 +416,73 @@ static void test_min_tokens_and_grammar(void **state)
 	}
 }
 
+/* Four prompts, scored with alternatives, and what is sampled after them; scores of request i. */
+static void score_four(int with, struct dt_scores prompt[4], struct dt_scores out[4])
+{
+	struct dt_call *c = dt_call_new(4);
+	struct dt_engine *e;
+	struct fake f;
+
+	threads = with;
+	e = start(&f, 100, 8, 64, 4);
+	threads = 0;
+	for (int i = 0; i < 4; i++) {
+		int32_t ids[30];
+
+		for (int k = 0; k < 30; k++)
+			ids[k] = (i * 7 + k * 3) % 256;
+		dt_serve_req_set_prompt(&c->req[i], ids, (size_t)(20 + 3 * i), 5);
+	}
+	c->ask.logprobs = 7;
+	c->ask.score_prompt = true;
+	c->ask.prompt_temperature = 1.25;
+	c->ask.sampling.temperature = 0;
+	submit(e, c);
+	dt_call_wait_done(c);
+	for (int i = 0; i < 4; i++) {
+		prompt[i] = c->req[i].prompt_scores;
+		out[i] = c->req[i].scores;
+		c->req[i].prompt_scores = c->req[i].scores = (struct dt_scores){0};
+	}
+	dt_call_drop(c);
+	finish(e, &f);
+}
+
+static void assert_same_scores(const struct dt_scores *a, const struct dt_scores *b)
+{
+	assert_int_equal(a->n, b->n);
+	assert_int_equal(a->ntop, 7);
+	assert_memory_equal(a->chosen, b->chosen, (size_t)a->n * sizeof(*a->chosen));
+	assert_memory_equal(a->top, b->top, 7 * (size_t)a->n * sizeof(*a->top));
+}
+
+/* Any number of threads gives the same bits. */
+static void test_scores_of_threads(void **state)
+{
+	struct dt_scores prompt[2][4], out[2][4];
+
+	score_four(1, prompt[0], out[0]);
+	for (int with = 2; with < 6; with += 3) {
+		score_four(with, prompt[1], out[1]);
+		for (int i = 0; i < 4; i++) {
+			assert_int_equal(prompt[1][i].n, 19 + 3 * i);
+			assert_int_equal(out[1][i].n, 5);
+			assert_same_scores(&prompt[0][i], &prompt[1][i]);
+			assert_same_scores(&out[0][i], &out[1][i]);
+			free(prompt[1][i].chosen);
+			free(prompt[1][i].top);
+			free(out[1][i].chosen);
+			free(out[1][i].top);
+		}
+	}
+	for (int i = 0; i < 4; i++) {
+		free(prompt[0][i].chosen);
+		free(prompt[0][i].top);
+		free(out[0][i].chosen);
+		free(out[0][i].top);
+	}
+}
+
 /* max_tokens 0 with scores: the log-probability of every prompt token but the first. More rows are wanted
  * than one pass allows. */
 static void test_scores(void **state)
@@ -627,6 +694,7 @@ int main(void)
 		cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_min_tokens_and_grammar),
 		cmocka_unit_test(test_scores),
+		cmocka_unit_test(test_scores_of_threads),
 		cmocka_unit_test(test_scores_of_the_end),
 		cmocka_unit_test(test_who_draws),
 		cmocka_unit_test(test_failures_end_requests),
@@ -643,6 +711,7 @@ int main(void)
 		cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_min_tokens_and_grammar),
 		cmocka_unit_test(test_scores),
+		cmocka_unit_test(test_scores_of_threads),
 		cmocka_unit_test(test_scores_of_the_end),
 		cmocka_unit_test(test_who_draws),
 		cmocka_unit_test(test_failures_end_requests),

@@ -190,6 +190,39 @@ static void test_memory(void **state)
 	params.max_memory = (size_t)1 << 30;
 }
 
+/* A stream begins with the prompt and its log-probabilities; their memory is charged while it runs. */
+static void test_memory_of_streams(void **state)
+{
+	char stream[300], whole[600], buf[4000];
+	double t0 = dt_now();
+	int fd;
+
+	snprintf(stream, sizeof(stream),
+		 "{\"prompt\":\"%064d\",\"echo\":true,\"logprobs\":20,\"max_tokens\":30,"
+		 "\"ignore_eos\":true,\"stream\":true}",
+		 0); /* 63 tokens, each with 22 entries: more than half a MiB */
+	snprintf(whole, sizeof(whole), HEAD_OF "Content-Length: %zu\r\n\r\n%s", strlen(stream), stream);
+	dt_http_close(http);
+	params.max_memory = 1 << 20;
+	assert_int_equal(serve(state), 0);
+	fake.sleep_us = 200000; /* it takes 45 steps */
+	fd = dial();
+	say(fd, whole);
+	hear(fd, 0.5, buf, sizeof(buf));
+	assert_non_null(strstr(buf, " 200 "));
+	ask(whole, buf, sizeof(buf));
+	assert_non_null(strstr(buf, "server_busy"));
+	ask(POST(SHORT_BYTES) SHORT_BODY, buf, sizeof(buf)); /* there is room for others */
+	assert_non_null(strstr(buf, " 200 "));
+	close(fd);
+	fake.sleep_us = 0;
+	while (dt_http_active(http) > 0 && dt_now() - t0 < 60)
+		usleep(10000);
+	ask(whole, buf, sizeof(buf)); /* all of it came back */
+	assert_non_null(strstr(buf, " 200 "));
+	params.max_memory = (size_t)1 << 30;
+}
+
 /* A client that asks for 4 MB and more and reads none of it. */
 static int ask_and_not_read(const char *body, size_t n)
 {
@@ -309,6 +342,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_methods, serve, close_server),
 		cmocka_unit_test_setup_teardown(test_half_closed, serve, close_server),
 		cmocka_unit_test_setup_teardown(test_memory, serve, close_server),
+		cmocka_unit_test_setup_teardown(test_memory_of_streams, serve, close_server),
 		cmocka_unit_test_setup_teardown(test_who_does_not_read, serve, close_server),
 		cmocka_unit_test_setup_teardown(test_pages_of_others, serve, close_server),
 	};

@@ -1,6 +1,6 @@
 /* Masks that matchers of one grammar share, against matchers of a grammar of their own; and kept grammars. */
 #include "base/rng.h"
-#include "grammar/grammar.h"
+#include "grammar/matcher_priv.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -199,6 +199,45 @@ static void test_forgetting(void **state)
 	free(text);
 }
 
+/* The masks used last are still there after states were forgotten, and are right. */
+static void test_masks_stay(void **state)
+{
+	static const char schema[] = "{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\","
+				     "\"maxLength\":60000}},\"required\":[\"k\"]}";
+	enum { USED = 30, LONG = 59000 };
+	struct dt_grammar *g = grammar_of(schema);
+	struct dt_matcher *m;
+	char *text = malloc(LONG);
+	struct dt_vocab_order o;
+
+	make_words(&o);
+	memset(text, 'a', LONG);
+	memcpy(text, "{\"k\":\"", 6);
+	for (size_t i = 0; i < USED; i++) {
+		m = dt_matcher_new(g);
+		assert_true(dt_matcher_push(m, text, i));
+		assert_non_null(dt_matcher_mask(m, &o));
+		dt_matcher_free(m);
+	}
+	m = dt_matcher_new(g);
+	assert_true(dt_matcher_push(m, text, LONG));
+	dt_matcher_free(m);
+	assert_true(g->parser->nknown < LONG); /* some were forgotten */
+	for (size_t i = 0; i < USED; i++) {
+		char prefix[80] = {0};
+
+		memcpy(prefix, text, i);
+		m = dt_matcher_new(g);
+		assert_true(dt_matcher_push(m, text, i));
+		assert_true(g->parser->known[m->now].mask >= 0);
+		check_mask(schema, prefix, dt_matcher_mask(m, &o), &o);
+		dt_matcher_free(m);
+	}
+	dt_grammar_drop(g);
+	dt_vocab_order_release(&o);
+	free(text);
+}
+
 /* Comes and goes as requests do in threads of their own. */
 static void *come_and_go(void *arg)
 {
@@ -270,7 +309,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_counted),	     cmocka_unit_test(test_too_much_ahead),
 		cmocka_unit_test(test_vocabularies), cmocka_unit_test(test_forgetting),
-		cmocka_unit_test(test_threads),	     cmocka_unit_test(test_kept)};
+		cmocka_unit_test(test_masks_stay),   cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_kept)};
 
 	return cmocka_run_group_tests_name("masks", tests, NULL, NULL);
 }

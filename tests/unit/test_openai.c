@@ -96,8 +96,8 @@ static void test_bad_bodies(void **state)
 		{"{\"prompt\": \"x\", \"cache_salt\": 5}", 400, "cache_salt", NULL},
 		{"{\"prompt\": \"x\", \"top_k\": -2}", 400, "top_k", NULL},
 		/* options inside of objects, which would change nothing */
-		{"{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_object\", \"schema\": {}}}", 400,
-		 "response_format", NULL},
+		{"{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_object\", \"schemas\": {}}}",
+		 400, "response_format", NULL},
 		{"{\"prompt\": \"x\", \"response_format\": {\"type\": \"json_schema\", \"json_schema\": "
 		 "{\"schema\": {}, \"x\": 1}}}",
 		 400, "response_format", NULL},
@@ -112,7 +112,7 @@ static void test_bad_bodies(void **state)
 		 "true}",
 		 400, "messages", NULL},
 		{"{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"add_generation_prompt\": "
-		 "false}",
+		 "0}",
 		 400, "add_generation_prompt", NULL},
 	};
 
@@ -239,6 +239,67 @@ static void test_echo_and_logprobs(void **state)
 		assert_true(i < 3 || json_object_size(alt) == 2);
 	}
 	json_decref(v);
+}
+
+/* Log-probabilities from a character on: those of the whole prompt; no row before is computed for them. */
+static void test_echo_logprobs_from(void **state)
+{
+	static const char *const refused[] = {
+		"{\"prompt\": \"abc\", \"echo\": true, \"echo_logprobs_from\": 1}",
+		"{\"prompt\": \"abc\", \"logprobs\": 1, \"echo_logprobs_from\": 1}",
+		"{\"prompt\": [\"abc\", \"abd\"], \"echo\": true, \"logprobs\": 1, \"echo_logprobs_from\": "
+		"1}"};
+	static const struct {
+		int from;
+		size_t first; /* the first token with a log-probability */
+	} want[] = {{0, 1}, {1, 1}, {4, 4}, {11, 11}, {12, 12}, {1000, 12}};
+	json_t *whole = reply("{\"prompt\": \"hello there!\", \"echo\": true, \"logprobs\": 2, "
+			      "\"max_tokens\": 1, \"temperature\": 0, \"ignore_eos\": true}");
+	json_t *all = json_object_get(json_array_get(json_object_get(whole, "choices"), 0), "logprobs");
+	struct dt_completion c;
+	struct dt_api_error e;
+
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		char body[300];
+		json_t *v, *some;
+
+		snprintf(body, sizeof(body),
+			 "{\"prompt\": \"hello there!\", \"echo\": true, \"logprobs\": 2, \"max_tokens\": 1, "
+			 "\"temperature\": 0, \"ignore_eos\": true, \"echo_logprobs_from\": %d}",
+			 want[i].from);
+		v = reply(body);
+		some = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+		assert_true(json_equal(json_object_get(some, "tokens"), json_object_get(all, "tokens")));
+		assert_true(json_equal(json_object_get(some, "text_offset"),
+				       json_object_get(all, "text_offset")));
+		for (size_t k = 0; k < 13; k++) {
+			const json_t *x = json_array_get(json_object_get(some, "token_logprobs"), k),
+				     *top = json_array_get(json_object_get(some, "top_logprobs"), k);
+
+			if (k < want[i].first && k < 12) {
+				assert_true(json_is_null(x));
+				assert_true(json_is_null(top));
+				continue;
+			}
+			assert_true(json_equal(x, json_array_get(json_object_get(all, "token_logprobs"), k)));
+			assert_true(json_equal(top, json_array_get(json_object_get(all, "top_logprobs"), k)));
+		}
+		/* blocks of 4 tokens that end before the first scored row come from the cache */
+		assert_int_equal(
+			json_integer_value(json_object_get(
+				json_object_get(json_object_get(v, "usage"), "prompt_tokens_details"),
+				"cached_tokens")),
+			want[i].from < 2    ? 0
+			: want[i].first > 8 ? 8
+					    : 0);
+		json_decref(v);
+	}
+	json_decref(whole);
+	for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+		assert_int_equal(parse(refused[i], false, &c, &e), -EINVAL);
+		assert_string_equal(e.msg,
+				    "'echo_logprobs_from' needs 'echo', 'logprobs' and a single prompt");
+	}
 }
 
 /* The events of a stream carry the text of the whole reply, each a line of JSON, and end as they should. */
@@ -535,6 +596,7 @@ int main(void)
 		cmocka_unit_test(test_bad_bodies),
 		cmocka_unit_test(test_replies),
 		cmocka_unit_test(test_echo_and_logprobs),
+		cmocka_unit_test(test_echo_logprobs_from),
 		cmocka_unit_test(test_stream),
 		cmocka_unit_test(test_stream_ping_and_error),
 		cmocka_unit_test(test_idle_keys),

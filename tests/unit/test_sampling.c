@@ -419,7 +419,7 @@ static void test_logprobs(void **state)
 		z += r[i].p;
 	}
 	qsort(r, V, sizeof(*r), by_rank);
-	dt_logprobs(logits, V, 17, &chosen, 6, top);
+	chosen = dt_logprobs_of(logits, V, 17, dt_logprobs_top(logits, V, 6, top));
 	assert_int_equal(chosen.id, 17);
 	assert_true(fabs(chosen.logprob - log(exp(logits[17]) / z)) < 1e-5);
 	assert_true(chosen.rank > 1 && chosen.rank <= V); /* ties have the first rank */
@@ -430,6 +430,41 @@ static void test_logprobs(void **state)
 	}
 }
 
+/* The best of a large vocabulary, with many equal ones: those of a loop over all, the first of equal ones. */
+static void test_best_of_many(void **state)
+{
+	enum { MANY = 10007, N = 20 };
+	float *x = malloc(MANY * sizeof(*x));
+	struct dt_rng rng = dt_rng_make(5, DT_RNG_TEST, 2);
+	struct dt_logprob top[N], want[N];
+	double sum;
+
+	dt_rng_fill_normal(&rng, 0, x, MANY, 0, 3);
+	for (int i = 0; i < MANY; i++)
+		x[i] = roundf(8 * x[i]) / 8;
+	sum = dt_logprobs_top(x, MANY, N, top);
+	for (int k = 0; k < N; k++) {
+		int best = -1, rank = 1;
+
+		for (int i = 0; i < MANY; i++) {
+			bool taken = false;
+
+			for (int t = 0; t < k; t++)
+				taken |= want[t].id == i;
+			if (!taken && (best < 0 || x[i] > x[best]))
+				best = i;
+		}
+		for (int i = 0; i < MANY; i++)
+			rank += x[i] > x[best];
+		want[k] = (struct dt_logprob){best, (float)(x[best] - sum), 0};
+		assert_int_equal(top[k].id, best);
+		assert_true(top[k].logprob == want[k].logprob);
+		assert_int_equal(dt_logprobs_of(x, MANY, best, sum).rank, rank);
+		assert_true(dt_logprobs_of(x, MANY, best, sum).logprob == want[k].logprob);
+	}
+	free(x);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -438,6 +473,7 @@ int main(void)
 		cmocka_unit_test(test_dry_long),     cmocka_unit_test(test_xtc),
 		cmocka_unit_test(test_mirostat),     cmocka_unit_test(test_greedy),
 		cmocka_unit_test(test_reproducible), cmocka_unit_test(test_logprobs),
+		cmocka_unit_test(test_best_of_many),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

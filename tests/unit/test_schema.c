@@ -345,7 +345,7 @@ static void test_hostile(void **state)
 		repeated("", "{\"allOf\":[", 200, "true"),
 		repeated("{\"enum\":[\"", "x", 30000, "\",\"y\"]}"),
 		repeated("{\"maxItems\":65535,\"minItems\":65000,\"items\":{\"type\":\"null\"}}", "", 1, ""),
-		repeated("{\"maxLength\":65536}", "", 1, ""),
+		repeated("{\"maxLength\":16777217}", "", 1, ""),
 		repeated("{\"type\":\"integer\",\"multipleOf\":123456789}", "", 1, ""),
 		repeated("{\"type\":\"string\",\"allOf\":[",
 			 "{\"pattern\":\"^(ab|c){0,200}(ab|d){0,200}$\"},", 20, "{\"maxLength\":60000}]}"),
@@ -371,6 +371,82 @@ static void test_hostile(void **state)
 	}
 	print_message("%.2f s of processor time for %zu hostile schemas\n", seconds() - begin,
 		      sizeof(big) / sizeof(*big));
+}
+
+/* Whether a text of n times `one`, with `between` between them, is complete under the schema. */
+static bool fits(const char *schema, const char *open, const char *one, const char *between, int n,
+		 const char *end)
+{
+	struct dt_grammar *g = NULL;
+	struct dt_matcher *m;
+	struct dt_err err;
+	bool good;
+
+	if (compile(schema, &g, &err) < 0)
+		fail_msg("%s: %s", schema, err.msg);
+	m = dt_matcher_new(g);
+	good = dt_matcher_push(m, open, strlen(open));
+	for (int i = 0; i < n && good; i++)
+		good = (i == 0 || dt_matcher_push(m, between, strlen(between))) &&
+		       dt_matcher_push(m, one, strlen(one));
+	good = good && dt_matcher_push(m, end, strlen(end)) && dt_matcher_complete(m);
+	dt_matcher_free(m);
+	dt_grammar_drop(g);
+	return good;
+}
+
+/* Counts above 65535, at their bounds and at the ends of blocks of 4096. */
+static void test_large_counts(void **state)
+{
+	static const struct {
+		int min, max; /* -1: no limit */
+		int bad[3], good[5];
+	} c[] = {{0, 70000, {70001, 73000, 140000}, {0, 4095, 4096, 69999, 70000}},
+		 {65540, 69636, {65539, 69637, 0}, {65540, 65541, 69631, 69635, 69636}},
+		 {69632, -1, {0, 69631, 65536}, {69632, 69633, 73728, 73727, 80000}},
+		 {65536, 65536, {65535, 65537, 61440}, {65536, 65536, 65536, 65536, 65536}},
+		 {3, 16777216, {0, 1, 2}, {3, 4, 5000, 65536, 100000}}};
+
+	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++)
+		for (int items = 0; items < 3; items++) { /* 2: with another item before */
+			const char *open = items == 2 ? "[7" : items ? "[" : "\"";
+			const char *one = items == 2 ? ",0" : items ? "0" : "\xc3\xa9";
+			const char *between = items == 1 ? "," : "", *end = items ? "]" : "\"";
+			const int more = items == 2;
+			char schema[300], max[60] = "";
+
+			if (c[i].max >= 0)
+				snprintf(max, sizeof(max), ",\"max%s\":%d", items ? "Items" : "Length",
+					 c[i].max < 16777216 ? c[i].max + more : c[i].max);
+			snprintf(schema, sizeof(schema),
+				 items ? "{\"items\":{\"const\":0}%s,\"type\":\"array\",\"minItems\":%d%s}"
+				       : "{%s\"type\":\"string\",\"minLength\":%d%s}",
+				 more ? ",\"prefixItems\":[{\"const\":7}]" : "", c[i].min + more, max);
+			for (int k = 0; k < 3; k++)
+				if ((!more || c[i].bad[k] + more >= 0) &&
+				    fits(schema, open, one, between, c[i].bad[k], end))
+					fail_msg("%s accepts %d", schema, c[i].bad[k]);
+			for (int k = 0; k < 5; k++)
+				if (!fits(schema, open, one, between, c[i].good[k], end))
+					fail_msg("%s refuses %d", schema, c[i].good[k]);
+		}
+}
+
+/* What keeps the bound of 65535 says so. */
+static void test_small_counts(void **state)
+{
+	static const char *const schema[] = {
+		"{\"type\":\"string\",\"maxLength\":65536,\"pattern\":\"a\"}",
+		"{\"type\":\"object\",\"propertyNames\":{\"maxLength\":65536},\"minProperties\":1}",
+		"{\"type\":\"object\",\"maxProperties\":65536}"};
+
+	for (size_t i = 0; i < sizeof(schema) / sizeof(*schema); i++) {
+		struct dt_grammar *g = NULL;
+		struct dt_err err;
+
+		assert_true(compile(schema[i], &g, &err) < 0);
+		assert_non_null(strstr(err.msg, "65535"));
+	}
 }
 
 static const char *word_of(const void *words, int32_t id, size_t *ret_n)
@@ -549,6 +625,8 @@ int main(void)
 		cmocka_unit_test(test_every_keyword),
 		cmocka_unit_test(test_no_dead_ends),
 		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_large_counts),
+		cmocka_unit_test(test_small_counts),
 		cmocka_unit_test(test_golden),
 	};
 

@@ -42,10 +42,7 @@ static int check_body(struct dt_batches *b, const char *tenant, const json_t *bo
 			   batch_text_of(body, "endpoint"));
 	if (strcmp(batch_text_of(body, "completion_window"), "24h") != 0)
 		return bad(e, "completion_window", "'completion_window' is not %s", "24h");
-	v = json_object_get(body, "metadata");
-	if (v && !json_is_object(v) && !json_is_null(v))
-		return bad(e, "metadata", "'metadata' is %s", "not an object");
-	return 0;
+	return dt_api_metadata(json_object_get(body, "metadata"), e);
 }
 
 json_t *dt_batches_create(struct dt_batches *b, const char *tenant, const json_t *body,

@@ -27,28 +27,17 @@ int dt_body_model(struct dt_body *b)
 	return -EINVAL;
 }
 
-/* Refuses keys of the object `key` that are not in known, which ends with NULL, unless they are null. */
-static int only(struct dt_body *b, const char *key, const json_t *o, const char *const *known)
-{
-	const char *name = dt_api_unknown(o, known, true);
-
-	return name ? dt_body_bad(b->e, key, "'%s' has an unknown key '%.60s'", key, name) : 0;
-}
-
 /* Options of streams that are accepted if they are off. */
 static int check_stream_options(struct dt_body *b, const json_t *o)
 {
 	static const char *const known[] = {"include_usage", "include_obfuscation", "continuous_usage_stats",
 					    NULL};
+	const json_t *v = json_object_get(o, "include_obfuscation");
 
-	for (int i = 1; known[i]; i++) {
-		const json_t *v = json_object_get(o, known[i]);
-
-		if (v && !json_is_null(v) && !json_is_false(v))
-			return dt_body_bad(b->e, "stream_options", "'stream_options.%s' is not supported",
-					   known[i]);
-	}
-	return only(b, "stream_options", o, known);
+	if (v && !json_is_null(v) && !json_is_false(v))
+		return dt_body_bad(b->e, "stream_options",
+				   "'stream_options.include_obfuscation' is not supported");
+	return dt_body_only(b, "stream_options", o, known);
 }
 
 int dt_body_stream(struct dt_body *b, struct dt_completion *c)
@@ -66,8 +55,12 @@ int dt_body_stream(struct dt_body *b, struct dt_completion *c)
 				   "'stream_options' must be an object and needs 'stream'");
 	if (check_stream_options(b, so) < 0)
 		return -EINVAL;
-	if (dt_json_bool(so, "include_usage", false, &c->include_usage, &err) < 0)
+	if (dt_json_bool(so, "include_usage", false, &c->include_usage, &err) < 0 ||
+	    dt_json_bool(so, "continuous_usage_stats", false, &c->usage_each, &err) < 0)
 		return dt_body_bad(b->e, "stream_options", "%s", err.msg);
+	if (c->usage_each && !c->include_usage)
+		return dt_body_bad(b->e, "stream_options",
+				   "'stream_options.continuous_usage_stats' needs 'include_usage'");
 	return 0;
 }
 
@@ -226,71 +219,6 @@ static int read_breakers(struct dt_body *b)
 	return 0;
 }
 
-/* What a grammar is made from: all of it is in the key of dt_grammars. */
-struct wanted {
-	const json_t *key; /* response_format, or an array that describes the tools */
-	const json_t *schema;
-	enum dt_tool_form form;
-	const json_t *tools; /* NULL: a response_format */
-	const char *only;
-	bool parallel;
-};
-
-static int make_grammar(const struct wanted *w, struct dt_grammar **ret, struct dt_err *err)
-{
-	if (w->tools)
-		return dt_tools_grammar(w->form, w->tools, w->only, w->parallel, ret, err);
-	if (w->schema)
-		return dt_grammar_schema(w->schema, ret, err);
-	*ret = dt_grammar_json();
-	return *ret ? 0 : dt_err_sys(err, -ENOMEM, "cannot make a grammar");
-}
-
-/* Sets the grammar of ask: the one that an earlier request left under this key, or a new one. */
-static int set_grammar(struct dt_body *b, const char *param, const struct wanted *w)
-{
-	char *key = w->key ? json_dumps(w->key, JSON_COMPACT) : NULL;
-	struct dt_grammars *kept = b->m->engine->grammars;
-	struct dt_err err;
-	int rc = 0;
-
-	if (!key)
-		return dt_body_no_memory(b->e);
-	b->ask.grammar = dt_grammars_find(kept, key);
-	if (!b->ask.grammar) {
-		rc = make_grammar(w, &b->ask.grammar, &err);
-		if (rc == 0)
-			dt_grammars_add(kept, key, b->ask.grammar);
-		else
-			rc = dt_body_bad(b->e, param, "%s", err.msg);
-	}
-	free(key);
-	return rc;
-}
-
-static int read_format(struct dt_body *b)
-{
-	static const char *const known[] = {"type", "json_schema", NULL};
-	static const char *const of_schema[] = {"name", "description", "schema", "strict", NULL};
-	const json_t *f = json_object_get(b->o, "response_format"), *s;
-	const char *type = json_string_value(json_object_get(f, "type"));
-
-	if (only(b, "response_format", f, known) < 0 ||
-	    only(b, "response_format", json_object_get(f, "json_schema"), of_schema) < 0)
-		return -EINVAL;
-	if (!f || json_is_null(f) || (type && !strcmp(type, "text")))
-		return 0;
-	if (type && !strcmp(type, "json_object"))
-		return set_grammar(b, "response_format", &(struct wanted){.key = f});
-	if (!type || strcmp(type, "json_schema"))
-		return dt_body_bad(b->e, "response_format",
-				   "the type of 'response_format' is not text, json_object or json_schema");
-	s = json_object_get(json_object_get(f, "json_schema"), "schema");
-	if (!s)
-		return dt_body_bad(b->e, "response_format", "'response_format' has no json_schema.schema");
-	return set_grammar(b, "response_format", &(struct wanted){.key = f, .schema = s});
-}
-
 /* tool_choice: auto (no effect), none, required, or a tool by its name in *only. */
 static int read_choice(struct dt_body *b, bool *none, bool *forced, const char **only)
 {
@@ -313,9 +241,9 @@ static int read_choice(struct dt_body *b, bool *none, bool *forced, const char *
 static int set_tools_grammar(struct dt_body *b, enum dt_tool_form form, const json_t *list, const char *only)
 {
 	json_t *key = json_pack("[i, O, s?, b]", form, list, only, b->parallel);
-	int rc = set_grammar(
+	int rc = dt_body_grammar(
 		b, "tools",
-		&(struct wanted){
+		&(struct dt_wanted){
 			.key = key, .form = form, .tools = list, .only = only, .parallel = b->parallel});
 
 	json_decref(key);
@@ -359,6 +287,6 @@ int dt_body_ask(struct dt_body *b, int32_t end)
 {
 	if (read_bias(b) < 0 || read_breakers(b) < 0 || read_stops(b, end) < 0)
 		return -EINVAL;
-	return read_format(b);
+	return dt_body_format(b);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

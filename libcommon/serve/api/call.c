@@ -15,13 +15,22 @@ const char *dt_body_prompt_key(const struct dt_body *b)
 							      : "prompt";
 }
 
+/* The limit of output tokens that the body sets; below 0: none. */
+static int limit_of(const struct dt_body *b)
+{
+	return b->max_completion_tokens >= 0 ? b->max_completion_tokens
+	       : b->max_tokens >= 0	     ? b->max_tokens
+					     : b->n_predict;
+}
+
 /*
  * Most output tokens for a prompt of n ids: the body's limit, which must fit the context, or the default,
  * reduced to fit.
  */
 static int room_for(struct dt_body *b, size_t n, int *ret)
 {
-	int asked = b->max_completion_tokens >= 0 ? b->max_completion_tokens : b->max_tokens;
+	const int unasked = b->n_predict == -1 ? INT32_MAX : b->default_tokens;
+	int asked = limit_of(b);
 	int64_t left = b->m->engine->max_len - (int64_t)n;
 	int want = asked >= 0 ? asked : b->kind & DT_BODY_EMBEDDING ? 0 : 1;
 
@@ -35,8 +44,33 @@ static int room_for(struct dt_body *b, size_t n, int *ret)
 		return -EINVAL;
 	}
 	if (asked < 0)
-		asked = b->default_tokens < left ? b->default_tokens : (int)left;
+		asked = unasked < left ? unasked : (int)left;
 	*ret = asked;
+	return 0;
+}
+
+/* Drops tokens in front of the prompts that are longer than truncate_prompt_tokens allows. */
+static int truncate_prompts(struct dt_body *b)
+{
+	const int asked = limit_of(b), least = b->kind & DT_BODY_EMBEDDING ? 0 : 1;
+	int keep = b->truncate;
+
+	if (b->truncate == 0)
+		return 0;
+	if (b->echo)
+		return dt_body_bad(b->e, "truncate_prompt_tokens",
+				   "'truncate_prompt_tokens' cannot be combined with 'echo'");
+	if (b->truncate < 0) /* what leaves room for the answer */
+		keep = b->m->engine->max_len - (asked >= 0 ? asked : least);
+	keep = keep > 0 ? keep : 1;
+	for (size_t i = 0; i < b->nprompts; i++) {
+		struct dt_prompt *p = &b->prompt[i];
+
+		if (p->n <= (size_t)keep)
+			continue;
+		memmove(p->ids, p->ids + p->n - (size_t)keep, (size_t)keep * sizeof(*p->ids));
+		p->n = (size_t)keep;
+	}
 	return 0;
 }
 
@@ -86,7 +120,7 @@ static int check_count(struct dt_body *b)
 
 int dt_body_call(struct dt_body *b, struct dt_completion *c)
 {
-	if (check_count(b) < 0)
+	if (check_count(b) < 0 || truncate_prompts(b) < 0)
 		return -EINVAL;
 	c->nprompts = (int)b->nprompts;
 	c->n = b->n;
@@ -113,6 +147,8 @@ int dt_body_call(struct dt_body *b, struct dt_completion *c)
 		c->prompt[i].s = dt_utf8_clean(b->prompt[i].text.s, b->prompt[i].text.n, &c->prompt[i].n);
 		if (!c->prompt[i].s)
 			return dt_body_no_memory(b->e);
+		if (b->logprobs_from > 0) /* there is one prompt */
+			c->call->ask.score_from = dt_api_score_from(c, &c->call->req[0], b->logprobs_from);
 	}
 	return 0;
 }

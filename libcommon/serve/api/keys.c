@@ -2,6 +2,7 @@
  * The keys of a body, one row each: in which bodies it is allowed, how it is parsed, and into which field. A
  * new sampling option needs a row here and a field in struct dt_ask.
  */
+#include "base/utf8.h"
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -50,6 +51,7 @@ static const struct key keys[] = {
 	{"echo", TEXT, BOOL, B(echo)},
 	{"logprobs", TEXT, INT, B(ask.logprobs), 0, DT_LOGPROBS_MAX},
 	{"logprobs", CHAT, BOOL, B(chat_logprobs)},
+	{"echo_logprobs_from", DT_BODY_TEXT, INT, B(logprobs_from), 0, INT32_MAX},
 	{"prompt_logprobs", DT_BODY_TEXT, INT, B(ask.prompt_logprobs), 0, DT_PROMPT_LOGPROBS_MAX},
 	{"prompt_logprobs_temperature", DT_BODY_TEXT, REAL, B(ask.prompt_temperature), 0.01, 100},
 	{"continue_final_message", CHAT, BOOL, B(goes_on)},
@@ -88,9 +90,44 @@ static const struct key keys[] = {
 	{"skip_special_tokens", DRAW, BOOL, B(ask.skip_special)},
 	{"include_stop_str_in_output", DRAW, BOOL, B(ask.include_stop)},
 	{"response_format", DRAW, OWN},
+	{"structured_outputs", DRAW, OWN},
+	{"guided_json", DRAW, OWN},
+	{"guided_regex", DRAW, OWN},
+	{"guided_choice", DRAW, OWN},
+	{"json_schema", DRAW, OWN},
+	{"truncate_prompt_tokens", ALL, INT, B(truncate), -1, INT32_MAX},
+	{"add_special_tokens", TEXT | DT_BODY_EMBEDDING, BOOL, B(special)},
+	{"add_special_tokens", CHAT, IDLE, .idle = {"false"}},
+	{"chat_template_kwargs", CHAT, OWN},
+	{"reasoning_effort", CHAT, OWN},
+
+	/* llama.cpp's names, and hints of it that change no answer */
+	{"n_predict", DRAW, INT, B(n_predict), -1, INT32_MAX},
+	{"repeat_penalty", DRAW, REAL, S(repetition_penalty), 0.01, 100},
+	{"repeat_last_n", DRAW, IDLE, .idle = {"-1"}},
+	{"typical_p", DRAW, IDLE, .idle = {"1", "1.0"}},
+	{"cache_prompt", DRAW, IDLE, .any = true},
+	{"id_slot", DRAW, IDLE, .any = true},
+	{"n_probs", DRAW, IDLE, .idle = {"0"}},
+	{"timings_per_token", DRAW, IDLE, .idle = {"false"}},
+	{"grammar", DRAW, IDLE, .idle = {"\"\""}},
+
+	/* vLLM's, where only the default is supported */
+	{"use_beam_search", DRAW, IDLE, .idle = {"false"}},
+	{"length_penalty", DRAW, IDLE, .idle = {"1", "1.0"}},
+	{"spaces_between_special_tokens", DRAW, IDLE, .idle = {"true"}},
+	{"return_tokens_as_token_ids", DRAW, IDLE, .idle = {"false"}},
+	{"include_reasoning", CHAT, IDLE, .idle = {"true"}},
+	{"echo", CHAT, IDLE, .idle = {"false"}},
+	{"bad_words", DRAW, IDLE, .idle = {"[]"}},
+	{"allowed_token_ids", DRAW, IDLE},
+	{"chat_template", CHAT, IDLE},
+	{"documents", CHAT, IDLE, .idle = {"[]"}},
+	{"request_id", ALL, IDLE, .any = true},
 
 	/* OpenAI's keys that client libraries send by default. */
-	{"suffix", ALL, IDLE, .idle = {"\"\""}},
+	{"suffix", TEXT, OWN},
+	{"suffix", ALL & ~TEXT, IDLE, .idle = {"\"\""}},
 	{"tools", CHAT, OWN},
 	{"tools", ALL & ~CHAT, IDLE, .idle = {"[]"}},
 	{"functions", ALL, IDLE, .idle = {"[]"}},
@@ -102,7 +139,7 @@ static const struct key keys[] = {
 	{"modalities", ALL, IDLE, .idle = {"[\"text\"]"}},
 	{"audio", ALL, IDLE},
 	{"prediction", ALL, IDLE},
-	{"reasoning_effort", ALL, IDLE},
+	{"reasoning_effort", ALL & ~CHAT, IDLE},
 	{"verbosity", ALL, IDLE},
 	{"web_search_options", ALL, IDLE},
 	{"dimensions", DT_BODY_EMBEDDING, IDLE},
@@ -250,6 +287,25 @@ int dt_api_known(const json_t *body, const char *const *known, struct dt_api_err
 		return dt_body_bad(e, "", "the request is not a JSON object");
 	key = dt_api_unknown(body, known, false);
 	return key ? dt_body_bad(e, key, "unknown key '%.60s'", key) : 0;
+}
+
+int dt_api_metadata(const json_t *v, struct dt_api_error *e)
+{
+	const char *key;
+	json_t *text;
+	bool ok = !v || json_is_null(v) || (json_is_object(v) && json_object_size(v) <= 16);
+
+	json_object_foreach((json_t *)v, key, text)
+	{
+		const char *s = json_string_value(text);
+
+		ok &= s && dt_utf8_count(key, strlen(key)) <= 64 &&
+		      dt_utf8_count(s, json_string_length(text)) <= 512;
+	}
+	return ok ? 0
+		  : dt_body_bad(e, "metadata",
+				"'metadata' is not an object of at most 16 strings of at most 512 "
+				"characters, with keys of at most 64");
 }
 
 int dt_api_check_defaults(const json_t *o, struct dt_err *err)

@@ -250,9 +250,10 @@ static int read_answer(const json_t *body, json_t *chat, struct dt_api_error *e)
 }
 
 /* The chat body; NULL with e filled. */
-static json_t *to_chat(const json_t *body, struct dt_api_error *e)
+static json_t *to_chat(const json_t *body, const struct dt_api_model *m, struct dt_api_error *e)
 {
 	static const char *const same[] = {"model", "stream", "temperature", "top_p", "top_k"};
+	const char *thinking = json_string_value(json_object_get(json_object_get(body, "thinking"), "type"));
 	json_t *chat = json_object();
 
 	if (!json_is_object(body))
@@ -264,6 +265,8 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 				json_object_set(chat, same[i], json_object_get(body, same[i]));
 		if (json_object_get(body, "stop_sequences"))
 			json_object_set(chat, "stop", json_object_get(body, "stop_sequences"));
+		if (thinking && !strcmp(thinking, "disabled") && m->chat && m->chat->switches)
+			json_object_set_new(chat, "reasoning_effort", json_string("none"));
 		return chat;
 	}
 	json_decref(chat);
@@ -274,7 +277,7 @@ int dt_messages_parse(const json_t *body, const struct dt_api_model *m, struct d
 		      struct dt_api_error *e)
 {
 	json_int_t most = json_integer_value(json_object_get(body, "max_tokens"));
-	json_t *chat = to_chat(body, e);
+	json_t *chat = to_chat(body, m, e);
 	int rc;
 
 	if (!chat)
@@ -293,7 +296,7 @@ int dt_messages_parse(const json_t *body, const struct dt_api_model *m, struct d
 int dt_messages_count(const json_t *body, const struct dt_api_model *m, json_t **ret, struct dt_api_error *e)
 {
 	struct dt_completion c = {0};
-	json_t *chat = to_chat(body, e);
+	json_t *chat = to_chat(body, m, e);
 	int rc;
 
 	if (!chat)

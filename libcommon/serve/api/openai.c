@@ -47,6 +47,7 @@ static int add_text(struct dt_body *b, const json_t *v)
 {
 	struct dt_prompt *p = &b->prompt[b->nprompts];
 	const struct dt_engine_params *m = b->m->engine;
+	const json_t *suffix = json_object_get(b->o, "suffix");
 	struct dt_err err;
 
 	p->text.n = json_string_length(v);
@@ -55,7 +56,10 @@ static int add_text(struct dt_body *b, const json_t *v)
 		return dt_body_no_memory(b->e);
 	memcpy(p->text.s, json_string_value(v), p->text.n + 1);
 	b->nprompts++;
-	if (dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err) < 0)
+	if (json_string_length(suffix) > 0)
+		return dt_body_infill(b, p, suffix);
+	if ((b->special ? dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err)
+			: dt_tokenizer_encode(m->tok, p->text.s, p->text.n, true, &p->ids, &p->n, &err)) < 0)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
 	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: an empty prompt starts a new document */
 		p->ids = realloc(p->ids, sizeof(*p->ids));
@@ -116,6 +120,25 @@ static int read_prompts(struct dt_body *b, const char *key)
 	return 0;
 }
 
+static int check_suffix(struct dt_body *b)
+{
+	const json_t *v = json_object_get(b->o, "suffix"), *prompt = json_object_get(b->o, "prompt");
+	size_t i;
+	json_t *p;
+
+	if (!v || json_is_null(v))
+		return 0;
+	if (!json_is_string(v))
+		return dt_body_bad(b->e, "suffix", "'suffix' is not a string");
+	if (json_string_length(v) == 0)
+		return 0;
+	if (b->echo)
+		return dt_body_bad(b->e, "suffix", "'suffix' cannot be combined with 'echo'");
+	json_array_foreach((json_t *)prompt, i, p) if (!json_is_string(p)) return dt_body_bad(
+		b->e, "suffix", "'suffix' needs a 'prompt' that is a text");
+	return 0;
+}
+
 static int read_completion(struct dt_body *b, struct dt_completion *c)
 {
 	c->echo = b->echo;
@@ -123,6 +146,8 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 	if (c->ids && c->stream)
 		return dt_body_bad(b->e, "return_token_ids",
 				   "'return_token_ids' cannot be combined with 'stream'");
+	if (check_suffix(b) < 0)
+		return -EINVAL;
 	if (b->best_of && b->best_of != b->n)
 		return dt_body_bad(b->e, "best_of", "'best_of' is only supported if it equals 'n'");
 	if (b->ask.logprobs > b->m->engine->model.vocab)
@@ -137,7 +162,12 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 				   "'prompt_logprobs_temperature' needs 'prompt_logprobs'");
 	b->default_tokens = 16;
 	b->ask.score_prompt = (c->echo && b->ask.logprobs >= 0) || b->ask.prompt_logprobs >= 0;
-	return dt_body_ask(b, -1) < 0 ? -EINVAL : read_prompts(b, "prompt");
+	if (dt_body_ask(b, -1) < 0 || read_prompts(b, "prompt") < 0)
+		return -EINVAL;
+	if (b->logprobs_from > 0 && (!c->echo || b->ask.logprobs < 0 || b->nprompts > 1))
+		return dt_body_bad(b->e, "echo_logprobs_from",
+				   "'echo_logprobs_from' needs 'echo', 'logprobs' and a single prompt");
+	return 0;
 }
 
 /* Encodes the messages; with continue_final_message up to the end of the last one's content. */
@@ -146,20 +176,30 @@ static int read_messages(struct dt_body *b, const struct dt_chat *chat)
 	const json_t *messages = json_object_get(b->o, "messages");
 	const struct dt_chat_tools *tools = b->tools.list ? &b->tools : NULL;
 	struct dt_prompt *p = b->prompt = calloc(1, sizeof(*b->prompt));
+	struct dt_chat_whole whole = {0};
 	struct dt_err err;
 	int rc;
 
 	if (!p)
 		return dt_body_no_memory(b->e);
 	b->nprompts = 1;
-	rc = b->goes_on ? dt_chat_encode_open(chat, messages, tools, &p->ids, &p->n, &err)
-			: dt_chat_encode(chat, messages, tools, &p->ids, &p->n, &err);
+	if (b->goes_on) {
+		rc = dt_chat_encode_open(chat, messages, tools, &p->ids, &p->n, &err);
+	} else if (b->opens) {
+		rc = dt_chat_encode(chat, messages, tools, &p->ids, &p->n, &err);
+	} else {
+		rc = dt_chat_encode_whole(chat, messages, tools, 0, &whole, &err);
+		free(whole.mask);
+		p->ids = whole.ids;
+		p->n = whole.n;
+	}
 	return rc < 0 ? dt_body_bad(b->e, "messages", "%s", err.msg) : 0;
 }
 
 static int read_chat(struct dt_body *b, struct dt_completion *c)
 {
 	const struct dt_chat *chat = b->m->chat;
+	struct dt_chat own;
 
 	c->chat = true;
 	c->thinks = chat && chat->thinks;
@@ -172,14 +212,17 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' needs 'logprobs': true");
 	if (b->top_logprobs > b->m->engine->model.vocab)
 		return dt_body_bad(b->e, "top_logprobs", "'top_logprobs' exceeds the vocabulary size");
-	if (!b->opens && !b->goes_on)
-		return dt_body_bad(b->e, "add_generation_prompt",
-				   "'add_generation_prompt': false needs 'continue_final_message': true");
+	if (dt_api_template(b->o, chat, &own, b->e) < 0)
+		return -EINVAL;
 	b->default_tokens = INT32_MAX;
 	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
 	if (dt_body_ask(b, chat->end) < 0 || dt_body_tools(b, chat, c) < 0)
 		return -EINVAL;
-	return read_messages(b, chat);
+	if (!b->opens && b->tools.open)
+		return dt_body_bad(b->e, "add_generation_prompt",
+				   "'add_generation_prompt': false cannot be combined with a required tool "
+				   "call");
+	return read_messages(b, &own);
 }
 
 static int read_embedding(struct dt_body *b, struct dt_completion *c)
@@ -226,6 +269,8 @@ static void body_release(struct dt_body *b)
 /* The body with the server's defaults for missing keys. A new reference. */
 static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum dt_body_kind kind)
 {
+	static const char *const limit[] = {"max_completion_tokens", "max_tokens", "n_predict"};
+	bool given = false;
 	json_t *all;
 
 	if (!m->defaults || kind == DT_BODY_EMBEDDING || !json_is_object(o))
@@ -235,10 +280,12 @@ static json_t *with_defaults(const json_t *o, const struct dt_api_model *m, enum
 		json_decref(all);
 		return NULL;
 	}
-	/* Two names of one limit: the body's own value overrides a default. */
-	if (!json_object_get(o, "max_completion_tokens") != !json_object_get(o, "max_tokens"))
-		json_object_del(all,
-				json_object_get(o, "max_tokens") ? "max_completion_tokens" : "max_tokens");
+	/* Three names of one limit: the body's own value overrides a default. */
+	for (int i = 0; i < 3; i++)
+		given |= json_object_get(o, limit[i]) != NULL;
+	for (int i = 0; i < 3 && given; i++)
+		if (!json_object_get(o, limit[i]))
+			json_object_del(all, limit[i]);
 	return all;
 }
 
@@ -252,6 +299,8 @@ static int parse(const json_t *o, const struct dt_api_model *m, enum dt_body_kin
 			    .n = 1,
 			    .parallel = true,
 			    .opens = true,
+			    .special = true,
+			    .n_predict = -2,
 			    .top_logprobs = -1,
 			    .max_tokens = -1,
 			    .max_completion_tokens = -1,

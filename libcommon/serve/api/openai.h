@@ -22,6 +22,8 @@ struct dt_api_error {
 int dt_api_fail(struct dt_api_error *e, int status, const char *type, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 json_t *dt_api_error_json(const struct dt_api_error *e);
+/* Checks metadata against OpenAI's limits: it is kept and returned. v NULL: none was given. */
+int dt_api_metadata(const json_t *v, struct dt_api_error *e);
 
 /* Fills e for a failed dt_engine_submit; returns -EINVAL. */
 int dt_api_fail_submit(struct dt_api_error *e, int rc, const struct dt_err *err, double retry_after);
@@ -37,6 +39,7 @@ struct dt_completion {
 	struct dt_call *call; /* request p * n + k is choice k of prompt p */
 	int nprompts, n;
 	bool chat, stream, include_usage, echo;
+	bool usage_each;	 /* with include_usage: in every chunk */
 	enum dt_tool_form tools; /* form of tool calls to look for in the text */
 	bool inside;		 /* the text begins inside a tool call */
 	bool thinks;		 /* the text may begin with <think> */

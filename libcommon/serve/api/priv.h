@@ -29,6 +29,10 @@ struct dt_body {
 	/* set by keys.c, like the numbers and flags of ask */
 	bool stream, echo, chat_logprobs, parallel, ids, goes_on, opens;
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three: -1 if not given */
+	int logprobs_from;						 /* characters of the prompt */
+	int truncate;  /* tokens of the prompt to keep; -1: as many as fit; 0: all */
+	int n_predict; /* -1: no limit; -2: not given */
+	bool special;  /* add the bos token to texts */
 	struct dt_ask ask;
 
 	struct dt_chat_tools tools;
@@ -60,6 +64,27 @@ int dt_body_ask(struct dt_body *b, int32_t end);
 /* Reads an array of ids into ret, which has room for all of them. */
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret);
 
+/* format.c: what a grammar is made from; all of it is in the key of dt_grammars. */
+struct dt_wanted {
+	const json_t *key; /* an object or an array */
+	const json_t *schema, *regex, *words;
+	enum dt_tool_form form;
+	const json_t *tools; /* NULL: none; with all four NULL: any JSON object */
+	const char *only;
+	bool parallel;
+};
+/* Sets the grammar of ask: the one that an earlier request left under this key, or a new one. */
+int dt_body_grammar(struct dt_body *b, const char *param, const struct dt_wanted *w);
+int dt_body_format(struct dt_body *b); /* response_format and its relatives */
+/* Refuses keys of the object `key` that are not in known, which ends with NULL, unless they are null. */
+int dt_body_only(struct dt_body *b, const char *key, const json_t *o, const char *const *known);
+
+/* template.c: *ret: the chat template with chat_template_kwargs and reasoning_effort of the body applied. */
+int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat *ret, struct dt_api_error *e);
+
+/* infill.c: sets the ids of p, whose text is set, so that the model fills in what comes before the suffix. */
+int dt_body_infill(struct dt_body *b, struct dt_prompt *p, const json_t *suffix);
+
 /* body.c: tools and tool_choice, and the grammar that they require. Call after dt_body_ask. */
 int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_completion *c);
 
@@ -73,6 +98,11 @@ json_t *dt_api_token_name(const struct dt_tokenizer *tok, int32_t id);
  */
 json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *r, bool prompt, int from,
 		      int to, int *offset);
+/*
+ * The value of ask.score_from with which the prompt's tokens that begin at or behind its character `chars`
+ * are scored, and none before.
+ */
+int dt_api_score_from(const struct dt_completion *c, const struct dt_serve_req *r, int chars);
 /* reply.c: the reply object around choices; steals choices. */
 json_t *dt_api_envelope(const struct dt_completion *c, bool chunk, json_t *choices);
 /*

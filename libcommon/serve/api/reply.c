@@ -38,6 +38,12 @@ static size_t scores_cost(const struct dt_completion *c, int n, int ntop)
 	return (size_t)n * (2 + (size_t)ntop) * (c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES);
 }
 
+/* Of the prompt's tokens that are listed without a log-probability. */
+static size_t unscored_cost(const struct dt_completion *c, const struct dt_serve_req *r)
+{
+	return c->echo && r->ask->logprobs >= 0 ? (size_t)(r->ask->score_from + 1) * SCORE_BYTES : 0;
+}
+
 static size_t embedding_cost(const struct dt_completion *c, size_t hidden)
 {
 	return hidden * (c->base64 ? BASE64_BYTES : FLOAT_BYTES);
@@ -53,7 +59,7 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 		cost += c->ids ? (size_t)(r->nprompt + r->nout) * ID_BYTES : 0;
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
 		cost += scores_cost(c, r->scores.n, r->scores.ntop);
-		cost += scores_cost(c, r->prompt_scores.n, r->prompt_scores.ntop);
+		cost += scores_cost(c, r->prompt_scores.n, r->prompt_scores.ntop) + unscored_cost(c, r);
 		cost += r->pooled ? embedding_cost(c, hidden) : 0;
 	}
 	return cost;
@@ -68,7 +74,9 @@ size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)
 		int top = r->ask->prompt_logprobs >= 0 ? r->ask->prompt_logprobs : r->ask->logprobs;
 
 		cost += r->ask->embed ? embedding_cost(c, hidden) : 0;
-		cost += r->ask->score_prompt ? scores_cost(c, r->nprompt - 1, top) : 0;
+		if (r->ask->score_prompt)
+			cost += scores_cost(c, r->nprompt - 1 - r->ask->score_from, top) +
+				unscored_cost(c, r);
 	}
 	return cost;
 }

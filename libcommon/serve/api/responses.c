@@ -179,21 +179,6 @@ static bool is_word(const json_t *v, const char *word)
 	return json_is_string(v) && !strcmp(json_string_value(v), word);
 }
 
-/* Checks metadata against OpenAI's limits: it is returned with the response, so it must be kept in memory. */
-static int check_metadata(const json_t *v, struct dt_api_error *e)
-{
-	const char *key;
-	json_t *text;
-	bool ok = is_null(v) || (json_is_object(v) && json_object_size(v) <= 16);
-
-	json_object_foreach((json_t *)v, key, text) ok &=
-		strlen(key) <= 64 * 4 && json_is_string(text) && json_string_length(text) <= 512 * 4;
-	return ok ? 0
-		  : dt_body_bad(
-			    e, "metadata",
-			    "'metadata' is not an object of at most 16 strings of at most 512 characters");
-}
-
 /* Refuses by name options that would have no effect. */
 static int check_wishes(const json_t *body, struct dt_api_error *e)
 {
@@ -203,8 +188,10 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 	json_t *v;
 	size_t i;
 
-	if (!is_null(json_object_get(reasoning, "effort")))
-		return dt_body_bad(e, "reasoning.effort", "'reasoning.effort' is not supported");
+	if (!is_null(json_object_get(reasoning, "effort")) &&
+	    !is_word(json_object_get(reasoning, "effort"), "none"))
+		return dt_body_bad(e, "reasoning.effort",
+				   "'reasoning.effort' is only supported if it is none");
 	if (!is_null(summary) && !is_word(summary, "auto"))
 		return dt_body_bad(e, "reasoning.summary", "'reasoning.summary' is not supported");
 	if (!is_null(json_object_get(text, "verbosity")))
@@ -220,7 +207,7 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 			return dt_body_bad(e, "include", "'%.60s' in 'include' is not supported",
 					   json_is_string(v) ? json_string_value(v) : "?");
 	}
-	return check_metadata(json_object_get(body, "metadata"), e);
+	return dt_api_metadata(json_object_get(body, "metadata"), e);
 }
 
 /* The request's parameters that the response repeats. */
@@ -302,6 +289,9 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 	if (check_wishes(body, e) < 0 || read_input(body, chat, e) < 0 || read_tools(body, chat, e) < 0 ||
 	    read_format(body, chat, e) < 0)
 		goto fail;
+	v = json_object_get(json_object_get(body, "reasoning"), "effort");
+	if (!is_null(v))
+		json_object_set(chat, "reasoning_effort", v);
 	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
 		if (json_object_get(body, same[i].from))
 			json_object_set(chat, same[i].to, json_object_get(body, same[i].from));

@@ -101,18 +101,34 @@ static int own_chars(const struct dt_completion *c, const struct dt_text *text, 
 	return (int)dt_utf8_count(s + skip, n - skip);
 }
 
-/* Adds the log-probabilities of the prompt; its first token has none. */
+int dt_api_score_from(const struct dt_completion *c, const struct dt_serve_req *r, int chars)
+{
+	const struct dt_text *text = &c->prompt[(r - c->call->req) / c->n];
+	int offset = 0, i = 0;
+
+	for (; i < r->nprompt - 1; i++) {
+		offset += own_chars(c, text, r->tokens[i], offset == 0);
+		if (offset >= chars)
+			break;
+	}
+	return i;
+}
+
+/* Adds the log-probabilities of the prompt; its first token has none, nor have those before score_from. */
 static void add_prompt_scores(struct score_lists *l, const struct dt_completion *c,
 			      const struct dt_serve_req *r, int *offset)
 {
 	const struct dt_scores *s = &r->prompt_scores;
 	const struct dt_text *text = &c->prompt[(r - c->call->req) / c->n];
 
-	json_array_append_new(l->tokens, dt_api_token_name(c->tok, r->tokens[0]));
-	json_array_append_new(l->logprobs, json_null());
-	json_array_append_new(l->top, json_null());
-	json_array_append_new(l->offset, json_integer(0));
-	*offset = own_chars(c, text, r->tokens[0], true);
+	*offset = 0;
+	for (int i = 0; i <= r->ask->score_from; i++) {
+		json_array_append_new(l->tokens, dt_api_token_name(c->tok, r->tokens[i]));
+		json_array_append_new(l->logprobs, json_null());
+		json_array_append_new(l->top, json_null());
+		json_array_append_new(l->offset, json_integer(*offset));
+		*offset += own_chars(c, text, r->tokens[i], *offset == 0);
+	}
 	for (int i = 0; i < s->n; i++) {
 		const int at = *offset;
 

@@ -49,7 +49,8 @@ static json_t *chunk(const struct dt_sse *s, int i, json_t *text, json_t *logpro
 				      logprobs, "finish_reason", finish, "stop_reason", stop));
 
 	if (v && s->c->include_usage)
-		json_object_set_new(v, "usage", json_null());
+		json_object_set_new(v, "usage",
+				    s->c->usage_each ? dt_completion_usage(s->c, true) : json_null());
 	return v;
 }
 

@@ -290,6 +290,12 @@ json_t *dt_store_list(struct dt_store *s, const char *tenant, const char *kind, 
 	a = sorted(s, tenant, kind, purpose, &n);
 	while (a && after && at < n && strcmp(text_of(a[at], "id"), after) != 0)
 		at++;
+	if (after && at >= n) {
+		pthread_mutex_unlock(&s->mu);
+		json_decref(data);
+		free(a);
+		return NULL;
+	}
 	at += after != NULL;
 	for (k = 0; a && k < (size_t)limit && at + k < n; k++)
 		json_array_append_new(data, dt_store_public(json_deep_copy(a[at + k])));

@@ -58,7 +58,7 @@ int dt_store_put(struct dt_store *s, const json_t *v, struct dt_err *err);
 json_t *dt_store_get(struct dt_store *s, const char *tenant, const char *kind, const char *id);
 /*
  * {"object": "list", "data", ...}, newest first, at most `limit` records after the id `after` (NULL: from the
- * start).
+ * start). NULL: no record of the list has that id.
  */
 json_t *dt_store_list(struct dt_store *s, const char *tenant, const char *kind, const char *purpose,
 		      const char *after, int limit);

@@ -1,4 +1,4 @@
-/* /tokenize and /detokenize. The keys are vLLM's; "content" is llama.cpp's. */
+/* /tokenize, /detokenize and /apply-template. The keys are vLLM's; "content" is llama.cpp's. */
 #include "serve/api/tokenize.h"
 
 #include "serve/api/priv.h"
@@ -33,6 +33,7 @@ static int read_options(const json_t *o, bool chat, struct options *ret, struct 
 		const char *name;
 		bool *to, chat;
 	} flag[] = {{"add_special_tokens", &ret->special, false},
+		    {"add_special", &ret->special, false},
 		    {"add_generation_prompt", &ret->open, true},
 		    {"continue_final_message", &ret->goes_on, true},
 		    {"return_token_strs", &ret->strings, false}};
@@ -77,20 +78,21 @@ static int read_chat(const json_t *o, const struct dt_api_model *m, const struct
 	const json_t *list = json_object_get(o, "tools"), *messages = json_object_get(o, "messages");
 	const struct dt_chat_tools tools = {.list = list}, *with = json_array_size(list) > 0 ? &tools : NULL;
 	struct dt_chat_whole whole = {0};
+	struct dt_chat own;
 	struct dt_err err;
 	int rc;
 
 	if (!m->chat)
 		return dt_api_fail(e, 400, "invalid_request_error", "no_chat_template",
 				   "this model has no chat template; the server's --chat-template sets one");
-	if (check_tools(list, m->chat, e) < 0)
+	if (check_tools(list, m->chat, e) < 0 || dt_api_template(o, m->chat, &own, e) < 0)
 		return -EINVAL;
 	if (how->goes_on) {
-		rc = dt_chat_encode_open(m->chat, messages, with, &ret->ids, &ret->n, &err);
+		rc = dt_chat_encode_open(&own, messages, with, &ret->ids, &ret->n, &err);
 	} else if (how->open) {
-		rc = dt_chat_encode(m->chat, messages, with, &ret->ids, &ret->n, &err);
+		rc = dt_chat_encode(&own, messages, with, &ret->ids, &ret->n, &err);
 	} else {
-		rc = dt_chat_encode_whole(m->chat, messages, with, 0, &whole, &err);
+		rc = dt_chat_encode_whole(&own, messages, with, 0, &whole, &err);
 		free(whole.mask);
 		ret->ids = whole.ids;
 		ret->n = whole.n;
@@ -124,11 +126,15 @@ int dt_tokenize_parse(const json_t *body, const struct dt_api_model *m, struct d
 					    "messages",
 					    "tools",
 					    "add_special_tokens",
+					    "add_special",
 					    "add_generation_prompt",
 					    "continue_final_message",
+					    "chat_template_kwargs",
+					    "reasoning_effort",
 					    "return_token_strs",
 					    "user",
 					    NULL};
+	static const char *const chat_only[] = {"tools", "chat_template_kwargs", "reasoning_effort", NULL};
 	const json_t *messages = json_object_get(body, "messages");
 	const bool chat = messages && !json_is_null(messages);
 	struct options o = {.special = !chat, .open = true};
@@ -139,8 +145,12 @@ int dt_tokenize_parse(const json_t *body, const struct dt_api_model *m, struct d
 		return -EINVAL;
 	if (chat && (json_object_get(body, "prompt") || json_object_get(body, "content")))
 		return dt_body_bad(e, "messages", "'messages' cannot be combined with 'prompt'");
-	if (!chat && json_array_size(json_object_get(body, "tools")) > 0)
-		return dt_body_bad(e, "tools", "'tools' needs 'messages'");
+	for (int i = 0; chat_only[i] && !chat; i++) {
+		const json_t *v = json_object_get(body, chat_only[i]);
+
+		if (json_object_size(v) > 0 || json_array_size(v) > 0 || json_is_string(v))
+			return dt_body_bad(e, chat_only[i], "'%s' needs 'messages'", chat_only[i]);
+	}
 	rc = chat ? read_chat(body, m, &o, &t, e) : read_text(body, m, o.special, &t, e);
 	if (rc < 0)
 		return rc;
@@ -190,6 +200,29 @@ int dt_detokenize(const json_t *body, const struct dt_api_model *m, json_t **ret
 	if (rc < 0)
 		return rc;
 	v = dt_api_text(text, len);
+	free(text);
+	*ret = json_pack("{s:o}", "prompt", v);
+	return *ret ? 0 : dt_body_no_memory(e);
+}
+
+int dt_api_apply_template(const json_t *body, const struct dt_api_model *m, json_t **ret,
+			  struct dt_api_error *e)
+{
+	struct dt_tokens t = {0};
+	char *text = NULL;
+	size_t n = 0;
+	json_t *v;
+	int rc;
+
+	if (json_array_size(json_object_get(body, "messages")) == 0)
+		return dt_body_bad(e, "messages", "key 'messages' is missing or empty");
+	rc = dt_tokenize_parse(body, m, &t, e);
+	if (rc == 0 && dt_api_decode(m->engine->tok, t.ids, t.n, &text, &n) < 0)
+		rc = dt_body_no_memory(e);
+	free(t.ids);
+	if (rc < 0)
+		return rc;
+	v = dt_api_text(text, n);
 	free(text);
 	*ret = json_pack("{s:o}", "prompt", v);
 	return *ret ? 0 : dt_body_no_memory(e);

@@ -17,6 +17,9 @@ int dt_tokenize_parse(const json_t *body, const struct dt_api_model *m, struct d
 size_t dt_tokenize_cost(const struct dt_tokens *t);
 json_t *dt_tokenize_json(const struct dt_tokens *t, const struct dt_api_model *m);
 
+/* The whole reply of /apply-template, {"prompt": text}; the keys are those of /tokenize. */
+int dt_api_apply_template(const json_t *body, const struct dt_api_model *m, json_t **ret,
+			  struct dt_api_error *e);
 /* Builds the whole reply: {"prompt": text}. */
 int dt_detokenize(const json_t *body, const struct dt_api_model *m, json_t **ret, struct dt_api_error *e);
 

@@ -64,8 +64,10 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	o->logits = malloc(DT_INFER_LOGITS_ROWS(seqs) * vocab * sizeof(*o->logits));
 	o->draw = calloc(seqs, sizeof(*o->draw));
 	o->drawn = calloc(seqs, sizeof(*o->drawn));
-	o->top = calloc(DT_PROMPT_LOGPROBS_MAX, sizeof(*o->top));
-	if (!e->flight || !o->logits || !o->draw || !o->drawn || !o->top)
+	o->row = calloc(seqs, sizeof(*o->row));
+	o->todo = calloc(seqs, sizeof(*o->todo));
+	o->top = calloc(seqs * DT_PROMPT_LOGPROBS_MAX, sizeof(*o->top));
+	if (!e->flight || !o->logits || !o->draw || !o->drawn || !o->row || !o->todo || !o->top)
 		return -ENOMEM;
 	e->step = e->flight;
 	for (int i = 0; i < e->depth && rc == 0; i++)
@@ -81,6 +83,8 @@ void dt_engine_buffers_release(struct dt_engine *e)
 	free(e->out.logits);
 	free(e->out.draw);
 	free(e->out.drawn);
+	free(e->out.row);
+	free(e->out.todo);
 	free(e->out.top);
 	dt_serve_sampler_release(&e->sampler);
 }

@@ -46,12 +46,22 @@ struct dt_engine_buffers {
 	int guessed; /* draft tokens */
 };
 
+/* rows.c: log-probabilities of a row of logits that a request asks for. */
+struct dt_engine_row {
+	int32_t target; /* the next token of a scored prompt; -1: it is sampled */
+	int ntop;
+	double temperature, log_sum;
+	struct dt_logprob chosen; /* of target */
+};
+
 /* Results of the step whose tokens are handed out. Used by the engine's thread alone. */
 struct dt_engine_results {
-	float *logits;		/* [max_seqs + 2, vocab]; the last two rows are scratch */
-	struct dt_draw *draw;	/* [max_seqs]; their edits are in e->sampler */
-	struct dt_drawn *drawn; /* [max_seqs] */
-	struct dt_logprob *top; /* [DT_PROMPT_LOGPROBS_MAX] */
+	float *logits;		   /* [max_seqs + 2, vocab]; the last two rows are scratch */
+	struct dt_draw *draw;	   /* [max_seqs]; their edits are in e->sampler */
+	struct dt_drawn *drawn;	   /* [max_seqs] */
+	struct dt_engine_row *row; /* [max_seqs] */
+	int *todo;		   /* [max_seqs] rows that are computed */
+	struct dt_logprob *top;	   /* [max_seqs, DT_PROMPT_LOGPROBS_MAX] */
 };
 
 /* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */
@@ -171,6 +181,13 @@ const uint32_t *dt_constrain_mask(struct dt_engine *e, const struct dt_serve_req
 /* Advances r's grammar by a token; true: nothing may follow. */
 bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_t id);
 void dt_engine_mask_release(struct dt_engine_mask *k);
+
+/* rows.c: computes what the items' requests ask for of their rows of logits, with all threads. */
+void dt_engine_score_rows(struct dt_engine *e, const struct dt_sched_item *items, int n);
+static inline struct dt_logprob *dt_engine_row_top(const struct dt_engine *e, int row)
+{
+	return e->out.top + (size_t)row * DT_PROMPT_LOGPROBS_MAX;
+}
 
 /* take.c: hands each request its tokens of the step; returns the number of tokens. */
 int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n);

@@ -1,5 +1,6 @@
 #include "serve/engine/sampling.h"
 
+#include "base/clones.h"
 #include "base/rng.h"
 
 #include <errno.h>
@@ -135,31 +136,63 @@ int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float
 	return drawn.id < 0 ? -EDOM : drawn.id;
 }
 
-void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *chosen, int n,
-		 struct dt_logprob *top)
+#define SPAN 256 /* ids that are compared with the least of the best ones together */
+
+static DT_CLONES bool any_above(const float *x, int n, float least)
+{
+	int above = 0;
+
+	for (int i = 0; i < n; i++)
+		above |= x[i] > least;
+	return above;
+}
+
+static DT_CLONES int count_above(const float *x, int n, float least)
+{
+	int above = 0;
+
+	for (int i = 0; i < n; i++)
+		above += x[i] > least;
+	return above;
+}
+
+/* Puts p among the `have` best, which are at most n; returns how many they are then. */
+static int put_best(struct dt_logprob *top, int have, int n, struct dt_logprob p)
+{
+	int at = have < n ? have : n - 1;
+
+	if (have == n && p.logprob <= top[n - 1].logprob)
+		return have;
+	for (; at > 0 && top[at - 1].logprob < p.logprob; at--)
+		top[at] = top[at - 1];
+	top[at] = p;
+	return have < n ? have + 1 : n;
+}
+
+double dt_logprobs_top(const float *logits, int vocab, int n, struct dt_logprob *top)
 {
 	struct dt_drawn d = {.max = dt_sample_max(logits, vocab)};
-	int have = 0, rank = 1;
+	int have = 0;
 
 	d.sum = dt_sample_sum(logits, vocab, d.max);
 	const double sum = dt_drawn_log_sum(&d);
 
-	for (int i = 0; i < vocab && n > 0; i++) {
-		float lp = (float)(logits[i] - sum);
-		int at = have;
+	for (int at = 0; at < vocab && n > 0; at += SPAN) {
+		const int end = vocab - at < SPAN ? vocab : at + SPAN;
 
-		if (have == n && lp <= top[n - 1].logprob)
+		if (have == n && !any_above(logits + at, end - at, logits[top[n - 1].id]))
 			continue;
-		if (have < n)
-			have++;
-		else
-			at = n - 1;
-		for (; at > 0 && top[at - 1].logprob < lp; at--)
-			top[at] = top[at - 1];
-		top[at] = (struct dt_logprob){i, lp, 0};
+		for (int i = at; i < end; i++)
+			if (have < n || logits[i] > logits[top[n - 1].id])
+				have = put_best(top, have, n,
+						(struct dt_logprob){i, (float)(logits[i] - sum), 0});
 	}
-	for (int i = 0; i < vocab; i++)
-		rank += logits[i] > logits[id];
-	*chosen = (struct dt_logprob){id, (float)(logits[id] - sum), rank};
+	return sum;
+}
+
+struct dt_logprob dt_logprobs_of(const float *logits, int vocab, int32_t id, double log_sum)
+{
+	return (struct dt_logprob){id, (float)(logits[id] - log_sum),
+				   1 + count_above(logits, vocab, logits[id])};
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -118,11 +118,11 @@ struct dt_logprob {
 };
 
 /*
- * The log-probability of id under softmax(logits) (of the model, before any sampling parameter) with its
- * rank, and the n most likely ids, best first. n <= vocab.
+ * Under softmax(logits) (of the model, before any sampling parameter): the n <= vocab most likely ids, best
+ * first; returns log sum exp(logits). Given that, the log-probability of id with its rank.
  */
-void dt_logprobs(const float *logits, int vocab, int32_t id, struct dt_logprob *chosen, int n,
-		 struct dt_logprob *top);
+double dt_logprobs_top(const float *logits, int vocab, int n, struct dt_logprob *top);
+struct dt_logprob dt_logprobs_of(const float *logits, int vocab, int32_t id, double log_sum);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -54,7 +54,8 @@ static float *spare(const struct dt_engine *e)
 }
 
 /* Draws r's next token; sets its log-probability if r asks for it. Negative errno: failed. */
-static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, struct dt_logprob *ret)
+static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, int row,
+		    struct dt_logprob *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);
 	float *raw = spare(e);
@@ -72,7 +73,7 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 	id = dt_sample(&e->sampler, &s, logits, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
 		       (size_t)r->nout);
 	if (r->ask->logprobs >= 0 && id >= 0)
-		dt_logprobs(raw, e->p.model.vocab, id, ret, r->ask->logprobs, e->out.top);
+		*ret = dt_logprobs_of(raw, e->p.model.vocab, id, e->out.row[row].log_sum);
 	return id;
 }
 
@@ -84,8 +85,11 @@ static int32_t as_drawn(const struct dt_serve_req *r, const struct dt_drawn *d, 
 	return d->id < 0 ? -EDOM : d->id;
 }
 
-/* Appends the next token of r, from its last row. Returns it, or -1 when r has ended. */
-static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *logits,
+/*
+ * Appends the next token of r, from its last row, of which logits may be a copy. Returns it, or -1 when r has
+ * ended.
+ */
+static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *logits, int row,
 			  const struct dt_drawn *d)
 {
 	struct dt_logprob chosen = {0};
@@ -98,7 +102,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 		dt_engine_retire(e, r, DT_FINISH_LENGTH);
 		return -1;
 	}
-	id = d ? as_drawn(r, d, &chosen) : draw(e, r, logits, &chosen);
+	id = d ? as_drawn(r, d, &chosen) : draw(e, r, logits, row, &chosen);
 	if (id == -ENOMEM) {
 		dt_err_set(&err, -ENOMEM,
 			   r->matcher
@@ -121,7 +125,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 	if (r->nout == 0)
 		r->t_first = now;
 	r->t_last = now;
-	rc = take_token(r, id, &chosen, e->out.top);
+	rc = take_token(r, id, &chosen, dt_engine_row_top(e, row));
 	if (rc == DT_FINISH_NONE)
 		dt_teller_add(&e->teller, r->call);
 	pthread_mutex_unlock(&r->call->mu);
@@ -140,30 +144,20 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 }
 
 /* Row `at` of a scored prompt predicts its token at + 1. */
-static int score(struct dt_engine *e, struct dt_serve_req *r, int at, const float *logits)
+static int score(struct dt_engine *e, struct dt_serve_req *r, int at, int row)
 {
-	const double temperature = r->ask->prompt_temperature;
-	struct dt_logprob chosen;
 	int rc = 0;
 
 	if (at + 1 >= r->nprompt || at != r->ask->score_from + r->prompt_scores.n)
 		return 0; /* the last row is for sampling; a recomputed row was scored before */
-	if (temperature != 1) {
-		float *scaled = spare(e);
-
-		for (int i = 0; i < e->p.model.vocab; i++)
-			scaled[i] = (float)((double)logits[i] / temperature);
-		logits = scaled;
-	}
-	dt_logprobs(logits, e->p.model.vocab, r->tokens[at + 1], &chosen, r->prompt_scores.ntop, e->out.top);
 	pthread_mutex_lock(&r->call->mu);
-	rc = dt_scores_push(&r->prompt_scores, chosen, e->out.top);
+	rc = dt_scores_push(&r->prompt_scores, e->out.row[row].chosen, dt_engine_row_top(e, row));
 	pthread_mutex_unlock(&r->call->mu);
 	return rc;
 }
 
 /* Starts the other choices of a computed prompt: they share its blocks, or wait for room. */
-static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, const float *logits)
+static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, const float *logits, int row)
 {
 	struct dt_call *c = leader->call;
 	size_t vocab = (size_t)e->p.model.vocab;
@@ -183,7 +177,7 @@ static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, con
 		dt_serve_req_start(r, leader->t_start);
 		memcpy(own, logits, vocab * sizeof(*own));
 		dt_call_ref(c); /* ending r may free the call */
-		next_token(e, r, own, NULL);
+		next_token(e, r, own, row, NULL);
 		dt_call_drop(c);
 	}
 }
@@ -199,11 +193,11 @@ static int take_tokens(struct dt_engine *e, struct dt_serve_req *r, int row)
 
 	r->seq.draft = 0;
 	if (r->nout == 0 && !drawn)
-		fork_followers(e, r, logits);
+		fork_followers(e, r, logits, row);
 	for (;; n++) {
 		int32_t guess = n < guessed ? r->tokens[r->seq.known] : -1;
 
-		id = next_token(e, r, logits + (size_t)n * vocab, drawn ? drawn + n : NULL);
+		id = next_token(e, r, logits + (size_t)n * vocab, row + n, drawn ? drawn + n : NULL);
 		if (id < 0 || id != guess)
 			break;
 		r->seq.computed++;
@@ -250,7 +244,7 @@ static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *w
 		if (!dt_engine_wanted(it, at, false))
 			continue;
 		if (dt_seq_scored(it->seq, at) && rc == 0)
-			rc = score(e, r, at, e->out.logits + (size_t)*want * (size_t)e->p.model.vocab);
+			rc = score(e, r, at, *want);
 		if (at == known - 1)
 			last = *want;
 		(*want)++;
@@ -276,6 +270,7 @@ int dt_engine_take(struct dt_engine *e, const struct dt_sched_item *items, int n
 {
 	int want = 0, given = 0;
 
+	dt_engine_score_rows(e, items, n);
 	for (int i = 0; i < n; i++)
 		given += take_item(e, &items[i], &want);
 	return given;

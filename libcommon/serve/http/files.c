@@ -160,6 +160,7 @@ static enum MHD_Result list(struct dt_http_req *q, const char *kind, int otherwi
 	char *end = NULL;
 	long limit = text ? strtol(text, &end, 10) : otherwise;
 	struct dt_api_error e;
+	json_t *v;
 
 	if (!q->http->store)
 		return none(q);
@@ -171,9 +172,10 @@ static enum MHD_Result list(struct dt_http_req *q, const char *kind, int otherwi
 		dt_http_no_memory(&e);
 		return dt_http_reply_error(q, &e);
 	}
-	return dt_http_reply_json(q, 200,
-				  dt_store_list(q->http->store, tenant_of(q), kind, argument(q, "purpose"),
-						argument(q, "after"), (int)limit));
+	v = dt_store_list(q->http->store, tenant_of(q), kind, argument(q, "purpose"), argument(q, "after"),
+			  (int)limit);
+	return v ? dt_http_reply_json(q, 200, v)
+		 : fail(q, 400, NULL, "'after' is not the id of an entry of this list");
 }
 
 static enum MHD_Result file_list(struct dt_http_req *q)

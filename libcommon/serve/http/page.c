@@ -99,4 +99,17 @@ enum MHD_Result dt_http_slots(struct dt_http_req *q)
 	free(s);
 	return dt_http_reply_json(q, 200, v);
 }
+
+/* What clients of llama.cpp ask for. */
+enum MHD_Result dt_http_props(struct dt_http_req *q)
+{
+	const struct dt_engine_params *p = dt_engine_params(q->engine);
+
+	return dt_http_reply_json(q, 200,
+				  json_pack("{s:{s:i}, s:i, s:s, s:s, s:{s:b, s:b}, s:s}",
+					    "default_generation_settings", "n_ctx", p->max_len, "total_slots",
+					    p->max_seqs, "model_path", q->params->model_name, "model_alias",
+					    q->params->model_name, "modalities", "vision", 0, "audio", 0,
+					    "build_info", DT_VERSION));
+}
 /* SPDX-License-Identifier: Apache-2.0 */

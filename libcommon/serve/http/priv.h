@@ -113,6 +113,7 @@ extern const char dt_http_page_text[]; /* page.html */
 /* page.c: the page for browsers, and the scheduler's state. */
 enum MHD_Result dt_http_page(struct dt_http_req *q);
 enum MHD_Result dt_http_slots(struct dt_http_req *q);
+enum MHD_Result dt_http_props(struct dt_http_req *q);
 
 /* events.c: removes kv_marks from the body; the marks are passed to the call. -EINVAL with e filled. */
 struct dt_http_marks {

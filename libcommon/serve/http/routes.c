@@ -121,6 +121,11 @@ static enum MHD_Result detokenize(struct dt_http_req *q)
 	return at_once(q, dt_detokenize);
 }
 
+static enum MHD_Result apply_template(struct dt_http_req *q)
+{
+	return at_once(q, dt_api_apply_template);
+}
+
 /* Frees the body. The caller has freed its parsed values, or they stay charged with completion.asked. */
 static void body_done(struct dt_http_req *q)
 {
@@ -170,6 +175,14 @@ static int too_large(struct dt_http_req *q, struct dt_api_error *e)
 	return -EINVAL;
 }
 
+/* Charges what a stream begins with: a prompt with its log-probabilities. */
+static int charge_stream(struct dt_http_req *q, struct dt_api_error *e)
+{
+	const size_t need = dt_completion_known_cost(&q->completion, 0);
+
+	return q->completion.stream && !dt_http_take(q, need) ? dt_http_no_memory(e) : 0;
+}
+
 /* Parses the body and submits its call; watches the connection from then on. -EINVAL with e filled. */
 static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 {
@@ -193,7 +206,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 		return rc;
 	}
 	dt_http_marks_give(&marks, c);
-	if (too_large(q, e) < 0)
+	if (too_large(q, e) < 0 || charge_stream(q, e) < 0)
 		return -EINVAL;
 	c->call->peer = peer;
 	return dt_http_submit(q, e);
@@ -301,6 +314,7 @@ static enum MHD_Result models(struct dt_http_req *q)
 static const struct dt_route routes[] = {
 	{"GET", "/", dt_http_page, DT_ROUTE_OPEN | DT_ROUTE_EARLY},
 	{"GET", "/slots", dt_http_slots},
+	{"GET", "/props", dt_http_props},
 	{"GET", "/kv/events", dt_http_events},
 	{"GET", "/health", health, DT_ROUTE_OPEN | DT_ROUTE_SPARE | DT_ROUTE_EARLY | DT_ROUTE_ANY},
 	{"GET", "/version", version, DT_ROUTE_EARLY | DT_ROUTE_ANY},
@@ -325,6 +339,7 @@ static const struct dt_route routes[] = {
 	{"POST", "/score", rank},
 	{"POST", "/tokenize", tokenize},
 	{"POST", "/detokenize", detokenize},
+	{"POST", "/apply-template", apply_template},
 };
 
 static bool matches(const char *path, const char *route)

@@ -1,0 +1,78 @@
+/* Grammars of plain texts: those that match a regular expression, and listed ones. */
+#include "grammar/schema.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_STEPS (1 << 26)
+
+/* The grammar of the automaton's texts; rc: what making the automaton returned. Frees it. */
+static int finish(struct dt_schema *b, struct dt_auto *a, int rc, const char *what, struct dt_grammar **ret)
+{
+	if (rc == 0)
+		b->g->root = dt_schema_emit(b, a);
+	dt_auto_free(a);
+	rc = rc < 0 ? rc : b->rc;
+	if (b->g->no_memory || rc == -ENOMEM)
+		rc = dt_err_sys(b->err, -ENOMEM, "cannot read %s", what);
+	else if (rc == -E2BIG)
+		dt_err_set(b->err, rc, "%s is too large", what);
+	else if (rc == 0 && !dt_gr_prune(b->g))
+		rc = b->g->no_memory ? dt_err_sys(b->err, -ENOMEM, "cannot read %s", what)
+				     : dt_err_set(b->err, -EINVAL, "no text can match %s", what);
+	if (rc == 0) {
+		struct dt_matcher *m = dt_matcher_new(b->g);
+
+		if (!m)
+			rc = dt_err_set(b->err, -E2BIG, "%s is too large: too much may come first", what);
+		dt_matcher_free(m);
+	}
+	if (rc < 0)
+		dt_grammar_drop(b->g);
+	else
+		*ret = b->g;
+	return rc;
+}
+
+/* The pattern between anchors, which match nothing more when the whole text must match. */
+static char *anchored(const char *pattern)
+{
+	size_t n = strlen(pattern), back = 0;
+	char *s = NULL;
+
+	if (*pattern == '^')
+		pattern++, n--;
+	while (n > 1 && back < n - 1 && pattern[n - 2 - back] == '\\')
+		back++;
+	if (n > 0 && pattern[n - 1] == '$' && back % 2 == 0)
+		n--;
+	return asprintf(&s, "^(?:%.*s)$", (int)n, pattern) < 0 ? NULL : s;
+}
+
+int dt_grammar_regex(const char *pattern, struct dt_grammar **ret, struct dt_err *err)
+{
+	struct dt_schema b = {.g = dt_grammar_new(), .work = {MAX_STEPS}, .err = err, .raw = true};
+	char *whole = b.g ? anchored(pattern) : NULL;
+	struct dt_auto *a = NULL;
+	int rc;
+
+	if (!b.g)
+		return dt_err_sys(err, -ENOMEM, "cannot read the regular expression");
+	rc = whole ? dt_auto_regex(whole, &b.work, &a, err) : -ENOMEM;
+	free(whole);
+	return finish(&b, a, rc, "the regular expression", ret);
+}
+
+int dt_grammar_words(const char *const *word, int n, struct dt_grammar **ret, struct dt_err *err)
+{
+	struct dt_schema b = {.g = dt_grammar_new(), .work = {MAX_STEPS}, .err = err, .raw = true};
+	struct dt_auto *a = NULL;
+	int rc;
+
+	if (!b.g)
+		return dt_err_sys(err, -ENOMEM, "cannot read the list of texts");
+	rc = dt_auto_words(word, n, &b.work, &a);
+	return finish(&b, a, rc, "the list of texts", ret);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
