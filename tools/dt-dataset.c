@@ -119,6 +119,26 @@ static int usage_of_script(const char *text)
 	return 0;
 }
 
+/* An option that none of the inputs reads, because of their format. */
+static int usage_of_format(int n, char **paths)
+{
+	int jsonl = 0;
+
+	for (int i = 0; i < n; i++)
+		jsonl += dt_text_is_jsonl((enum dt_text_format)dataset_args.format, paths[i]);
+	if (dataset_args.text.in.separator && !*dataset_args.text.in.separator)
+		return dt_opt_usage_error(&program, stderr, "--separator is empty");
+	if (dataset_args.text.in.separator && jsonl == n)
+		return dt_opt_usage_error(
+			&program, stderr,
+			"--separator has no effect: the input is JSONL, where each line is a document");
+	if (dataset_args.field_given && jsonl == 0)
+		return dt_opt_usage_error(
+			&program, stderr,
+			"--field has no effect: the input is text; --format jsonl reads it as JSONL");
+	return 0;
+}
+
 static int usage_of_build(const char *command, int n, char **args)
 {
 	if (!dataset_args.out_path)
@@ -140,8 +160,6 @@ static int usage_of_build(const char *command, int n, char **args)
 				&program, stderr, "%s would overwrite the input '%s'",
 				dt_out_is(dataset_args.out_path, in) ? "--out" : "--out-eval", in);
 	}
-	if (dataset_args.text.in.separator && !*dataset_args.text.in.separator)
-		return dt_opt_usage_error(&program, stderr, "--separator is empty");
 	return usage_of_script(dataset_args.text.clean.script);
 }
 
@@ -155,7 +173,9 @@ static int make(const char *command, int (*fn)(int, char **, struct dt_err *), i
 
 static int cmd_build(int n, char **args)
 {
-	return make("build", do_build, n, args);
+	int status = usage_of_format(n, args);
+
+	return status ? status : make("build", do_build, n, args);
 }
 
 static int do_chat(int n, char **paths, struct dt_err *err)
