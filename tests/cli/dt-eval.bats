@@ -458,10 +458,13 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     : >empty.txt
     refused 1 "there is nothing to predict" ppl --text empty.txt run
     refused 1 "fewer than one window of 64" ppl --text <(head -c 20 text.txt) --windows llama.cpp --seq 64 run
-    refused 1 "exceeds the 128 positions of" ppl --text text.txt --seq 9999 run
+    refused 2 "--seq 9999 exceeds the 128 positions of" ppl --text text.txt --seq 9999 run
+    refused 2 "--seq 129 exceeds the 128 positions of" compare --text text.txt --seq 129 run run
     refused 2 "--stride does not apply to --windows llama.cpp" ppl --text text.txt --windows llama.cpp --stride 3 run
     refused 2 "--stride does not apply to --windows llama.cpp" compare --text text.txt --windows llama.cpp --stride 3 run run
-    refused 1 "larger than the window" ppl --text text.txt --seq 64 --stride 65 run
+    refused 2 "--stride 65 is larger than the window of 64" ppl --text text.txt --seq 64 --stride 65 run
+    refused 2 "--stride 129 is larger than the window of 128" ppl --text text.txt --stride 129 run
+    refused 2 "--stride 129 is larger than the window of 128" compare --text text.txt --stride 129 run run
     echo '{"task": "x", "shots": 2}' >bad.jsonl
     refused 1 "bad.jsonl:1: 'shots' is not a list of items" task bad.jsonl run
     printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' \
