@@ -1,5 +1,6 @@
 /* dt-shard-ckpt: inspects, verifies, compares, reshards and converts checkpoints. */
 #include "ckpt/look.h"
+#include "kernels/device.h"
 #include "tools/shard_ckpt.h"
 
 #include <errno.h>
@@ -313,6 +314,7 @@ const struct dt_program shard_program = {
 
 int main(int argc, char **argv)
 {
+	dt_dev_spin_less(argv);
 	shard_options.workers = sysconf(_SC_NPROCESSORS_ONLN);
 	shard_options.workers = shard_options.workers < 1   ? 1
 				: shard_options.workers > 8 ? 8
