@@ -108,6 +108,20 @@ static int check_servers(int n, char **v, int first, bool here)
 	return check_models();
 }
 
+/* Checks that some model reads each option. seq: only models in this process read --seq. */
+static int check_unread(int n, char **v, bool seq)
+{
+	const char *option;
+	int servers = 0;
+
+	for (int i = 0; i < n; i++)
+		servers += eval_is_url(v[i]);
+	option = eval_unread(n, servers, seq);
+	return option ? dt_opt_usage_error(&program, stderr, "--%s has no effect: %s", option,
+					   servers ? "a server computes the answers" : "no model is a server")
+		      : 0;
+}
+
 /* ---- ppl ---- */
 
 /* 0, or an exit status. */
@@ -194,7 +208,7 @@ static int run_task(int n, char **v)
 	struct dt_err err = {0};
 	int rc = check_servers(n, v, 1, false);
 
-	if (rc || (rc = check_positions(1, v + 1)))
+	if (rc || (rc = check_unread(1, v + 1, true)) || (rc = check_positions(1, v + 1)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -249,8 +263,13 @@ static int run_compare(int n, char **v)
 	if (!eval_args.text == !eval_args.task)
 		return dt_opt_usage_error(&program, stderr, "compare needs --text or --task%s",
 					  eval_args.text ? ", not both" : "");
+	if (eval_args.task && (eval_args.stride || eval_args.windows || !eval_args.bos))
+		return dt_opt_usage_error(&program, stderr, "--%s has no effect: a task has no windows",
+					  eval_args.stride    ? "stride"
+					  : eval_args.windows ? "windows"
+							      : "no-bos");
 	if ((rc = check_windows()) || (rc = check_servers(n, v, 1, eval_args.text != NULL)) ||
-	    (rc = check_positions(n, v)))
+	    (rc = check_unread(n, v, true)) || (rc = check_positions(n, v)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -316,7 +335,7 @@ static int run_teacher(int n, char **v)
 	struct dt_err err = {0};
 	int rc = check_servers(n, v, 1, false);
 
-	if (rc)
+	if (rc || (rc = check_unread(1, v + 1, false)))
 		return rc;
 	if (!q->out)
 		return dt_opt_usage_error(&program, stderr, "teacher needs --out");

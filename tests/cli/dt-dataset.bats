@@ -142,6 +142,12 @@ setup() {
 	run dt-dataset build --separator , --field text -o d.h5 a b.jsonl
 	[ "$status" -eq 0 ]
 	[[ "$output" == "d.h5: 16 tokens, 3 documents;"* ]]
+	# of each other
+	for o in "sample --in-order --seed 2" "sample --in-order --epoch 2" "sample --ids --special" "cat --ids --special"; do
+		# shellcheck disable=SC2086 # words
+		run dt-dataset $o d.h5
+		[ "$status" -eq 2 ]
+	done
 }
 
 @test "samples depend on seed and epoch only" {

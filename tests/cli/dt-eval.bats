@@ -465,6 +465,18 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 2 "--stride 65 is larger than the window of 64" ppl --text text.txt --seq 64 --stride 65 run
     refused 2 "--stride 129 is larger than the window of 128" ppl --text text.txt --stride 129 run
     refused 2 "--stride 129 is larger than the window of 128" compare --text text.txt --stride 129 run run
+    # options that no model reads
+    refused 2 "--parallel has no effect: no model is a server" task bad.jsonl run --parallel 2
+    refused 2 "--model has no effect: no model is a server" compare --task bad.jsonl run run --model x
+    refused 2 "--api-key has no effect: no model is a server" teacher d.h5 run --out x.teacher --api-key k
+    for o in "--precision fp32" "--weights q8_0" "--device cpu" "--weights-memory 1GiB --weights-disk ." "--tokenizer byte" "--threads 1" "--seq 8"; do
+        # shellcheck disable=SC2086 # words
+        refused 2 "${o%% *} has no effect: a server computes the answers" task bad.jsonl http://127.0.0.1:9 $o
+    done
+    for o in "--stride 3" "--windows llama.cpp" "--no-bos"; do
+        # shellcheck disable=SC2086 # words
+        refused 2 "${o%% *} has no effect: a task has no windows" compare --task bad.jsonl run run $o
+    done
     echo '{"task": "x", "shots": 2}' >bad.jsonl
     refused 1 "bad.jsonl:1: 'shots' is not a list of items" task bad.jsonl run
     printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' \
