@@ -466,6 +466,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 2 "--stride 129 is larger than the window of 128" ppl --text text.txt --stride 129 run
     refused 2 "--stride 129 is larger than the window of 128" compare --text text.txt --stride 129 run run
     # options that no model reads
+    refused 2 "--any-base requires --lora" ppl --text text.txt run --any-base
     refused 2 "--parallel has no effect: no model is a server" task bad.jsonl run --parallel 2
     refused 2 "--model has no effect: no model is a server" compare --task bad.jsonl run run --model x
     refused 2 "--api-key has no effect: no model is a server" teacher d.h5 run --out x.teacher --api-key k
