@@ -20,7 +20,7 @@ struct dataset_args {
 extern struct dataset_args dataset_args;
 extern const struct dt_opt dataset_opts[];
 
-/* Find options that the inputs do not read, because of their format. Return 0, or -EINVAL with the message. */
+/* Find options that inputs do not read because of their format. Return 0, or -EINVAL with a message. */
 int dataset_check_build(int n, char **paths, struct dt_err *err);
 int dataset_check_images(char **paths, struct dt_err *err);
 int dataset_check_look(const char *path, struct dt_err *err);

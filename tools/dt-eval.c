@@ -65,8 +65,8 @@ static int check_models(void)
 }
 
 /*
- * Checks --seq and --stride against the models' positions. Returns 0 or an exit status. A model that cannot be
- * read is reported when it is opened.
+ * Checks --seq and --stride against the models' positions. Returns 0 or an exit status. A model that cannot
+ * be read is reported when it is opened.
  */
 static int check_positions(int n, char **v)
 {

@@ -16,7 +16,7 @@ struct dt_chat_spool {
 	uint32_t *buffer;
 };
 
-/* Creates the file beside the data set at path, which must outlive the spool. Close it after a failure too. */
+/* Creates the file beside the data set at path (kept as a pointer). Close the spool after a failure too. */
 int dt_chat_spool_open(struct dt_chat_spool *s, const char *path, struct dt_err *err);
 void dt_chat_spool_close(struct dt_chat_spool *s);
 

@@ -119,7 +119,10 @@ struct chars {
 	size_t n, cap;
 };
 
-/* The most characters that one decomposes into is 18 (U+FDFA); one more is for utf8proc_reencode's zero byte. */
+/*
+ * The most characters that one decomposes into is 18 (U+FDFA); one more is for the zero byte that
+ * utf8proc_reencode appends.
+ */
 static int reserve(struct chars *c)
 {
 	size_t cap = 2 * c->n + 64;
@@ -158,7 +161,7 @@ static void sort_marks(utf8proc_int32_t *v, size_t n, utf8proc_int32_t *copy)
 		v[at[class_of(copy[i])]++] = copy[i];
 }
 
-/* The canonical order of marks. utf8proc_decompose swaps neighbours: its time is quadratic in their number. */
+/* The canonical order of marks. utf8proc_decompose swaps neighbours, in time quadratic in their number. */
 static int order_marks(struct chars *c)
 {
 	utf8proc_int32_t *copy = NULL;

@@ -45,8 +45,8 @@ static const struct {
 #define MAX_PATTERN 65536
 
 /*
- * Steps of one match: as many as PCRE2 allows by default, and some for each byte of the text. A repetition such
- * as \s*[\r\n]+ steps back over all the blanks that it took, and a pattern contains several.
+ * Steps of one match: as many as PCRE2 allows by default, and some for each byte of the text. A repetition
+ * such as \s*[\r\n]+ steps back over all the blanks that it took, and a pattern contains several.
  */
 #define MATCH_LIMIT	 10000000
 #define MATCH_LIMIT_BYTE 32

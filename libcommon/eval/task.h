@@ -26,7 +26,7 @@ enum dt_task_match { DT_MATCH_EXACT, DT_MATCH_LOOSE, DT_MATCH_NUMBER };
 struct dt_task_item {
 	int64_t line;
 	char *question; /* template with the item's fields; the task's examples stand before it */
-	char **choice; /* [nchoice] continuations, what stands before them included; the task's, if it has some */
+	char **choice;	/* [nchoice] continuations, what stands before them included; may be the task's */
 	int nchoice, answer;
 	char **accepted; /* generate: [naccepted] */
 	int naccepted;
