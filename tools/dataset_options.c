@@ -2,6 +2,10 @@
 
 #include "data/chat.h"
 #include "data/image.h"
+#include "data/image_import.h"
+#include "data/images.h"
+
+#include <errno.h>
 
 struct dataset_args dataset_args = {.look.count = -1};
 
@@ -17,7 +21,8 @@ const struct dt_opt dataset_opts[] = {
 	{"format", 0, DT_OPT_CHOICE, &dataset_args.format, "auto|text|jsonl",
 	 "format of the files; auto: by the file name extension", "build", .def = "auto"},
 	{"field", 0, DT_OPT_STR, &dataset_args.text.in.field, "NAME",
-	 "JSON key of the document in each JSONL line", "build", .def = "text"},
+	 "JSON key of the document in each JSONL line", "build", .def = "text",
+	 .given = &dataset_args.field_given},
 	{"separator", 0, DT_OPT_STR, &dataset_args.text.in.separator, "TEXT",
 	 "separator between the documents of a text file", "build",
 	 .def_text = "none: each file is one document"},
@@ -72,7 +77,7 @@ const struct dt_opt dataset_opts[] = {
 	{"channels", 0, DT_OPT_INT, &dataset_args.channels, "1|3", "number of channels: greyscale or colour",
 	 "images", .min = 1, .max = 3, .def_text = "1 for IDX, else 3"},
 	{"quality", 0, DT_OPT_INT, &dataset_args.quality, "N", "quality of encoded JPEG images", "images",
-	 .min = 1, .max = 100, .def = "95"},
+	 .min = 1, .max = 100, .def = "95", .given = &dataset_args.quality_given},
 	{"class-names", 0, DT_OPT_STR, &dataset_args.class_names, "FILE",
 	 "file with the class names in label order, one per line", "images", .complete = DT_COMPLETE_FILE,
 	 .def_text = "from the input"},
@@ -104,13 +109,68 @@ const struct dt_opt dataset_opts[] = {
 	{"epoch", 0, DT_OPT_INT, &dataset_args.look.epoch, "N", "epoch to sample from", "sample", .min = 0,
 	 .max = 4294967295.0, .def = "0"},
 	{"in-order", 0, DT_OPT_FLAG, &dataset_args.look.in_order, NULL,
-	 "print samples in file order, not shuffled", "sample"},
+	 "print samples in file order, not shuffled", "sample", .without = "seed,epoch"},
 	{"first", 0, DT_OPT_INT, &dataset_args.look.first, "N", "start at sample, token or image N",
 	 "sample,cat", .def = "0"},
-	{"ids", 0, DT_OPT_FLAG, &dataset_args.look.ids, NULL, "print token ids instead of text",
-	 "sample,cat"},
+	{"ids", 0, DT_OPT_FLAG, &dataset_args.look.ids, NULL, "print token ids instead of text", "sample,cat",
+	 .without = "special"},
 	{"special", 0, DT_OPT_FLAG, &dataset_args.look.special, NULL, "also print the text of special tokens",
 	 "sample,cat"},
 	DT_OPT_END,
 };
+
+int dataset_check_build(int n, char **paths, struct dt_err *err)
+{
+	const char *separator = dataset_args.text.in.separator;
+	int jsonl = 0;
+
+	for (int i = 0; i < n; i++)
+		jsonl += dt_text_is_jsonl((enum dt_text_format)dataset_args.format, paths[i]);
+	if (separator && !*separator)
+		return dt_err_set(err, -EINVAL, "--separator is empty");
+	if (separator && jsonl == n)
+		return dt_err_set(
+			err, -EINVAL,
+			"--separator has no effect: the input is JSONL, where each line is a document");
+	if (dataset_args.field_given && jsonl == 0)
+		return dt_err_set(
+			err, -EINVAL,
+			"--field has no effect: the input is text; --format jsonl reads it as JSONL");
+	return 0;
+}
+
+int dataset_check_images(char **paths, struct dt_err *err)
+{
+	enum dt_image_format format = (enum dt_image_format)dataset_args.from;
+	bool raw;
+
+	/* the import reports an input that it cannot read */
+	if (format == DT_FROM_AUTO && dt_image_format_of(paths[0], &format, NULL) < 0)
+		return 0;
+	raw = dataset_args.store == DT_STORE_RAW ||
+	      (dataset_args.store == DT_STORE_AUTO && (dataset_args.crop || format <= DT_FROM_CIFAR100));
+	if (dataset_args.match && format != DT_FROM_TAR)
+		return dt_err_set(err, -EINVAL, "--match has no effect: '%s' is not a tar archive", paths[0]);
+	if (dataset_args.quality_given && raw)
+		return dt_err_set(err, -EINVAL, "--quality has no effect: the images are stored as pixels");
+	if (dataset_args.ignore_exif && format <= DT_FROM_CIFAR100)
+		return dt_err_set(err, -EINVAL, "--ignore-exif has no effect: '%s' has no EXIF data",
+				  paths[0]);
+	return 0;
+}
+
+int dataset_check_look(const char *path, struct dt_err *err)
+{
+	const struct dt_data_look *l = &dataset_args.look;
+	const char *option = l->ids	  ? "ids"
+			     : l->special ? "special"
+			     : l->seq	  ? "seq"
+			     : l->near	  ? "near"
+					  : NULL;
+
+	return option && dt_images_is(path, NULL) > 0
+		       ? dt_err_set(err, -EINVAL, "--%s has no effect: '%s' is a dataset of images", option,
+				    path)
+		       : 0;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

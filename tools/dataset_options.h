@@ -14,11 +14,16 @@ struct dataset_args {
 	int format, pack, dedup, from, store, template, overlong, crop_to[2];
 	int64_t shards, quality, resize, channels;
 	double split;
-	bool split_given, skip_bad, ignore_exif, preferences;
+	bool split_given, field_given, quality_given, skip_bad, ignore_exif, preferences;
 };
 
 extern struct dataset_args dataset_args;
 extern const struct dt_opt dataset_opts[];
+
+/* Find options that inputs do not read because of their format. Return 0, or -EINVAL with a message. */
+int dataset_check_build(int n, char **paths, struct dt_err *err);
+int dataset_check_images(char **paths, struct dt_err *err);
+int dataset_check_look(const char *path, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -119,6 +119,12 @@ static int usage_of_script(const char *text)
 	return 0;
 }
 
+/* Prints what a check says, if it found something. */
+static int usage_of(int rc, const struct dt_err *err)
+{
+	return rc < 0 ? dt_opt_usage_error(&program, stderr, "%s", err->msg) : 0;
+}
+
 static int usage_of_build(const char *command, int n, char **args)
 {
 	if (!dataset_args.out_path)
@@ -140,8 +146,6 @@ static int usage_of_build(const char *command, int n, char **args)
 				&program, stderr, "%s would overwrite the input '%s'",
 				dt_out_is(dataset_args.out_path, in) ? "--out" : "--out-eval", in);
 	}
-	if (dataset_args.text.in.separator && !*dataset_args.text.in.separator)
-		return dt_opt_usage_error(&program, stderr, "--separator is empty");
 	return usage_of_script(dataset_args.text.clean.script);
 }
 
@@ -155,7 +159,10 @@ static int make(const char *command, int (*fn)(int, char **, struct dt_err *), i
 
 static int cmd_build(int n, char **args)
 {
-	return make("build", do_build, n, args);
+	struct dt_err err = {0};
+	int status = usage_of(dataset_check_build(n, args, &err), &err);
+
+	return status ? status : make("build", do_build, n, args);
 }
 
 static int do_chat(int n, char **paths, struct dt_err *err)
@@ -255,20 +262,25 @@ static int do_images(int n, char **paths, struct dt_err *err)
 
 static int cmd_images(int n, char **args)
 {
+	struct dt_err err = {0};
+	int status;
+
 	if (dataset_args.crop && dt_image_size_parse(dataset_args.crop, dataset_args.crop_to) < 0)
 		return dt_opt_usage_error(&program, stderr, "--crop '%s' is neither N nor HxW",
 					  dataset_args.crop);
 	if (dataset_args.channels == 2)
 		return dt_opt_usage_error(&program, stderr, "--channels is 1 or 3");
-	return make("images", do_images, n, args);
+	status = usage_of(dataset_check_images(args, &err), &err);
+	return status ? status : make("images", do_images, n, args);
 }
 
 static int show(int (*fn)(const char *, const struct dt_data_look *, FILE *, struct dt_err *),
 		const char *path)
 {
 	struct dt_err err = {0};
+	int status = usage_of(dataset_check_look(path, &err), &err);
 
-	return finish_with(fn(path, &dataset_args.look, stdout, &err), &err);
+	return status ? status : finish_with(fn(path, &dataset_args.look, stdout, &err), &err);
 }
 
 static int cmd_info(int n, char **args)

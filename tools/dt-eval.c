@@ -65,6 +65,29 @@ static int check_models(void)
 }
 
 /*
+ * Checks --seq and --stride against the models' positions. Returns 0 or an exit status. A model that cannot
+ * be read is reported when it is opened.
+ */
+static int check_positions(int n, char **v)
+{
+	for (int i = 0; i < n; i++) {
+		int64_t seq = eval_args.model.seq, usual, most;
+
+		if (eval_is_url(v[i]) || dt_eval_positions(v[i], &usual, &most, NULL) < 0)
+			continue;
+		if (seq > most)
+			return dt_opt_usage_error(&program, stderr,
+						  "--seq %lld exceeds the %lld positions of '%s'",
+						  (long long)seq, (long long)most, v[i]);
+		if (eval_args.stride > (seq ? seq : usual))
+			return dt_opt_usage_error(
+				&program, stderr, "--stride %lld is larger than the window of %lld tokens",
+				(long long)eval_args.stride, (long long)(seq ? seq : usual));
+	}
+	return 0;
+}
+
+/*
  * Checks models that are servers. Returns 0 or an exit status. Models from number `first` on get the adapter,
  * which servers do not accept. here: the metric needs logits computed by this program.
  */
@@ -83,6 +106,20 @@ static int check_servers(int n, char **v, int first, bool here)
 				"--lora does not apply to a server: name its adapter with --model");
 	}
 	return check_models();
+}
+
+/* Checks that some model reads each option. seq: only models in this process read --seq. */
+static int check_unread(int n, char **v, bool seq)
+{
+	const char *option;
+	int servers = 0;
+
+	for (int i = 0; i < n; i++)
+		servers += eval_is_url(v[i]);
+	option = eval_unread(n, servers, seq);
+	return option ? dt_opt_usage_error(&program, stderr, "--%s has no effect: %s", option,
+					   servers ? "a server computes the answers" : "no model is a server")
+		      : 0;
 }
 
 /* ---- ppl ---- */
@@ -141,7 +178,7 @@ static int run_ppl(int n, char **v)
 
 	if (!eval_args.text)
 		return dt_opt_usage_error(&program, stderr, "ppl needs --text");
-	if ((rc = check_windows()) || (rc = check_servers(n, v, 0, true)))
+	if ((rc = check_windows()) || (rc = check_servers(n, v, 0, true)) || (rc = check_positions(n, v)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -171,7 +208,7 @@ static int run_task(int n, char **v)
 	struct dt_err err = {0};
 	int rc = check_servers(n, v, 1, false);
 
-	if (rc)
+	if (rc || (rc = check_unread(1, v + 1, true)) || (rc = check_positions(1, v + 1)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -226,7 +263,13 @@ static int run_compare(int n, char **v)
 	if (!eval_args.text == !eval_args.task)
 		return dt_opt_usage_error(&program, stderr, "compare needs --text or --task%s",
 					  eval_args.text ? ", not both" : "");
-	if ((rc = check_windows()) || (rc = check_servers(n, v, 1, eval_args.text != NULL)))
+	if (eval_args.task && (eval_args.stride || eval_args.windows || !eval_args.bos))
+		return dt_opt_usage_error(&program, stderr, "--%s has no effect: a task has no windows",
+					  eval_args.stride    ? "stride"
+					  : eval_args.windows ? "windows"
+							      : "no-bos");
+	if ((rc = check_windows()) || (rc = check_servers(n, v, 1, eval_args.text != NULL)) ||
+	    (rc = check_unread(n, v, true)) || (rc = check_positions(n, v)))
 		return rc;
 	rc = eval_join(&program, &err);
 	if (rc == 0)
@@ -292,7 +335,7 @@ static int run_teacher(int n, char **v)
 	struct dt_err err = {0};
 	int rc = check_servers(n, v, 1, false);
 
-	if (rc)
+	if (rc || (rc = check_unread(1, v + 1, false)))
 		return rc;
 	if (!q->out)
 		return dt_opt_usage_error(&program, stderr, "teacher needs --out");

@@ -1,5 +1,6 @@
 /* dt-shard-ckpt: inspects, verifies, compares, reshards and converts checkpoints. */
 #include "ckpt/look.h"
+#include "kernels/device.h"
 #include "tools/shard_ckpt.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ static const struct dt_opt opts[] = {
 	 1, 64, .def_text = "one per processor, at most 8"},
 	{"threads", 0, DT_OPT_INT, &shard_options.threads, "N",
 	 "number of threads for --calibrate and --text", "quantize,sparsify", .min = 0, .max = 4096,
-	 .def_text = "OMP_NUM_THREADS or all processors"},
+	 .def_text = "OMP_NUM_THREADS or all processors", .with = "calibrate,text"},
 	{"tolerance", 't', DT_OPT_REAL, &shard_options.tolerance, "X",
 	 "treat tensors as equal up to a difference of X times the largest magnitude in A", "diff", 0, 1e30,
 	 &shard_options.tolerance_given, .def_text = "bit by bit"},
@@ -47,7 +48,8 @@ static const struct dt_opt opts[] = {
 	 "measure perplexity on this text before and after", "quantize,sparsify",
 	 .complete = DT_COMPLETE_FILE},
 	{"seq", 0, DT_OPT_INT, &shard_options.window, "TOKENS", "window length for --text",
-	 "quantize,sparsify", .min = 2, .max = 1 << 30, .def_text = "the model's positions, 2048 at most"},
+	 "quantize,sparsify", .min = 2, .max = 1 << 30, .def_text = "the model's positions, 2048 at most",
+	 .with = "text"},
 	{"method", 0, DT_OPT_CHOICE, &shard_options.method, DT_ROUNDING_METHODS,
 	 "how to round weights with --calibrate, or which to prune", "quantize,sparsify",
 	 .given = &shard_options.method_given,
@@ -74,7 +76,8 @@ static const struct dt_opt opts[] = {
 	 .help = "gptq: round the columns with the largest inputs first", .commands = "quantize"},
 	{"max-file-size", 0, DT_OPT_SIZE, &shard_options.max_file, "SIZE",
 	 "start a new safetensors file beyond this size; 0: no limit",
-	 "convert,sparsify,avg,upcycle,resize-vocab,lora-merge", .def = "5GB"},
+	 "convert,sparsify,avg,upcycle,resize-vocab,lora-merge", .given = &shard_options.max_file_given,
+	 .def = "5GB"},
 	{"step", 0, DT_OPT_INT, &shard_options.step, "N", "step of the new checkpoint",
 	 "convert,sparsify,avg,upcycle,resize-vocab,lora-merge", .given = &shard_options.step_given,
 	 .def_text = "that of SRC, or 0"},
@@ -313,6 +316,7 @@ const struct dt_program shard_program = {
 
 int main(int argc, char **argv)
 {
+	dt_dev_spin_less(argv);
 	shard_options.workers = sysconf(_SC_NPROCESSORS_ONLN);
 	shard_options.workers = shard_options.workers < 1   ? 1
 				: shard_options.workers > 8 ? 8

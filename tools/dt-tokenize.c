@@ -50,7 +50,7 @@ static const struct dt_opt opts[] = {
 	{"special-token", 0, DT_OPT_STRS, &special_tokens, "TEXT", "add a special token; may be repeated",
 	 "train", .def_text = "<|endoftext|>"},
 	{"chars", 0, DT_OPT_FLAG, &chars, NULL, "one token for each character that occurs, instead of BPE",
-	 "train", .without = "vocab"},
+	 "train", .without = "vocab,min-count,pattern"},
 	DT_OPT_END,
 };
 static const struct dt_program program;

@@ -52,11 +52,14 @@ const struct dt_opt eval_opts[] = {
 	 .max = 1000, .def = "1"},
 	DT_OPT_HEADING("Models"),
 	{"precision", 'p', DT_OPT_CHOICE, &eval_args.precision, "bf16|fp32",
-	 "type of activations and KV cache, and of weights that --weights does not set", .def = "bf16"},
+	 "type of activations and KV cache, and of weights that --weights does not set", .def = "bf16",
+	 .given = &eval_args.precision_given},
 	{"weights", 0, DT_OPT_CHOICE, &eval_args.weights, EVAL_WEIGHTS,
-	 "format of weight matrices; auto: quantized blocks as stored, others as --precision", .def = "auto"},
+	 "format of weight matrices; auto: quantized blocks as stored, others as --precision", .def = "auto",
+	 .given = &eval_args.weights_given},
 	{"device", 0, DT_OPT_STR, &eval_args.model.device, "auto|cpu|cuda[:N]",
-	 "device of the models; with cuda the ranks of a machine share its GPUs", .def = "cpu"},
+	 "device of the models; with cuda the ranks of a machine share its GPUs", .def = "cpu",
+	 .given = &eval_args.device_given},
 	{"weights-disk", 0, DT_OPT_STR, &eval_args.model.weights_disk, "DIR",
 	 "folder for a file of the weights that exceed --weights-memory; they are read when needed",
 	 "ppl,task,compare,teacher", .complete = DT_COMPLETE_DIR, .with = "weights-memory"},
@@ -70,7 +73,8 @@ const struct dt_opt eval_opts[] = {
 	 "adapter to add to the model's weights; with compare: to all models but the first",
 	 "ppl,task,compare,teacher", .complete = DT_COMPLETE_FILE},
 	{"any-base", 0, DT_OPT_FLAG, &eval_args.model.any_base, NULL,
-	 "accept an adapter that was trained on other base weights", "ppl,task,compare,teacher"},
+	 "accept an adapter that was trained on other base weights", "ppl,task,compare,teacher",
+	 .with = "lora"},
 	{"threads", 0, DT_OPT_INT, &eval_args.model.threads, "N", "threads per rank", .min = 0, .max = 4096,
 	 .def_text = "cores divided by ranks of the machine"},
 	DT_OPT_HEADING("Servers"),
@@ -79,7 +83,7 @@ const struct dt_opt eval_opts[] = {
 	{"api-key", 0, DT_OPT_STR, &eval_args.key, "KEY", "API key to send to a server",
 	 "task,compare,teacher"},
 	{"parallel", 0, DT_OPT_INT, &eval_args.parallel, "N", "number of concurrent requests to a server",
-	 "task,compare,teacher", .min = 1, .max = 1024, .def = "16"},
+	 "task,compare,teacher", .min = 1, .max = 1024, .def = "16", .given = &eval_args.parallel_given},
 	DT_OPT_HEADING("Output"),
 	{"predictions", 0, DT_OPT_STR, &eval_args.predictions, "FILE",
 	 "write a JSON line per item; with several ranks those of a task write FILE.RANK", "task,images",
@@ -87,4 +91,25 @@ const struct dt_opt eval_opts[] = {
 	{"json", 'j', DT_OPT_FLAG, &eval_args.json, NULL, "print JSON"},
 	DT_OPT_END,
 };
+
+const char *eval_unread(int n, int servers, bool seq)
+{
+	const struct dt_eval_opts *o = &eval_args.model;
+
+	if (servers == 0)
+		return eval_args.served		  ? "model"
+		       : eval_args.key		  ? "api-key"
+		       : eval_args.parallel_given ? "parallel"
+						  : NULL;
+	if (servers < n)
+		return NULL;
+	return eval_args.precision_given ? "precision"
+	       : eval_args.weights_given ? "weights"
+	       : eval_args.device_given	 ? "device"
+	       : o->weights_memory	 ? "weights-memory"
+	       : o->tokenizer		 ? "tokenizer"
+	       : o->threads		 ? "threads"
+	       : o->seq && seq		 ? "seq"
+					 : NULL;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -15,7 +15,7 @@ struct eval_args {
 	const char *text, *task, *predictions, *served, *key;
 	int64_t stride, limit, parallel;
 	int windows, precision, weights;
-	bool bos, json, fold;
+	bool bos, json, fold, precision_given, weights_given, device_given, parallel_given;
 	struct dt_images_query images;
 	struct dt_teacher_query teacher;
 	int split, tta;
@@ -23,6 +23,12 @@ struct eval_args {
 
 extern struct eval_args eval_args;
 extern const struct dt_opt eval_opts[];
+
+/*
+ * An option that none of n models reads, because all are servers, or because none is (servers: how many are).
+ * seq: models read --seq, servers do not. NULL: all are read.
+ */
+const char *eval_unread(int n, int servers, bool seq);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -11,7 +11,7 @@
 
 struct shard_options {
 	bool json, all_lines, raw, compress, dry_run, weights, any_base;
-	bool sparsity_given, pattern_given;
+	bool sparsity_given, pattern_given, max_file_given;
 	bool tolerance_given, step_given, from_given, to_given, type_given, method_given, damping_given;
 	double tolerance;
 	int64_t workers, threads, window, keep, keep_every, step, experts, top_k, seed, vocab;

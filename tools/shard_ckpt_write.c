@@ -128,13 +128,34 @@ static struct dt_convert conversion_to(const char *dst)
 	return c;
 }
 
+/* Checks that the format of dst reads the options. Returns 0 or an exit status. */
+static int check_target(const struct dt_convert *c, const char *dst)
+{
+	const char *ending = strrchr(dst, '.');
+	const enum dt_source_kind to = c->to != DT_SOURCE_AUTO		    ? c->to
+				       : ending && !strcmp(ending, ".gguf") ? DT_SOURCE_GGUF
+									    : DT_SOURCE_DT;
+
+	if (to != DT_SOURCE_DT && (shard_options.compress || shard_options.step_given))
+		return dt_opt_usage_error(&shard_program, stderr, "--%s has no effect: it is for --to dt",
+					  shard_options.compress ? "compress" : "step");
+	if (to != DT_SOURCE_SAFETENSORS && shard_options.max_file_given)
+		return dt_opt_usage_error(
+			&shard_program, stderr,
+			"--max-file-size has no effect: it is for safetensors, gptq and awq");
+	return 0;
+}
+
 /* convert has one source, avg several. */
 int shard_convert(int n, char **argv)
 {
 	const struct dt_convert c = n > 2 ? conversion_to(argv[n - 1]) : conversion();
+	int status = check_target(&c, argv[n - 1]);
 	struct dt_convert_job job;
 	struct dt_err err = {0};
 
+	if (status)
+		return status;
 	begin(&job, "convert");
 	return end(dt_convert((const char *const *)argv, n - 1, argv[n - 1], &c, &job, &err), &job, &err);
 }
@@ -148,6 +169,8 @@ int shard_upcycle(int n, char **argv)
 
 	if (!shard_options.experts || !shard_options.top_k)
 		return dt_opt_usage_error(&shard_program, stderr, "upcycle needs --experts and --top-k");
+	if ((rc = check_target(&c, argv[1])))
+		return rc;
 	begin(&job, "convert");
 	rc = dt_convert_upcycle(argv[0], shard_options.experts, shard_options.top_k,
 				(uint64_t)shard_options.seed, argv[1], &c, &job, &err);
@@ -157,11 +180,14 @@ int shard_upcycle(int n, char **argv)
 int shard_resize_vocab(int n, char **argv)
 {
 	const struct dt_convert c = conversion_to(argv[1]);
+	int status = check_target(&c, argv[1]);
 	struct dt_convert_job job;
 	struct dt_err err = {0};
 
 	if (!shard_options.vocab)
 		return dt_opt_usage_error(&shard_program, stderr, "resize-vocab needs --vocab");
+	if (status)
+		return status;
 	begin(&job, "convert");
 	return end(dt_convert_vocab(argv[0], shard_options.vocab, argv[1], &c, &job, &err), &job, &err);
 }
@@ -298,6 +324,9 @@ int shard_sparsify(int n, char **argv)
 	if (rc)
 		return rc;
 	c = conversion_to(argv[1]);
+	rc = check_target(&c, argv[1]);
+	if (rc)
+		return rc;
 	c.change = dt_round_source;
 	return write_changed(argv, c, "prune", "pruned");
 }
@@ -316,9 +345,12 @@ int shard_export(int n, char **argv)
 int shard_lora_merge(int n, char **argv)
 {
 	const struct dt_convert c = conversion_to(argv[2]);
+	int status = check_target(&c, argv[2]);
 	struct dt_convert_job job;
 	struct dt_err err = {0};
 
+	if (status)
+		return status;
 	begin(&job, "convert");
 	return end(dt_convert_merge(argv[0], argv[1], argv[2], &c, &job, &err), &job, &err);
 }

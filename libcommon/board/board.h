@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { DT_BOARD_RUNS = 64 };
+enum { DT_BOARD_RUNS = 64, DT_BOARD_POINTS = 4000 };
 
 struct dt_board {
 	struct dt_board_run *run;

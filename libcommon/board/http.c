@@ -5,6 +5,7 @@
 #include "base/progress.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <microhttpd.h>
 #include <pthread.h>
@@ -94,27 +95,48 @@ static enum MHD_Result plain(struct MHD_Connection *c, int status, const char *t
 	return answer(c, status, "text/plain", (void *)text, strlen(text), MHD_RESPMEM_PERSISTENT);
 }
 
-static double real_of(struct MHD_Connection *c, const char *name, double otherwise)
+/* Reads a number from the query into *v, which keeps its value if the query has none. */
+static bool real_of(struct MHD_Connection *c, const char *name, bool whole, double least, double most,
+		    double *v, char why[128])
 {
 	const char *s = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
 	char *end;
-	double v = s ? strtod(s, &end) : otherwise;
+	double x = s ? strtod(s, &end) : 0;
 
-	return s && (end == s || *end || !isfinite(v)) ? otherwise : v;
+	if (!s)
+		return true;
+	if (end == s || *end || !isfinite(x) || x < least || x > most || (whole && x != floor(x))) {
+		if (whole)
+			snprintf(why, 128, "'%s' is not a whole number from %.0f to %.0f\n", name, least,
+				 most);
+		else
+			snprintf(why, 128, "'%s' is not a number\n", name);
+		return false;
+	}
+	*v = x;
+	return true;
 }
 
-static struct dt_board_ask ask_of(struct MHD_Connection *c)
+/* Fills *q; false: why says what is wrong. */
+static bool ask_of(struct MHD_Connection *c, struct dt_board_ask *q, char why[128])
 {
 	const char *keys = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "keys");
+	double points = 600, run = -1;
 
-	return (struct dt_board_ask){
-		.keys = keys ? keys : "",
-		.spread = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "spread"),
-		.from = real_of(c, "from", NAN),
-		.to = real_of(c, "to", NAN),
-		.points = (int)fmax(2, fmin(4000, real_of(c, "points", 600))),
-		.run = (int)fmax(-1, fmin(DT_BOARD_RUNS, real_of(c, "run", -1))),
-		.section = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "section")};
+	*q = (struct dt_board_ask){.keys = keys ? keys : "",
+				   .spread = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "spread"),
+				   .from = NAN,
+				   .to = NAN,
+				   .section =
+					   MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "section")};
+	if (!real_of(c, "from", false, -DBL_MAX, DBL_MAX, &q->from, why) ||
+	    !real_of(c, "to", false, -DBL_MAX, DBL_MAX, &q->to, why) ||
+	    !real_of(c, "points", true, 2, DT_BOARD_POINTS, &points, why) ||
+	    !real_of(c, "run", true, 0, DT_BOARD_RUNS - 1, &run, why))
+		return false;
+	q->points = (int)points;
+	q->run = (int)run;
+	return true;
 }
 
 static void put_runs(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
@@ -125,11 +147,14 @@ static void put_runs(const struct dt_board *b, const struct dt_board_ask *q, FIL
 static enum MHD_Result json(struct dt_board_http *h, struct MHD_Connection *c,
 			    void (*put)(const struct dt_board *, const struct dt_board_ask *, FILE *))
 {
-	struct dt_board_ask q = ask_of(c);
-	char *text = NULL;
+	struct dt_board_ask q;
+	char *text = NULL, why[128];
 	size_t n = 0;
-	FILE *f = open_memstream(&text, &n);
+	FILE *f;
 
+	if (!ask_of(c, &q, why))
+		return answer(c, MHD_HTTP_BAD_REQUEST, "text/plain", why, strlen(why), MHD_RESPMEM_MUST_COPY);
+	f = open_memstream(&text, &n);
 	if (!f)
 		return MHD_NO;
 	pthread_mutex_lock(&h->mu);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POINTS_MAX = 4000 };
-
 static void number(FILE *f, double v, int digits)
 {
 	if (isfinite(v))
@@ -93,7 +91,8 @@ void dt_board_put_runs(const struct dt_board *b, FILE *f)
 }
 
 struct buckets { /* of the steps from .. to */
-	double from, scale;
+	double from;
+	long double scale; /* of steps up to 1e308, whose differences are no double */
 	int n;
 	double *x, *sum, *least, *most; /* x: newest step of a bucket; the others: of one key */
 	int *count;
@@ -112,9 +111,9 @@ static void release(struct buckets *k)
 
 static int bucket_of(const struct buckets *k, double step)
 {
-	int i = (int)((step - k->from) * k->scale);
+	long double at = ((long double)step - k->from) * k->scale;
 
-	return i < k->n ? i : k->n - 1;
+	return at < k->n ? (int)at : k->n - 1;
 }
 
 /* Assigns each line to a bucket and finds each bucket's newest step: NAN if it has no line. */
@@ -208,7 +207,7 @@ static void run_series(const struct dt_board_run *r, const double *x, const stru
 	k->from = isnan(q->from) ? x[0] : q->from;
 	for (size_t i = 0; isnan(q->to) && i < r->rows; i++)
 		to = isnan(to) || x[i] > to ? x[i] : to;
-	k->scale = to > k->from ? k->n / (to - k->from) : 0;
+	k->scale = to > k->from ? k->n / ((long double)to - k->from) : 0;
 	find_buckets(r, x, to, k);
 	fputs("\"x\":", f);
 	put_list(k, k->x, 15, f);
@@ -239,7 +238,7 @@ static bool make_room(const struct dt_board *b, int n, struct buckets *k)
 
 void dt_board_put_series(const struct dt_board *b, const struct dt_board_ask *q, FILE *f)
 {
-	int n = q->points < 2 ? 2 : q->points > POINTS_MAX ? POINTS_MAX : q->points;
+	int n = q->points < 2 ? 2 : q->points > DT_BOARD_POINTS ? DT_BOARD_POINTS : q->points;
 	const char *comma = "";
 	struct buckets k;
 	bool room = make_room(b, n, &k);

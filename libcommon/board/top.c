@@ -228,7 +228,7 @@ static void newest_line(struct page *p, const struct dt_board_run *r, double ste
 		int digits;
 	} part[] = {{"loss", "loss", 5}, {"grad_norm", "gradient norm", 3}, {"lr", "lr", 3}};
 	char text[160];
-	int n = snprintf(text, sizeof(text), "step       %.0f", step);
+	int n = snprintf(text, sizeof(text), "step       %.15g", step);
 
 	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
 		if (dt_board_run_column(r, part[i].key))

@@ -1,4 +1,4 @@
-/* Values of tensors: differences between two sets, and statistics of one. */
+/* Differences between the values of two sets of tensors. */
 #include "ckpt/internal.h"
 #include "ckpt/tensors.h"
 #include "model/names.h"
@@ -259,71 +259,5 @@ int dt_tensors_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_
 			o->progress(o->arg, done, total);
 	}
 	return differ;
-}
-
-/* Merges the mean and squared deviations of a run into s (Chan, Golub, LeVeque 1983). */
-static void join_run(struct dt_tensor_stats *s, const double *x, int64_t n, double *m2, double *sq)
-{
-	uint64_t have = s->n - s->nans - s->infs, k = 0;
-	double mean = 0, dev = 0, delta;
-
-	for (int64_t i = 0; i < n; i++) {
-		s->zeros += x[i] == 0;
-		s->nans += isnan(x[i]) != 0;
-		s->infs += isinf(x[i]) != 0;
-		if (!isfinite(x[i]))
-			continue;
-		if (have + k == 0 || x[i] < s->min)
-			s->min = x[i];
-		if (have + k == 0 || x[i] > s->max)
-			s->max = x[i];
-		k++;
-		delta = x[i] - mean;
-		mean += delta / (double)k;
-		dev += delta * (x[i] - mean);
-		*sq += x[i] * x[i];
-	}
-	s->n += (uint64_t)n;
-	if (k == 0)
-		return;
-	delta = mean - s->mean;
-	*m2 += dev + delta * delta * (double)have * (double)k / (double)(have + k);
-	s->mean += delta * (double)k / (double)(have + k);
-}
-
-int dt_tensor_stats(struct dt_tensors *t, int i, struct dt_tensor_stats *ret, struct dt_err *err)
-{
-	const struct dt_tensor_desc *d = dt_tensors_desc(t, i);
-	struct dt_tensor_stats s = {0};
-	double x[RUN], m2 = 0, sq = 0;
-	uint64_t finite;
-
-	for (int k = 0; k < dt_tensors_nboxes(t, i); k++) {
-		int64_t off[DT_CKPT_MAX_DIM], shape[DT_CKPT_MAX_DIM], n, size = dt_dtype_size(d->dtype);
-		char *data;
-		int rc;
-
-		dt_tensors_box(t, i, k, off, shape);
-		n = ck_numel(d->ndim, shape);
-		data = malloc((size_t)(n * size) + 1);
-		rc = data ? dt_tensors_read(t, i, off, shape, data, err)
-			  : dt_err_sys(err, -ENOMEM, "cannot read '%s'", d->name);
-		for (int64_t at = 0; at < n && rc == 0; at += RUN) {
-			int64_t run = n - at < RUN ? n - at : RUN;
-
-			dt_ckpt_to_f64(d->dtype, data + at * size, run, x);
-			join_run(&s, x, run, &m2, &sq);
-		}
-		free(data);
-		if (rc < 0)
-			return rc;
-	}
-	finite = s.n - s.nans - s.infs;
-	if (finite) {
-		s.std = sqrt(m2 / (double)finite);
-		s.rms = sqrt(sq / (double)finite);
-	}
-	*ret = s;
-	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

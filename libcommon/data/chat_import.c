@@ -2,6 +2,7 @@
 
 #include "base/jsonl.h"
 #include "data/chat_pack.h"
+#include "data/chat_spool.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,15 +10,14 @@
 #include <string.h>
 
 struct example {
-	int64_t at, n[2]; /* first token in the pool; tokens of the example and of its pair, if it has one */
-	enum dt_document_kind kind[2];
+	int64_t at;	 /* first token in the spool */
+	int32_t n[2];	 /* tokens of the example and of its pair, if it has one */
+	uint8_t kind[2]; /* enum dt_document_kind */
 };
 
 struct pool {
 	struct dt_chat_import *im;
-	int32_t *ids;
-	uint8_t *mask;
-	int64_t n, cap;
+	struct dt_chat_spool tokens;
 	struct example *example;
 	int64_t examples, examples_cap;
 	json_t *first, *before; /* lines with a label: the first, not processed yet, and the previous one */
@@ -29,16 +29,6 @@ static int no_memory(struct dt_err *err)
 	return dt_err_sys(err, -ENOMEM, "cannot hold the examples");
 }
 
-static int grow(void **p, int64_t size, int64_t cap)
-{
-	void *v = realloc(*p, (size_t)(size * cap));
-
-	if (!v)
-		return -ENOMEM;
-	*p = v;
-	return 0;
-}
-
 static int64_t targets_of(const uint8_t *mask, int64_t n)
 {
 	int64_t sum = 0;
@@ -46,21 +36,6 @@ static int64_t targets_of(const uint8_t *mask, int64_t n)
 	for (int64_t i = 1; i < n; i++) /* the first token is not predicted */
 		sum += mask[i];
 	return sum;
-}
-
-static int hold(struct pool *p, const struct dt_chat_whole *w, int64_t n, struct dt_err *err)
-{
-	int64_t cap = 2 * p->cap + n;
-
-	if (p->n + n > p->cap) {
-		if (grow((void **)&p->ids, sizeof(*p->ids), cap) < 0 || grow((void **)&p->mask, 1, cap) < 0)
-			return no_memory(err);
-		p->cap = cap;
-	}
-	memcpy(p->ids + p->n, w->ids, (size_t)n * sizeof(*w->ids));
-	memcpy(p->mask + p->n, w->mask, (size_t)n);
-	p->n += n;
-	return 0;
 }
 
 static int show(struct dt_chat_import *im, const struct dt_chat_whole *w, struct dt_err *err)
@@ -82,7 +57,7 @@ static int keep(struct pool *p, const struct dt_chat_whole w[2], int count,
 		const enum dt_document_kind kind[2], struct dt_err *err)
 {
 	struct dt_chat_import *im = p->im;
-	struct example e = {.at = p->n, .kind = {kind[0], kind[1]}};
+	struct example e = {.at = p->tokens.tokens, .kind = {(uint8_t)kind[0], (uint8_t)kind[1]}};
 	int64_t room = im->seq, lost = 0, total = 0;
 	bool empty = false;
 	int rc = 0;
@@ -97,7 +72,7 @@ static int keep(struct pool *p, const struct dt_chat_whole w[2], int count,
 		int64_t n = (int64_t)w[i].n, other = count == 2 ? (int64_t)w[!i].n : 0;
 		int64_t mine = total <= im->seq ? n : other < room ? im->seq - other : room;
 
-		e.n[i] = n < mine ? n : mine;
+		e.n[i] = (int32_t)(n < mine ? n : mine);
 		lost += targets_of(w[i].mask, n) - targets_of(w[i].mask, e.n[i]);
 		empty |= !targets_of(w[i].mask, e.n[i]);
 	}
@@ -107,13 +82,15 @@ static int keep(struct pool *p, const struct dt_chat_whole w[2], int count,
 	im->cut_targets += lost;
 	if (p->examples == p->examples_cap) {
 		int64_t cap = 2 * p->examples_cap + 256;
+		struct example *bigger = realloc(p->example, (size_t)cap * sizeof(e));
 
-		if (grow((void **)&p->example, sizeof(e), cap) < 0)
+		if (!bigger)
 			return no_memory(err);
+		p->example = bigger;
 		p->examples_cap = cap;
 	}
 	for (int i = 0; i < count && rc == 0; i++)
-		rc = hold(p, &w[i], e.n[i], err);
+		rc = dt_chat_spool_put(&p->tokens, w[i].ids, w[i].mask, e.n[i], err);
 	if (rc == 0)
 		p->example[p->examples++] = e;
 	return rc < 0 ? rc : 1;
@@ -220,14 +197,15 @@ static int read_file(struct pool *p, const char *path, struct dt_err *err)
 
 static int64_t length_of(const struct example *e)
 {
-	return e->n[0] + e->n[1];
+	return (int64_t)e->n[0] + e->n[1];
 }
 
 /* What is needed to write samples: examples one after another, and padding. */
 struct writing {
-	const struct pool *p;
+	struct pool *p;
 	struct dt_dataset_writer *w;
-	int32_t *fill; /* [seq] padding tokens */
+	int32_t *fill, *ids; /* [seq] padding tokens; an example's */
+	uint8_t *mask;	     /* [seq] */
 	struct dt_chat_counts *count;
 };
 
@@ -237,13 +215,15 @@ static int write_example(const struct writing *o, const struct example *e, struc
 	int rc = 0;
 
 	for (int i = 0; i < 2 && rc == 0; at += e->n[i++]) {
-		const uint8_t *mask = o->p->mask + at;
-
 		if (!e->n[i])
 			continue;
-		rc = dt_dataset_append_marked(o->w, o->p->ids + at, mask, (size_t)e->n[i], e->kind[i], err);
+		rc = dt_chat_spool_get(&o->p->tokens, at, e->n[i], o->ids, o->mask, err);
+		if (rc < 0)
+			break;
+		rc = dt_dataset_append_marked(o->w, o->ids, o->mask, (size_t)e->n[i],
+					      (enum dt_document_kind)e->kind[i], err);
 		o->count->tokens += e->n[i];
-		o->count->targets += targets_of(mask, e->n[i]);
+		o->count->targets += targets_of(o->mask, e->n[i]);
 	}
 	return rc;
 }
@@ -283,15 +263,20 @@ static int write_samples(const struct writing *o, const struct example *e, const
 	return rc;
 }
 
-static int write_set(const struct pool *p, const char *path, int64_t first, int64_t n,
-		     struct dt_chat_counts *count, struct dt_err *err)
+static int write_set(struct pool *p, const char *path, int64_t first, int64_t n, struct dt_chat_counts *count,
+		     struct dt_err *err)
 {
 	const struct dt_chat_import *im = p->im;
 	int32_t eot = dt_tokenizer_eot(im->tok);
-	struct writing o = {.p = p, .fill = malloc((size_t)im->seq * sizeof(*o.fill)), .count = count};
+	struct writing o = {.p = p,
+			    .fill = malloc((size_t)im->seq * sizeof(*o.fill)),
+			    .ids = malloc((size_t)im->seq * sizeof(*o.ids)),
+			    .mask = malloc((size_t)im->seq),
+			    .count = count};
 	int64_t *length = malloc((size_t)(n + 1) * 16), *sample = length + n, samples;
-	int rc = o.fill && length ? dt_dataset_create(path, im->tok, 0, im->source, &o.w, err)
-				  : no_memory(err);
+	int rc = o.fill && o.ids && o.mask && length
+			 ? dt_dataset_create(path, im->tok, 0, im->source, &o.w, err)
+			 : no_memory(err);
 
 	if (rc == 0) {
 		dt_dataset_set_shards(o.w, im->shards);
@@ -312,6 +297,8 @@ static int write_set(const struct pool *p, const char *path, int64_t first, int6
 			dt_dataset_abandon(o.w);
 	}
 	free(o.fill);
+	free(o.ids);
+	free(o.mask);
 	free(length);
 	return rc;
 }
@@ -321,7 +308,7 @@ int dt_chat_import(struct dt_chat_import *im, int n, const char *const *paths, c
 {
 	struct pool p = {.im = im};
 	int64_t eval = 0;
-	int rc = 0;
+	int rc = dt_chat_spool_open(&p.tokens, out[0], err);
 
 	for (int i = 0; i < n && rc == 0; i++)
 		rc = read_file(&p, paths[i], err);
@@ -340,8 +327,7 @@ int dt_chat_import(struct dt_chat_import *im, int n, const char *const *paths, c
 		rc = write_set(&p, out[0], 0, p.examples - eval, &im->set[0], err);
 	json_decref(p.first);
 	json_decref(p.before);
-	free(p.ids);
-	free(p.mask);
+	dt_chat_spool_close(&p.tokens);
 	free(p.example);
 	return rc;
 }

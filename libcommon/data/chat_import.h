@@ -1,7 +1,7 @@
 /*
  * From conversations (data/chat_form.h) to a set of tokens (data/dataset.h) whose targets are what the
  * assistant says: rendered by a template, cut to the length of a sample, packed by best fit, documents kept
- * apart. All tokens are held in memory, five bytes each.
+ * apart. The tokens are in an unlinked file beside the data set until they are packed, four bytes each.
  */
 #ifndef DT_DATA_CHAT_IMPORT_H
 #define DT_DATA_CHAT_IMPORT_H

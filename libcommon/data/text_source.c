@@ -22,13 +22,13 @@ struct reader {
 	const char *path;
 };
 
-static bool is_jsonl(const struct dt_text_source *s, const char *path)
+bool dt_text_is_jsonl(enum dt_text_format format, const char *path)
 {
 	static const char *const endings[] = {".jsonl", ".ndjson"}, *const packed[] = {"", ".gz", ".zst"};
 	size_t n = strlen(path);
 
-	if (s->format != DT_TEXT_AUTO)
-		return s->format == DT_TEXT_JSONL;
+	if (format != DT_TEXT_AUTO)
+		return format == DT_TEXT_JSONL;
 	for (int i = 0; i < 6; i++) {
 		size_t a = strlen(endings[i / 3]), b = strlen(packed[i % 3]);
 
@@ -310,7 +310,7 @@ int dt_text_source_read(struct dt_text_source *s, dt_document_fn fn, void *ctx, 
 			let_go(f);
 			continue;
 		}
-		if (is_jsonl(s, r.path)) {
+		if (dt_text_is_jsonl(s->format, r.path)) {
 			rc = read_jsonl_file(&r, f, err);
 			continue;
 		}

@@ -18,6 +18,9 @@
 
 enum dt_text_format { DT_TEXT_AUTO, DT_TEXT_PLAIN, DT_TEXT_JSONL };
 
+/* Whether a file is read as JSONL. */
+bool dt_text_is_jsonl(enum dt_text_format format, const char *path);
+
 struct dt_text_source {
 	/* set by the caller */
 	enum dt_text_format format;

@@ -86,7 +86,7 @@ static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool f
 	if (!st->re)
 		return run_step(e, k + 1, s, n, first);
 	while (from < n) {
-		rc = dt_tok_match(st->re, e->md, s, n, from, &begin, &end, e->err);
+		rc = dt_tok_match(st->re, e->md, e->mc, s, n, from, &begin, &end, e->err);
 		if (rc < 0)
 			return rc;
 		if (rc == 0)
@@ -220,9 +220,10 @@ static int run(const struct dt_tokenizer *t, const char *text, size_t n, bool sp
 		entries *= 2;
 	e->cache_mask = entries - 1;
 	e->md = pcre2_match_data_create(1, NULL);
+	e->mc = dt_tok_match_context(n);
 	if (cache)
 		e->cache = calloc(entries, sizeof(*e->cache));
-	if (!e->md || (cache && !e->cache)) {
+	if (!e->md || !e->mc || (cache && !e->cache)) {
 		dt_err_sys(err, rc, "cannot encode a text of %zu bytes", n);
 		goto out;
 	}
@@ -230,6 +231,7 @@ static int run(const struct dt_tokenizer *t, const char *text, size_t n, bool sp
 	if (rc >= 0 && sink)
 		rc = dt_tok_flush(e);
 out:
+	pcre2_match_context_free(e->mc);
 	pcre2_match_data_free(e->md);
 	free(e->cache);
 	free(e);

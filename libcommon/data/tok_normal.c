@@ -114,6 +114,101 @@ static size_t block_end(const char *s, size_t n, size_t at)
 	return end < n ? end : n;
 }
 
+struct chars {
+	utf8proc_int32_t *v;
+	size_t n, cap;
+};
+
+/*
+ * The most characters that one decomposes into is 18 (U+FDFA); one more is for the zero byte that
+ * utf8proc_reencode appends.
+ */
+static int reserve(struct chars *c)
+{
+	size_t cap = 2 * c->n + 64;
+	utf8proc_int32_t *v;
+
+	if (c->cap - c->n > 32)
+		return 0;
+	v = realloc(c->v, cap * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	c->v = v;
+	c->cap = cap;
+	return 0;
+}
+
+static int class_of(utf8proc_int32_t c)
+{
+	return utf8proc_get_property(c)->combining_class;
+}
+
+/* Sorts n marks by class, in place, and keeps the order within a class; copy holds n. */
+static void sort_marks(utf8proc_int32_t *v, size_t n, utf8proc_int32_t *copy)
+{
+	size_t at[256] = {0}, sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		at[class_of(v[i])]++;
+	for (int i = 0; i < 256; i++) {
+		size_t k = at[i];
+
+		at[i] = sum;
+		sum += k;
+	}
+	memcpy(copy, v, n * sizeof(*v));
+	for (size_t i = 0; i < n; i++)
+		v[at[class_of(copy[i])]++] = copy[i];
+}
+
+/* The canonical order of marks. utf8proc_decompose swaps neighbours, in time quadratic in their number. */
+static int order_marks(struct chars *c)
+{
+	utf8proc_int32_t *copy = NULL;
+	size_t end;
+
+	for (size_t at = 0; at < c->n; at = end) {
+		bool sorted = true;
+
+		for (end = at; end < c->n && class_of(c->v[end]); end++)
+			sorted &= end == at || class_of(c->v[end - 1]) <= class_of(c->v[end]);
+		if (!sorted && !copy)
+			copy = malloc(c->n * sizeof(*copy));
+		if (!sorted && !copy)
+			return -ENOMEM;
+		if (!sorted)
+			sort_marks(c->v + at, end - at, copy);
+		end += end == at;
+	}
+	free(copy);
+	return 0;
+}
+
+/* Replaces what is in c by the form of s as UTF-8, in c->v; returns its bytes. */
+static int64_t map(const char *s, size_t n, utf8proc_option_t options, struct chars *c)
+{
+	uint32_t cp;
+	int rc;
+
+	c->n = 0;
+	for (size_t at = 0; at < n;) {
+		utf8proc_ssize_t k;
+		int bound = 0;
+
+		rc = reserve(c);
+		if (rc < 0)
+			return rc;
+		at += dt_utf8_next(s + at, n - at, &cp);
+		k = utf8proc_decompose_char((utf8proc_int32_t)cp, c->v + c->n,
+					    (utf8proc_ssize_t)(c->cap - c->n), options, &bound);
+		if (k < 0 || (size_t)k >= c->cap - c->n)
+			return -EBADMSG;
+		c->n += (size_t)k;
+	}
+	rc = order_marks(c);
+	return rc < 0 ? rc : utf8proc_reencode(c->v, (utf8proc_ssize_t)c->n, options);
+}
+
 int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, size_t *ret_n,
 		     struct dt_err *err)
 {
@@ -125,6 +220,7 @@ int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, s
 	};
 	char *buf = NULL;
 	size_t used = 0, cap = n + 64, end;
+	struct chars c = {0};
 	int rc = 0;
 
 	if (form == DT_NORMAL_NONE || is_plain(form, s, n)) {
@@ -135,27 +231,21 @@ int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, s
 	if (!buf)
 		return dt_err_sys(err, -ENOMEM, "cannot normalise a text of %zu bytes", n);
 	for (size_t at = 0; at < n && rc == 0; at = end) {
-		utf8proc_uint8_t *part;
-		utf8proc_ssize_t len;
+		int64_t len;
 
 		end = block_end(s, n, at);
 		if (is_plain(form, s + at, end - at)) {
 			rc = append(&buf, &used, &cap, s + at, end - at);
 			continue;
 		}
-		len = utf8proc_map((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(end - at), &part,
-				   (utf8proc_option_t)options[form]);
-		if (len < 0) {
-			free(buf);
-			return dt_err_set(err, len == UTF8PROC_ERROR_NOMEM ? -ENOMEM : -EBADMSG,
-					  "cannot normalise the text: %s", utf8proc_errmsg(len));
-		}
-		rc = append(&buf, &used, &cap, part, (size_t)len);
-		free(part);
+		len = map(s + at, end - at, (utf8proc_option_t)options[form], &c);
+		rc = len < 0 ? (int)len : append(&buf, &used, &cap, c.v, (size_t)len);
 	}
+	free(c.v);
 	if (rc < 0) {
 		free(buf);
-		return dt_err_sys(err, rc, "cannot normalise a text of %zu bytes", n);
+		return dt_err_sys(err, rc == -ENOMEM ? rc : -EBADMSG, "cannot normalise a text of %zu bytes",
+				  n);
 	}
 	*ret = buf;
 	*ret_n = used;

@@ -106,9 +106,11 @@ const struct dt_added *dt_tok_next_added(const struct dt_added_list *l, bool spe
 
 /* tok_regex.c: an Oniguruma pattern (Ruby syntax, what Hugging Face runs) as PCRE2. */
 int dt_tok_compile(const char *pattern, bool literal, pcre2_code **ret, struct dt_err *err);
+/* For matches in texts of at most n bytes: it limits the steps of a match. NULL: out of memory. */
+pcre2_match_context *dt_tok_match_context(size_t n);
 /* Next match at or after from: 1 and its bounds, 0 none, negative errno. */
-int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size_t n, size_t from,
-		 size_t *ret_begin, size_t *ret_end, struct dt_err *err);
+int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, pcre2_match_context *mc, const char *s, size_t n,
+		 size_t from, size_t *ret_begin, size_t *ret_end, struct dt_err *err);
 
 /*
  * tok_cut.c: the patterns of well-known tokenizers by enum dt_bpe_pattern, as tokenizer.json has them. In

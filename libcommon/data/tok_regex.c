@@ -44,6 +44,13 @@ static const struct {
 
 #define MAX_PATTERN 65536
 
+/*
+ * Steps of one match: as many as PCRE2 allows by default, and some for each byte of the text. A repetition
+ * such as \s*[\r\n]+ steps back over all the blanks that it took, and a pattern contains several.
+ */
+#define MATCH_LIMIT	 10000000
+#define MATCH_LIMIT_BYTE 32
+
 struct out {
 	char *s;
 	size_t n, cap;
@@ -275,15 +282,25 @@ out:
 	return rc;
 }
 
-int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, const char *s, size_t n, size_t from,
-		 size_t *ret_begin, size_t *ret_end, struct dt_err *err)
+pcre2_match_context *dt_tok_match_context(size_t n)
+{
+	pcre2_match_context *mc = pcre2_match_context_create(NULL);
+	uint64_t limit = MATCH_LIMIT + MATCH_LIMIT_BYTE * (uint64_t)n;
+
+	if (mc)
+		pcre2_set_match_limit(mc, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
+	return mc;
+}
+
+int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, pcre2_match_context *mc, const char *s, size_t n,
+		 size_t from, size_t *ret_begin, size_t *ret_end, struct dt_err *err)
 {
 	PCRE2_SIZE *v = pcre2_get_ovector_pointer(md);
 	char why[128];
-	int rc = pcre2_match(re, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, md, NULL);
+	int rc = pcre2_match(re, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, md, mc);
 
 	if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-		rc = pcre2_match(re, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, md, NULL);
+		rc = pcre2_match(re, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, md, mc);
 	if (rc == PCRE2_ERROR_NOMATCH)
 		return 0;
 	if (rc < 0) {

@@ -22,6 +22,7 @@ struct dt_tok_enc {
 	bool special;
 	bool alphabet; /* what steps see and words are is GPT-2's alphabet, not text */
 	pcre2_match_data *md;
+	pcre2_match_context *mc;
 	struct dt_tok_cached *cache;
 	uint64_t cache_mask;
 	dt_word_fn word;

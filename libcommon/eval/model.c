@@ -75,6 +75,19 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 	return rc < 0 ? rc : allocate(m, p.blocks, err);
 }
 
+int dt_eval_positions(const char *path, int64_t *ret_default, int64_t *ret_most, struct dt_err *err)
+{
+	struct dt_source *s;
+	int rc = dt_source_open(path, DT_SOURCE_AUTO, "none", &s, err);
+
+	if (rc < 0)
+		return rc;
+	*ret_default = dt_source_config(s)->max_seq;
+	*ret_most = dt_config_positions(dt_source_config(s));
+	dt_source_close(s);
+	return 0;
+}
+
 int dt_eval_model_open(struct dt_eval_model *m, const char *path, const struct dt_eval_opts *o,
 		       struct dt_err *err)
 {

@@ -42,6 +42,9 @@ struct dt_eval_model {
  */
 int dt_eval_threads(int64_t asked);
 
+/* Reads how long a sequence of the model at path is: by default, and at most. */
+int dt_eval_positions(const char *path, int64_t *ret_default, int64_t *ret_most, struct dt_err *err);
+
 /* *m is zeroed. dt_eval_model_close after a failure too. */
 int dt_eval_model_open(struct dt_eval_model *m, const char *path, const struct dt_eval_opts *o,
 		       struct dt_err *err);

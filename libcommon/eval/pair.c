@@ -15,19 +15,12 @@
 /* Tokens of a window: as given, else the model's positions, at most LEN. */
 static int window_of(const struct dt_ppl_files *f, int64_t *ret, struct dt_err *err)
 {
-	struct dt_source *s;
-	int rc;
+	int64_t most;
+	int rc = f->seq ? 0 : dt_eval_positions(f->a, ret, &most, err);
 
-	*ret = f->seq;
-	if (f->seq)
-		return 0;
-	rc = dt_source_open(f->a, DT_SOURCE_AUTO, "none", &s, err);
-	if (rc < 0)
-		return rc;
-	*ret = dt_source_config(s)->max_seq;
-	*ret = *ret < LEN ? *ret : LEN;
-	dt_source_close(s);
-	return 0;
+	if (rc == 0)
+		*ret = f->seq ? f->seq : *ret < LEN ? *ret : LEN;
+	return rc;
 }
 
 static int compare(struct dt_eval_model m[2], const struct dt_ppl_files *f, const struct dt_ppl_query *q,

@@ -15,17 +15,18 @@ static int64_t questions_of(const struct dt_task_item *it)
 	return it->nchoice ? it->nchoice : 1;
 }
 
-static void put_questions(const struct dt_task *t, const struct dt_task_item *it, struct dt_question *q)
+static void put_questions(const struct dt_task *t, const struct dt_task_item *it, const char *context,
+			  struct dt_question *q)
 {
 	if (it->nchoice == 0)
-		q[0] = (struct dt_question){.context = it->context,
+		q[0] = (struct dt_question){.context = context,
 					    .line = it->line,
 					    .max_tokens = t->max_tokens,
 					    .stop = t->stop,
 					    .nstop = t->nstop};
 	for (int i = 0; i < it->nchoice; i++)
 		q[i] = (struct dt_question){
-			.context = it->context, .continuation = it->choice[i], .line = it->line};
+			.context = context, .continuation = it->choice[i], .line = it->line};
 }
 
 /* The divisor of a choice's log-probability: none, the characters of its text, or their bytes. */
@@ -102,23 +103,32 @@ static int judge(const struct dt_task *t, int64_t i, const struct dt_question *q
 static int64_t ask_batch(const struct dt_task *t, struct dt_asker *a, const struct dt_score_query *sq,
 			 int64_t first, struct dt_score *s, struct dt_err *err)
 {
+	char *context[BATCH] = {0};
 	struct dt_question *q;
 	int64_t n = 0, end = first, at = 0;
-	int rc;
+	int rc = 0, items = 0;
 
 	for (int k = 0; k < BATCH && end < t->n; k++, end += sq->size)
 		n += questions_of(&t->item[end]);
 	q = calloc((size_t)n, sizeof(*q));
 	if (!q)
 		return dt_err_sys(err, -ENOMEM, "cannot query the model");
-	for (int64_t i = first; i < end; at += questions_of(&t->item[i]), i += sq->size)
-		put_questions(t, &t->item[i], q + at);
-	rc = dt_asker_ask(a, q, n, err);
+	for (int64_t i = first; i < end && rc == 0; at += questions_of(&t->item[i]), i += sq->size) {
+		context[items] = dt_task_context(t, &t->item[i]);
+		if (!context[items])
+			rc = dt_err_sys(err, -ENOMEM, "cannot query the model");
+		else
+			put_questions(t, &t->item[i], context[items++], q + at);
+	}
+	if (rc == 0)
+		rc = dt_asker_ask(a, q, n, err);
 	at = 0;
 	for (int64_t i = first; i < end && rc == 0; at += questions_of(&t->item[i]), i += sq->size)
 		rc = judge(t, i, q + at, s, sq->predictions, err);
 	for (int64_t i = 0; i < n; i++)
 		free(q[i].text);
+	while (items > 0)
+		free(context[--items]);
 	free(q);
 	return rc < 0 ? rc : end;
 }

@@ -13,7 +13,6 @@
 struct header {
 	const char *template, *delimiter, *separator;
 	const json_t *choices; /* common to all items; NULL: items have their own */
-	char *examples;	       /* put before every context */
 };
 
 static int want_string(const json_t *v, const char *what, const char **ret, struct dt_err *err)
@@ -45,8 +44,9 @@ static int read_strings(const json_t *v, const char *key, char ***ret, int *ret_
 	return rc;
 }
 
-/* "answer": a choice's index, or its text. */
-static int find_answer(const json_t *o, char *const *choice, int n, int *ret, struct dt_err *err)
+/* "answer": a choice's index, or its text, which begins at byte `before` of the choice. */
+static int find_answer(const json_t *o, char *const *choice, int n, size_t before, int *ret,
+		       struct dt_err *err)
 {
 	const json_t *v = json_object_get(o, "answer");
 	const char *s = json_string_value(v);
@@ -56,7 +56,7 @@ static int find_answer(const json_t *o, char *const *choice, int n, int *ret, st
 		return 0;
 	}
 	for (int i = 0; s && i < n; i++)
-		if (!strcmp(s, choice[i])) {
+		if (!strcmp(s, choice[i] + before)) {
 			*ret = i;
 			return 0;
 		}
@@ -75,61 +75,78 @@ static char *join(const char *a, const char *b)
 	return s;
 }
 
-static int read_choices(const struct dt_task *t, const struct header *h, const json_t *o,
-			struct dt_task_item *it, struct dt_err *err)
+/* Reads choices, each with what stands before it. */
+static int read_choices(const struct header *h, const json_t *list, char ***ret, int *ret_n,
+			struct dt_err *err)
 {
-	const json_t *list = h->choices ? h->choices : json_object_get(o, "choices");
-	int rc = read_strings(list, "choices", &it->choice, &it->nchoice, err);
+	int rc = read_strings(list, "choices", ret, ret_n, err);
 
-	if (rc < 0 || (rc = find_answer(o, it->choice, it->nchoice, &it->answer, err)) < 0)
-		return rc;
-	if (it->nchoice < 2)
-		return dt_err_set(err, -EINVAL, "an item needs at least two choices");
-	for (int i = 0; i < it->nchoice; i++) {
-		char *whole = join(h->delimiter, it->choice[i]);
+	for (int i = 0; i < *ret_n && rc == 0; i++) {
+		char *text = (*ret)[i], *whole = *text ? join(h->delimiter, text) : NULL;
 
-		if (!*it->choice[i]) {
-			free(whole);
-			return dt_err_set(err, -EINVAL, "choice %d is empty", i);
-		}
-		if (!whole)
-			return dt_err_sys(err, -ENOMEM, "cannot read the task");
-		free(it->choice[i]);
-		it->choice[i] = whole;
+		if (!*text)
+			rc = dt_err_set(err, -EINVAL, "choice %d is empty", i);
+		else if (!whole)
+			rc = dt_err_sys(err, -ENOMEM, "cannot read the task");
+		else
+			(*ret)[i] = (free(text), whole);
 	}
-	return 0;
+	return rc;
 }
 
 static int read_item(const struct dt_task *t, const struct header *h, const json_t *o,
 		     struct dt_task_item *it, struct dt_err *err)
 {
-	char *own = dt_task_fill(h->template, o, err);
+	int rc = 0;
 
-	if (!own)
+	it->question = dt_task_fill(h->template, o, err);
+	if (!it->question)
 		return err->code;
-	it->context = join(h->examples ? h->examples : "", own);
-	free(own);
-	if (!it->context)
-		return dt_err_sys(err, -ENOMEM, "cannot read the task");
 	if (t->kind == DT_TASK_GENERATE)
 		return read_strings(json_object_get(o, "answer"), "answer", &it->accepted, &it->naccepted,
 				    err);
-	return read_choices(t, h, o, it, err);
+	if (h->choices) {
+		it->choice = t->choice;
+		it->nchoice = t->nchoice;
+	} else {
+		rc = read_choices(h, json_object_get(o, "choices"), &it->choice, &it->nchoice, err);
+	}
+	if (rc == 0)
+		rc = find_answer(o, it->choice, it->nchoice, strlen(h->delimiter), &it->answer, err);
+	if (rc == 0 && it->nchoice < 2)
+		rc = dt_err_set(err, -EINVAL, "an item needs at least two choices");
+	return rc;
 }
 
-static void item_release(struct dt_task_item *it)
+static void strings_release(char **v, int n)
 {
-	for (int i = 0; i < it->nchoice; i++)
-		free(it->choice[i]);
-	for (int i = 0; i < it->naccepted; i++)
-		free(it->accepted[i]);
-	free(it->choice);
-	free(it->accepted);
-	free(it->context);
+	for (int i = 0; i < n; i++)
+		free(v[i]);
+	free(v);
+}
+
+static void item_release(const struct dt_task *t, struct dt_task_item *it)
+{
+	if (!t->choice)
+		strings_release(it->choice, it->nchoice);
+	strings_release(it->accepted, it->naccepted);
+	free(it->question);
+}
+
+/* Appends s to *text. */
+static int extend(char **text, const char *s, struct dt_err *err)
+{
+	char *all = join(*text ? *text : "", s);
+
+	if (!all)
+		return dt_err_sys(err, -ENOMEM, "cannot read the task");
+	free(*text);
+	*text = all;
+	return 0;
 }
 
 /* Formats the header's few-shot examples, each as an item followed by its answer. */
-static int make_examples(const struct dt_task *t, struct header *h, const json_t *shots, struct dt_err *err)
+static int make_examples(struct dt_task *t, const struct header *h, const json_t *shots, struct dt_err *err)
 {
 	const json_t *o;
 	size_t i;
@@ -139,27 +156,17 @@ static int make_examples(const struct dt_task *t, struct header *h, const json_t
 	json_array_foreach(shots, i, o)
 	{
 		struct dt_task_item it = {0};
-		int rc = read_item(t, &(struct header){h->template, h->delimiter, "", h->choices, NULL}, o,
-				   &it, err);
-		const char *answer = rc < 0 ? "" : it.nchoice ? it.choice[it.answer] : it.accepted[0];
-		char *parts[3] = {0};
+		int rc = read_item(t, h, o, &it, err);
 
-		if (rc == 0) {
-			parts[0] = join(it.context, it.nchoice ? "" : h->delimiter);
-			parts[1] = parts[0] ? join(parts[0], answer) : NULL;
-			parts[2] = parts[1] ? join(parts[1], h->separator) : NULL;
-			rc = parts[2] ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the task");
-		}
-		if (rc == 0) {
-			char *all = join(h->examples ? h->examples : "", parts[2]);
-
-			free(h->examples);
-			h->examples = all;
-			rc = all ? 0 : dt_err_sys(err, -ENOMEM, "cannot read the task");
-		}
-		for (int k = 0; k < 3; k++)
-			free(parts[k]);
-		item_release(&it);
+		if (rc == 0)
+			rc = extend(&t->examples, it.question, err);
+		if (rc == 0 && !it.nchoice)
+			rc = extend(&t->examples, h->delimiter, err);
+		if (rc == 0)
+			rc = extend(&t->examples, it.nchoice ? it.choice[it.answer] : it.accepted[0], err);
+		if (rc == 0)
+			rc = extend(&t->examples, h->separator, err);
+		item_release(t, &it);
 		if (rc < 0)
 			return dt_err_prefix(err, "'shots': item %zu", i + 1);
 	}
@@ -230,6 +237,8 @@ static int read_header(struct dt_task *t, struct header *h, const json_t *o, str
 		return dt_err_set(err, -EINVAL, "a task of kind 'classify' needs 'choices', its labels");
 	if (t->kind == DT_TASK_CLASSIFY)
 		rc = read_strings(h->choices, "choices", &t->label, &t->nlabel, err);
+	if (rc >= 0 && h->choices && t->kind != DT_TASK_GENERATE)
+		rc = read_choices(h, h->choices, &t->choice, &t->nchoice, err);
 	if (rc >= 0 && json_object_get(o, "stop"))
 		rc = read_strings(json_object_get(o, "stop"), "stop", &t->stop, &t->nstop, err);
 	return rc < 0 ? rc : make_examples(t, h, json_object_get(o, "shots"), err);
@@ -279,24 +288,26 @@ int dt_task_read(const char *path, int64_t limit, struct dt_task *ret, struct dt
 		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
 	ret->before = strlen(h.delimiter);
 	dt_jsonl_close(&in);
-	free(h.examples);
 	json_decref(head);
 	if (rc < 0)
 		dt_task_release(ret);
 	return rc;
 }
 
+char *dt_task_context(const struct dt_task *t, const struct dt_task_item *item)
+{
+	return join(t->examples ? t->examples : "", item->question);
+}
+
 void dt_task_release(struct dt_task *t)
 {
 	for (int64_t i = 0; i < t->n; i++)
-		item_release(&t->item[i]);
-	for (int i = 0; i < t->nstop; i++)
-		free(t->stop[i]);
-	for (int i = 0; i < t->nlabel; i++)
-		free(t->label[i]);
+		item_release(t, &t->item[i]);
+	strings_release(t->stop, t->nstop);
+	strings_release(t->label, t->nlabel);
+	strings_release(t->choice, t->nchoice);
 	free(t->item);
-	free(t->stop);
-	free(t->label);
+	free(t->examples);
 	free(t->name);
 	memset(t, 0, sizeof(*t));
 }

@@ -25,8 +25,8 @@ enum dt_task_match { DT_MATCH_EXACT, DT_MATCH_LOOSE, DT_MATCH_NUMBER };
 
 struct dt_task_item {
 	int64_t line;
-	char *context; /* template with the item's fields, examples before it */
-	char **choice; /* [nchoice] continuations, what stands before them included */
+	char *question; /* template with the item's fields; the task's examples stand before it */
+	char **choice;	/* [nchoice] continuations, what stands before them included; may be the task's */
 	int nchoice, answer;
 	char **accepted; /* generate: [naccepted] */
 	int naccepted;
@@ -41,6 +41,9 @@ struct dt_task {
 	int nstop;
 	char **label; /* [nlabel], classify */
 	int nlabel;
+	char *examples; /* few-shot examples, before every question */
+	char **choice;	/* [nchoice] continuations that all items have; NULL: items have their own */
+	int nchoice;
 	size_t before; /* bytes of a choice that stand before its text: the delimiter's */
 	struct dt_task_item *item;
 	int64_t n;
@@ -49,6 +52,9 @@ struct dt_task {
 /* Reads the task, the first limit items of it (0: all). Messages name the line. */
 int dt_task_read(const char *path, int64_t limit, struct dt_task *ret, struct dt_err *err);
 void dt_task_release(struct dt_task *t);
+
+/* What the model is given of an item: the examples and the question. malloc'd; NULL: out of memory. */
+char *dt_task_context(const struct dt_task *t, const struct dt_task_item *item);
 
 /* Whether text is one of the accepted answers, as the task matches. */
 bool dt_task_matches(const struct dt_task *t, const struct dt_task_item *item, const char *text);

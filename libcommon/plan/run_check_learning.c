@@ -23,6 +23,27 @@ static int check_names(const struct dt_run *r, struct dt_err *err)
 	return rc;
 }
 
+/* Checks that no matrix of stacked experts is trained by an optimizer that looks at whole matrices. */
+static int check_experts(const struct dt_run *r, struct dt_err *err)
+{
+	struct dt_params t;
+	int rc;
+
+	if (!r->config->experts || (r->optim.kind != DT_OPTIM_MUON && r->optim.kind != DT_OPTIM_ADAFACTOR))
+		return 0;
+	rc = dt_model_params(r->config, &t, err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < t.n && rc == 0; i++)
+		if (t.p[i].experts && !t.p[i].frozen)
+			rc = dt_err_set(err, -ENOTSUP,
+					"--optimizer %s does not train experts such as '%s' in this version; "
+					"--lora and --freeze leave them as they are",
+					dt_optim_rule(r->optim.kind)->name, t.p[i].name);
+	dt_params_release(&t);
+	return rc;
+}
+
 /* Checks optimizers that need whole tensors, or whose states are not one value an element. */
 static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 {
@@ -48,12 +69,7 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 		return dt_err_set(err, -ENOTSUP,
 				  "--offload cannot be combined with %s, which updates whole tensors at once",
 				  o->name);
-	if (r->config->experts && (r->optim.kind == DT_OPTIM_MUON || r->optim.kind == DT_OPTIM_ADAFACTOR))
-		return dt_err_set(
-			err, -ENOTSUP,
-			"--optimizer %s does not support mixtures of experts such as '%s' in this version",
-			o->name, r->config->name);
-	return 0;
+	return check_experts(r, err);
 }
 
 /* Checks --noise-scale, which compares each rank's complete gradients with their mean. */

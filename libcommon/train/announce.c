@@ -70,6 +70,23 @@ static void announce_batch(struct trainer *t)
 			   r->ramp.tokens ? ", less for smaller batches" : "");
 }
 
+/* Options that synchronise data-parallel ranks, where there is one. A layout may have more later. */
+static void announce_one_rank(struct trainer *t)
+{
+	const struct dt_run *r = &t->run;
+	const bool sync = r->sync.kind == DT_SYNC_LOCAL || r->sync.kind == DT_SYNC_GOSSIP ||
+			  r->sync.kind == DT_SYNC_BACKUP;
+
+	if (r->layout.dp > 1)
+		return;
+	if (sync)
+		dt_log_msg(&t->root_log, "--sync %s has no effect: there is one data-parallel rank",
+			   r->sync.text);
+	if (r->shares && strcmp(r->shares, "equal") != 0)
+		dt_log_msg(&t->root_log, "--shares %s has no effect: there is one data-parallel rank",
+			   r->shares);
+}
+
 void trainer_announce(struct trainer *t)
 {
 	char layout[64], mem[32], count[32], part[64] = "", few[32], again[400];
@@ -86,6 +103,7 @@ void trainer_announce(struct trainer *t)
 	announce_batch(t);
 	if (t->run.layout.cp > 1)
 		announce_context(t);
+	announce_one_rank(t);
 	outer_announce(t);
 	backup_announce(t);
 	servers_announce(t);

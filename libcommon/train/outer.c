@@ -30,6 +30,14 @@ void outer_announce(const struct trainer *t)
 	if (s->from)
 		dt_log_msg(&t->root_log, "--sync-from %lld: until this step ranks all-reduce their gradients",
 			   (long long)s->from);
+	if (t->run.layout.dp == 1) {
+		if (s->kind == DT_SYNC_DILOCO)
+			dt_log_msg(&t->root_log,
+				   "--sync %s: one data-parallel rank takes an outer Nesterov step by the "
+				   "change of its weights every %lld steps, and before a checkpoint",
+				   s->text, (long long)s->every);
+		return;
+	}
 	if (s->kind == DT_SYNC_GOSSIP) {
 		dt_log_msg(&t->root_log,
 			   "--sync gossip: each of %d data-parallel ranks averages its weights with %s after "

@@ -39,6 +39,9 @@ with Browser(width=1300, height=1800) as b:
     # each button has a label of its own, which says what it saves
     names = b.js("[...document.querySelectorAll('#cards button')].map(e => e.getAttribute('aria-label') || e.textContent)")
     assert len(names) > 8 and len(set(names)) == len(names), names
+    # the axis of steps so large that adding 1 does not change them
+    assert 2 <= b.js("ticks(1e300, 1e300, 5).length + ticks(1e17, 1e17 + 64, 5).length") < 60
+    assert b.js("ticks(0, 10, 5).join()") == "0,2,4,6,8,10"
     # hide one run
     b.click("#runs input")
     b.until("document.querySelectorAll('#card-loss path[stroke-width]').length < 3")

@@ -182,7 +182,7 @@ verify() {
         dt-eval ppl --text one.txt --seq 96 --precision fp32 --threads 1 --json "s-$kind" >ppl.json
         jq -en --slurpfile a one.jsonl --slurpfile b ppl.json '($a | map(.loss // empty) | last) - $b[0].nll | fabs < 1e-5'
     done
-    run -1 dt-eval ppl --text one.txt --seq 200 --precision fp32 --threads 1 "s-${some[0]}"
+    run -2 dt-eval ppl --text one.txt --seq 200 --precision fp32 --threads 1 "s-${some[0]}"
     [[ "$output" == *"exceeds the 128 positions of"* ]]
     run -2 dt-train --model s-yarn/step-00000002 --data d.h5 --seq 96 --steps 1 "${run_of[@]}" --rope-scaling linear:2
     [[ "$output" == *"scaled already (yarn:2)"* ]]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # dt-shard-ckpt convert, quantize, avg: against formats written and read by convert.py (numpy alone), and real
 # models.
+bats_require_minimum_version 1.5.0
 load slow
 
 setup() {
@@ -331,6 +332,17 @@ quiet() {
 	run "$S" convert "$T/a" "$T/c.gguf"
 	[ "$status" -eq 1 ]
 	[ -z "$(find "$T" -name "*tmp*")" ]
+	# options that the format of DST does not read
+	for bad in "--compress --to safetensors" "--step 3 --to gguf" "--max-file-size 1MB --to dt" "--max-file-size 1MB"; do
+		# shellcheck disable=SC2086 # words
+		run -2 "$S" convert $bad "$T/a" "$T/no"
+		[[ $output == *"${bad%% *} has no effect: it is for "* ]]
+	done
+	run -2 "$S" avg --step 3 "$T/a" "$T/a" "$T/no.gguf"
+	run -2 "$S" sparsify --sparsity 50% --compress --to gguf "$T/a" "$T/no"
+	run -2 "$S" quantize --type q8_0 --seq 8 "$T/a" "$T/no.gguf"
+	[[ $output == *"--seq requires --text"* ]]
+	run -2 "$S" quantize --type q8_0 --threads 2 "$T/a" "$T/no.gguf"
 	# an explicit step number
 	run "$S" convert --step 12 "$T/a" "$T/d"
 	[[ $output == *"$T/d/step-00000012" ]]
@@ -340,7 +352,7 @@ quiet() {
 	need_numpy
 	quiet py make llama F32 "$T/a"
 	for to in gguf safetensors llama2c dt; do
-		run bash -c 'ulimit -f 100; trap "" XFSZ; "$0" convert --to "$1" --step 1 "$2" "$3"' "$S" $to "$T/a" "$T/x"
+		run bash -c 'ulimit -f 100; trap "" XFSZ; "$0" convert --to "$1" "$2" "$3"' "$S" $to "$T/a" "$T/x"
 		[ "$status" -eq 1 ]
 		echo "$to: $output"
 		[[ $output == *"File too large"* ]] || [[ $output == *"cannot represent"* ]]

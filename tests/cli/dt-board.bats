@@ -114,7 +114,7 @@ start() {
     done
     [ "$(code -d x=1 "${url}api/runs")" -eq 405 ]
     [ "$(code "${url}nowhere")" -eq 404 ]
-    [ "$(code "${url}api/series?points=-1&from=x&to=1e999&run=77&keys=,,loss")" -eq 200 ]
+    [ "$(code "${url}api/series?points=4000&from=-1e308&to=1e308&run=63&keys=,,loss")" -eq 200 ]
     curl -s "$url" >page
     run -1 grep -E '(src|href)=.?(https?:)?//' page
     kill "$board"
@@ -130,6 +130,26 @@ start() {
     run -1 dt-board empty
     [[ ${lines[0]} == "dt-board: no metrics of dt-train or dt-rl in 'empty'; "* ]]
     run -1 dt-board /nowhere
+}
+
+@test "numbers in requests are checked, and steps may have any size" {
+    local bad
+    for step in 1e300 1e300 -1e308 1.7e308 5; do
+        printf '{"run_id": "a", "step": %s, "loss": 2}\n' $step
+    done >huge.jsonl
+    start mine huge.jsonl
+    for bad in points=0 points=-1 points=4001 points=2.5 points=x points= from=x from=1e999 to=nan to=3x run=-1 run=64 run=x; do
+        for of in series details timeline runs; do
+            [ "$(curl -s -o said -w '%{http_code}' "${url}api/$of?$bad")" -eq 400 ] || { echo "$of $bad"; return 1; }
+            grep -q "^'${bad%%=*}' is not a" said
+        done
+    done
+    grep -qx "'run' is not a whole number from 0 to 63" said
+    # the range of all steps is no double; a range may be the smallest number there is
+    curl -s "${url}api/series?keys=loss&run=1&points=4" | jq -e '.runs[0] | .series.loss == [2, 2] and .x == [1e300, 1.7e308]'
+    curl -s "${url}api/series?keys=loss&run=1&points=4&from=-1e308" | jq -e '.runs[0] | .x == [-1e308, 5, 1.7e308]'
+    curl -s "${url}api/series?keys=loss&run=0&points=4&from=1&to=5e-324" | jq -e '.runs[0].x == []'
+    curl -s "${url}api/series?keys=loss&run=1&points=4&from=5&to=5" | jq -e '.runs[0].x == [5]'
 }
 
 @test "few open files allowed: further clients are turned away, without busy waiting" {

@@ -117,6 +117,19 @@ close() { # A B TOLERANCE
     [[ "$output" == *"packed into samples of 64 tokens, not 32"* ]]
 }
 
+@test "memory does not grow with the tokens of the examples" {
+    awk 'BEGIN { while (n++ < 2000) text = text "a b "
+        for (i = 0; i < 5000; i++) print "{\"prompt\": \"" i "\", \"completion\": \"" text "\"}" }' >big.jsonl
+    # 40 million tokens
+    (ulimit -v 200000 && OMP_NUM_THREADS=1 dt-dataset chat -t byte --chat-template none --seq 8192 --json -o big.h5 big.jsonl >big.json)
+    jq -e '.train.examples == 5000 and .train.samples == 5000 and .train.targets == 40005000' big.json
+    # the longest are packed first: those from 1000 on
+    [ "$(dt-dataset cat --count 8 big.h5)" = "1000a b " ]
+    [ "$(dt-dataset cat --count 8 --first $((8192 * 3999)) big.h5)" = "4999a b " ]
+    [ "$(dt-dataset cat --count 8 --first $((8192 * 4999)) big.h5)" = "9a b a b" ]
+    rm big.*
+}
+
 @test "the loss of a packed batch is that of its examples alone, over all targets, on any layout" {
     chat all.h5 128 <all.jsonl >all.json
     local n=0 sum=0 targets=0 line t

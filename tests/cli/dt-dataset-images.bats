@@ -313,6 +313,21 @@ END
 		run dt-dataset images $bad
 		[ "$status" -eq 2 ]
 	done
+	# options that this input does not read
+	for bad in "--match *.png" "--quality 3" "--ignore-exif" "--quality 3 --store raw"; do
+		# shellcheck disable=SC2086 # words
+		run dt-dataset images -o d.h5 $bad a.idx l.idx
+		[ "$status" -eq 2 ]
+		[[ "$output" == *"${bad%% *} has no effect: "* ]]
+	done
+	[ ! -e d.h5 ]
+	dt-dataset images -o i.h5 --store jpeg --quality 3 a.idx l.idx
+	for bad in "sample --ids" "cat --ids" "sample --special" "sample --seq 3" "stats --near"; do
+		# shellcheck disable=SC2086 # words
+		run dt-dataset $bad i.h5
+		[ "$status" -eq 2 ]
+		[[ "$output" == *"has no effect: 'i.h5' is a dataset of images"* ]]
+	done
 	[ ! -e d.h5 ]
 	echo what >text
 	run dt-dataset images -o d.h5 text

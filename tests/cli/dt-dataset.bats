@@ -126,6 +126,30 @@ setup() {
 	[[ "$output" == "d.h5: 33 tokens, 1 document;"* ]]
 }
 
+@test "options that the format of the inputs does not read are a usage error" {
+	printf 'one,two' >a
+	printf '{"text":"one,two"}\n' >b.jsonl
+	cp b.jsonl b.txt
+	run dt-dataset build --separator , -o d.h5 b.jsonl
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"--separator has no effect"* ]]
+	run dt-dataset build --separator , --format jsonl -o d.h5 b.txt
+	[ "$status" -eq 2 ]
+	run dt-dataset build --field text -o d.h5 a b.txt
+	[ "$status" -eq 2 ]
+	[[ "$output" == *"--field has no effect"*"--format jsonl"* ]]
+	[ ! -e d.h5 ]
+	run dt-dataset build --separator , --field text -o d.h5 a b.jsonl
+	[ "$status" -eq 0 ]
+	[[ "$output" == "d.h5: 16 tokens, 3 documents;"* ]]
+	# of each other
+	for o in "sample --in-order --seed 2" "sample --in-order --epoch 2" "sample --ids --special" "cat --ids --special"; do
+		# shellcheck disable=SC2086 # words
+		run dt-dataset $o d.h5
+		[ "$status" -eq 2 ]
+	done
+}
+
 @test "samples depend on seed and epoch only" {
 	dt-dataset build -o d.h5 "$data/golden.json"
 	dt-dataset build --shards 5 -o s.h5 "$data/golden.json"

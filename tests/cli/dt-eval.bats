@@ -468,10 +468,26 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     : >empty.txt
     refused 1 "there is nothing to predict" ppl --text empty.txt run
     refused 1 "fewer than one window of 64" ppl --text <(head -c 20 text.txt) --windows llama.cpp --seq 64 run
-    refused 1 "exceeds the 128 positions of" ppl --text text.txt --seq 9999 run
+    refused 2 "--seq 9999 exceeds the 128 positions of" ppl --text text.txt --seq 9999 run
+    refused 2 "--seq 129 exceeds the 128 positions of" compare --text text.txt --seq 129 run run
     refused 2 "--stride does not apply to --windows llama.cpp" ppl --text text.txt --windows llama.cpp --stride 3 run
     refused 2 "--stride does not apply to --windows llama.cpp" compare --text text.txt --windows llama.cpp --stride 3 run run
-    refused 1 "larger than the window" ppl --text text.txt --seq 64 --stride 65 run
+    refused 2 "--stride 65 is larger than the window of 64" ppl --text text.txt --seq 64 --stride 65 run
+    refused 2 "--stride 129 is larger than the window of 128" ppl --text text.txt --stride 129 run
+    refused 2 "--stride 129 is larger than the window of 128" compare --text text.txt --stride 129 run run
+    # options that no model reads
+    refused 2 "--any-base requires --lora" ppl --text text.txt run --any-base
+    refused 2 "--parallel has no effect: no model is a server" task bad.jsonl run --parallel 2
+    refused 2 "--model has no effect: no model is a server" compare --task bad.jsonl run run --model x
+    refused 2 "--api-key has no effect: no model is a server" teacher d.h5 run --out x.teacher --api-key k
+    for o in "--precision fp32" "--weights q8_0" "--device cpu" "--weights-memory 1GiB --weights-disk ." "--tokenizer byte" "--threads 1" "--seq 8"; do
+        # shellcheck disable=SC2086 # words
+        refused 2 "${o%% *} has no effect: a server computes the answers" task bad.jsonl http://127.0.0.1:9 $o
+    done
+    for o in "--stride 3" "--windows llama.cpp" "--no-bos"; do
+        # shellcheck disable=SC2086 # words
+        refused 2 "${o%% *} has no effect: a task has no windows" compare --task bad.jsonl run run $o
+    done
     echo '{"task": "x", "shots": 2}' >bad.jsonl
     refused 1 "bad.jsonl:1: 'shots' is not a list of items" task bad.jsonl run
     printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' \

@@ -158,6 +158,8 @@ assert len(areas) == 2, areas'
 
 @test "a dark SVG" {
     dt-plot --svg - --theme dark loss run.jsonl | grep -q '<rect width="800" height="400" fill="#15181c"/>'
+    run -2 dt-plot --theme dark loss run.jsonl
+    [[ $output == *"--theme requires --svg"* ]]
     run dt-plot --theme pink loss run.jsonl
     [ "$status" -eq 2 ]
 }

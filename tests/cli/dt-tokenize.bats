@@ -40,6 +40,11 @@ expected() {
 	[ "$status" -eq 2 ]
 	run dt-tokenize train --out x.json
 	[ "$status" -eq 2 ]
+	# neither applies to characters
+	run dt-tokenize train --chars --min-count 3 --out x.json a.txt
+	[ "$status" -eq 2 ]
+	run dt-tokenize train --chars --pattern qwen2 --out x.json a.txt
+	[ "$status" -eq 2 ]
 	run dt-tokenize encode -t byte --binary u16 --lines
 	[ "$status" -eq 2 ]
 	run dt-tokenize encode -t byte file

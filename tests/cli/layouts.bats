@@ -332,12 +332,20 @@ metric() { # FILE KEY: value of the last step
 }
 
 @test "optimizers of whole tensors: layouts agree with one rank, also with a tied embedding on two stages" {
-    local steps
+    local steps o
     steps=(--steps "$(few 4 8)") # a mistake shows after one step
     verify qwen3.json tp2.pp2,dp2.pp2.z1,tp4.s1,tp2,dp2.z2 "${steps[@]}" --optimizer muon
     verify qwen3.json tp2.pp2,dp2.pp2.z1,tp4.s1,tp2,+dp2.z2 "${steps[@]}" --optimizer adafactor
     verify qwen3.json dp2.pp2.z1,tp2.pp2,tp4.s1,tp2,dp2.z2 "${steps[@]}" --optimizer lamb
     verify qwen3.json tp2,tp2.pp2,dp2.pp2.z1,tp4.s1,dp2.z2 "${steps[@]}" --optimizer lars
+    # a mixture of which no expert is trained
+    verify mixtral.json dp2.ep2.z2,tp2.ep2,pp2.ep2.z1,tp2.s1 "${steps[@]}" --optimizer muon --lora 4
+    verify mixtral.json tp2.ep2,dp2.ep2.z2,pp2.ep2.z1,ep2.z3 "${steps[@]}" --optimizer adafactor --freeze '.*experts.*'
+    for o in "muon" "adafactor --lora 4 --lora-modules-to-save .*experts.*"; do
+        # shellcheck disable=SC2086 # words
+        run -2 dt-train --model mixtral.json "${common[@]}" --steps 2 --optimizer $o
+        [[ $output == *"does not train experts such as 'layers.0.mlp.experts.gate.weight'"* ]]
+    done
 }
 
 @test "bf16 on other layouts: losses within 1%" {

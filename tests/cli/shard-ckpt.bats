@@ -342,6 +342,29 @@ put() {
 	[[ ${lines[0]} =~ tensor\ +mean\ +std ]]
 }
 
+@test "stats: all threads compute, the result does not depend on their number, and is that of exact sums" {
+	local n
+	"$DT_HELP/make-model" "$T/m" gpt2-tiny
+	for n in 1 2 3; do
+		OMP_NUM_THREADS=$n OMP_DISPLAY_AFFINITY=true "$S" stats --json "$T/m" >"$T/$n.json" 2>"$T/$n.err"
+		cmp "$T/1.json" "$T/$n.json"
+		[ "$(grep -c '^level 1 thread' "$T/$n.err")" -eq "$n" ] || [ "$n" -eq 1 ] || { cat "$T/$n.err"; false; }
+	done
+	# tensors of several runs of 4096 elements, and of a part of one
+	for n in embed.weight layers.0.mlp.up.bias; do
+		"$S" cat --raw "$n" "$T/m" >"$T/raw"
+		jq -c --arg n "model/$n" '.tensors[] | select(.name == $n)' "$T/1.json" | python3 -c '
+import array, json, math, sys
+s, x = json.load(sys.stdin), array.array("f", open(sys.argv[1], "rb").read())
+n, mean = len(x), math.fsum(x) / len(x)
+want = {"mean": mean, "std": math.sqrt(math.fsum((v - mean) ** 2 for v in x) / n), "rms": math.sqrt(math.fsum(v * v for v in x) / n),
+        "min": min(x), "max": max(x)}
+assert s["elements"] == n and s["zeros"] == x.count(0), (s, n)
+for k, v in want.items():
+    assert abs(s[k] - v) <= 1e-14 * (abs(v) + want["rms"]), (k, s[k], v)' "$T/raw"
+	done
+}
+
 @test "h5py and h5dump see whole tensors through the index of several ranks, also after moving" {
 	has_h5py
 	"$M" "$T/a" 3 dp2.tp2.pp2.z1 23

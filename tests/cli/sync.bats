@@ -296,6 +296,21 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
     [[ $output == *"--shares auto cannot be combined with z2 and z3"* ]]
 }
 
+@test "one data-parallel rank: options that have no effect are reported; diloco takes its outer steps" {
+    local plain=(--layout dp1 --steps 8 --optimizer momentum --lr 0.05 --clip 0) o
+    train 1 all.jsonl "${plain[@]}"
+    for o in "--sync local:2" "--sync gossip" "--sync backup:0" "--shares auto"; do
+        # shellcheck disable=SC2086 # words
+        train 1 one.jsonl "${plain[@]}" $o
+        jq -es --slurpfile b all.jsonl 'map(.loss) == ($b | map(.loss))' one.jsonl
+        grep -q -e "$o has no effect: there is one data-parallel rank" one.jsonl.err
+        [ "$(grep -c -e "${o%% *}" one.jsonl.err)" -eq 1 ]
+    done
+    train 1 one.jsonl "${plain[@]}" --sync diloco:2
+    grep -q "diloco:2: one data-parallel rank takes an outer Nesterov step by the change of its weights every 2 steps" one.jsonl.err
+    jq -es --slurpfile b all.jsonl '.[1].loss == $b[1].loss and .[2].loss != $b[2].loss' one.jsonl
+}
+
 @test "unsupported combinations are refused by name" {
     # ranks | options | text of the message; a run with servers cannot start with --sync-from
     one_of 3 "2|--layout dp2.z1 --sync local:2|--sync local:2 cannot be combined with ZeRO" \
