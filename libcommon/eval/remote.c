@@ -124,7 +124,6 @@ static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct dt_err *err)
 {
 	struct remote *r = (struct remote *)asker;
-
 	int rc;
 
 	r->q = q;

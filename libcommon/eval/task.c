@@ -82,14 +82,18 @@ static int read_choices(const struct header *h, const json_t *list, char ***ret,
 	int rc = read_strings(list, "choices", ret, ret_n, err);
 
 	for (int i = 0; i < *ret_n && rc == 0; i++) {
-		char *text = (*ret)[i], *whole = *text ? join(h->delimiter, text) : NULL;
+		char *text = (*ret)[i], *whole = join(h->delimiter, text);
 
 		if (!*text)
 			rc = dt_err_set(err, -EINVAL, "choice %d is empty", i);
 		else if (!whole)
 			rc = dt_err_sys(err, -ENOMEM, "cannot read the task");
-		else
-			(*ret)[i] = (free(text), whole);
+		if (rc < 0) {
+			free(whole);
+			break;
+		}
+		free(text);
+		(*ret)[i] = whole;
 	}
 	return rc;
 }
