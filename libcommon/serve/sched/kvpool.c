@@ -17,8 +17,6 @@ struct dt_kvblock {
 	int32_t chain; /* 1 + the next block in its bucket, 0: none */
 };
 
-enum { FIRST_MASK = 1023 }; /* buckets that are used at first are one page */
-
 int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share)
 {
 	uint32_t buckets = 1;
@@ -36,7 +34,7 @@ int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share)
 		return -ENOMEM;
 	}
 	p->most = buckets - 1;
-	p->mask = p->most < FIRST_MASK ? p->most : FIRST_MASK;
+	p->mask = p->most < 1023 ? p->most : 1023; /* at first one page */
 	p->nblocks = p->nfree = nblocks;
 	p->block_size = block_size;
 	p->share = share;
@@ -245,10 +243,7 @@ int dt_kvpool_attach(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv
 	return 0;
 }
 
-/*
- * Uses as many buckets as blocks were ever taken: most pools of a simulation take few, and a table of all blocks
- * costs a page and a cache miss a lookup. Bucket i's chain is divided between buckets i and i + n.
- */
+/* Doubles the buckets in use: few where few blocks are. Bucket i's chain goes to buckets i and i + n. */
 static void divide_buckets(struct dt_kvpool *p)
 {
 	const uint32_t n = p->mask + 1;
