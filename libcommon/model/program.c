@@ -121,8 +121,8 @@ static bool starts_segment(const struct dt_prog *p, int i)
 }
 
 /*
- * Sets, for each segment, whether it is the first or the last that computes its unit in its direction. seen: two
- * flags a unit, by direction.
+ * Sets, for each segment, whether it is the first or the last that computes its unit in its direction. seen:
+ * two flags a unit, by direction.
  */
 static void find_ends(struct dt_prog *p, bool (*seen)[2], int first_unit, int nunit)
 {

@@ -126,8 +126,8 @@ static void check_overlaps(const struct dt_memory_plan *m, const char *what)
 }
 
 /*
- * Results of a node that are written over an operand have it, and all that had its memory before, dead behind the
- * node. The memory is found in one step, however many layers write over it.
+ * Results of a node that are written over an operand have it, and all that had its memory before, dead behind
+ * the node. The memory is found in one step, however many layers write over it.
  */
 static void check_overs(const struct dt_prog *p, const char *what)
 {

@@ -121,7 +121,7 @@ static void test_pool_shares(void **state)
 	dt_kvpool_release(&p);
 }
 
-/* The table of buckets grows with the blocks in use: all published ones are found, whenever they were entered. */
+/* The buckets in use grow with the blocks: all published ones are found, whenever they were entered. */
 static void test_pool_grows_its_buckets(void **state)
 {
 	enum { BLOCKS = 5000, ROUND = 700 };

@@ -50,7 +50,7 @@ struct dt_sim_answer {
 };
 
 struct dt_sim_report {
-	bool stopped; /* at a limit: percentiles are infinite, refused is of all requests, the rest of no use */
+	bool stopped; /* at a limit: percentiles are infinite, refused is of all, the rest of no use */
 	int done, refused, moved; /* requests; moved: prompts that prefill servers computed */
 	double ttft_p50, ttft_p99, tpot_p50, tpot_p99; /* nearest rank; 0 if there are no requests */
 	double end_s, busy_s; /* end_s: last answer; busy_s: steps of all servers, averaged over stages */
