@@ -44,8 +44,8 @@ void dt_sim_drop(struct dt_sim_request *q)
 }
 
 /*
- * Submits q to s; a helper (prefill server) computes only the prompt. A helper takes all blocks of a prompt at
- * once, so it preempts none, and finds tokens again only if requests share blocks.
+ * Submits q to s; a helper (prefill server) computes only the prompt. A helper takes all blocks of a prompt
+ * at once, so it preempts none, and finds tokens again only if requests share blocks.
  */
 static int submit(struct dt_sim *m, struct dt_sim_request *q, struct dt_sim_server *s, struct dt_err *err)
 {
