@@ -104,6 +104,6 @@ size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k)
 	const size_t huge = (size_t)2 << 20;
 	size_t n = dt_panels_close_bytes(f, rows, k);
 
-	return n < huge ? n : (n + huge - 1) / huge * huge; /* whole huge pages */
+	return n < DT_PANELS_SHARED ? n : (n + huge - 1) / huge * huge; /* whole huge pages */
 }
 /* SPDX-License-Identifier: Apache-2.0 */

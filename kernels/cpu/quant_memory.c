@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define LARGE	  (2 * HUGE_PAGE) /* larger parts get their own memory */
-#define CHUNK	  (8 * HUGE_PAGE)
+#define LARGE	  ((size_t)DT_PANELS_SHARED) /* larger parts get their own memory, of whole pages */
+#define CHUNK	  (4 * LARGE)
 #define ALIGN	  ((size_t)64)
 
 struct chunk { /* header of a chunk, which is aligned to CHUNK */

@@ -2,6 +2,7 @@
 #include "model/op/rule.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,9 +90,10 @@ static int over_operand(const struct dt_node *n)
  */
 static void write_over(struct dt_prog *p, int out, int in)
 {
-	struct dt_value *o = &p->value[out], *r = &p->value[dt_value_root(p, in)];
+	const int root = dt_value_root(p, in);
+	struct dt_value *o = &p->value[out], *r = &p->value[root];
 
-	o->over = in;
+	o->over = root; /* not in: a chain through all layers would be followed for each of its values */
 	if (o->last > r->last)
 		r->last = o->last;
 	if (o->life > r->life)
@@ -119,18 +121,46 @@ static bool starts_segment(const struct dt_prog *p, int i)
 }
 
 /*
- * Whether another segment before (step -1) or after (1) segment i computes the same unit in the same
- * direction.
+ * Sets, for each segment, whether it is the first or the last that computes its unit in its direction. seen:
+ * two flags a unit, by direction.
  */
-static bool meets_unit(const struct dt_prog *p, int i, int step)
+static void find_ends(struct dt_prog *p, bool (*seen)[2], int first_unit, int nunit)
 {
-	const struct dt_segment *s = &p->segment[i];
+	memset(seen, 0, (size_t)nunit * sizeof(*seen));
+	for (int i = 0; i < p->nsegment; i++) {
+		struct dt_segment *s = &p->segment[i];
+		bool *met = &seen[s->unit - first_unit][s->backward];
 
-	for (int k = i + step; k >= 0 && k < p->nsegment; k += step)
-		if (p->segment[k].unit == s->unit && p->segment[k].backward == s->backward &&
-		    !p->segment[k].again)
-			return true;
-	return false;
+		s->before = s->again || !*met;
+		*met |= !s->again;
+	}
+	memset(seen, 0, (size_t)nunit * sizeof(*seen));
+	for (int i = p->nsegment; i-- > 0;) {
+		struct dt_segment *s = &p->segment[i];
+		bool *met = &seen[s->unit - first_unit][s->backward];
+
+		s->after = !s->again && !*met;
+		*met |= !s->again;
+	}
+}
+
+static int find_all_ends(struct dt_prog *p)
+{
+	int first = INT_MAX, last = INT_MIN;
+	bool(*seen)[2];
+
+	for (int i = 0; i < p->nsegment; i++) {
+		first = p->segment[i].unit < first ? p->segment[i].unit : first;
+		last = p->segment[i].unit > last ? p->segment[i].unit : last;
+	}
+	if (last < first)
+		return 0;
+	seen = malloc((size_t)(last - first + 1) * sizeof(*seen));
+	if (!seen)
+		return -ENOMEM;
+	find_ends(p, seen, first, last - first + 1);
+	free(seen);
+	return 0;
 }
 
 static int find_segments(struct dt_prog *p)
@@ -157,13 +187,7 @@ static int find_segments(struct dt_prog *p)
 	}
 	while (list <= DT_LIST_N)
 		p->segment_start[list++] = p->nsegment;
-	for (int i = 0; i < p->nsegment; i++) {
-		struct dt_segment *s = &p->segment[i];
-
-		s->before = s->again || !meets_unit(p, i, -1);
-		s->after = !s->again && !meets_unit(p, i, 1);
-	}
-	return 0;
+	return find_all_ends(p);
 }
 
 int dt_prog_finish(struct dt_prog *p)

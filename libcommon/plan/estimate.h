@@ -47,6 +47,7 @@ struct dt_extras {	   /* what the formulas can count and our trainer does not do
 	enum dt_weight_format base; /* of the frozen weights; embeddings stay in 16 bits */
 	bool scores;		    /* attention that keeps its seq x seq scores */
 	uint64_t framework_bytes;   /* context, libraries, allocator: added to every phase */
+	bool sums;		    /* only the sums are wanted: account dt lists no entries of its plan */
 };
 
 struct dt_entry {

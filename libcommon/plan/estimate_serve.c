@@ -118,7 +118,7 @@ static int put_on_disk(struct dt_estimate *t, const struct dt_serve_shape *s, co
 		return rc;
 	t->disk.host = s->weights_host;
 	put(t, DT_MEM_WEIGHTS, (double)t->disk.stays_bytes, "weights that stay",
-	    "in their format, whole large pages", DT_EXACT);
+	    "in their format, whole large pages from 16 MiB on", DT_EXACT);
 	put(t, DT_MEM_WEIGHTS, (double)(t->disk.memory_bytes - t->disk.stays_bytes),
 	    s->weights_host ? "weights from the host" : "weights read from disk",
 	    t->disk.experts ? "slots x the largest expert" : "slots x the largest layer", DT_EXACT);
@@ -148,7 +148,7 @@ static int put_weights(struct dt_estimate *t, const struct dt_serve_shape *s, co
 		rc = put_on_disk(t, s, part, format, local->n, err);
 	} else if (rc == 0) {
 		put(t, DT_MEM_WEIGHTS, (double)packed, "matrices",
-		    "panels of 16 rows in their format, whole large pages", DT_EXACT);
+		    "panels of 16 rows in their format, whole large pages from 16 MiB on", DT_EXACT);
 		put(t, DT_MEM_WEIGHTS, (double)(plain ? plain : DT_ALIGN), "vectors, plain matrices",
 		    "elements x bytes", DT_EXACT);
 	}

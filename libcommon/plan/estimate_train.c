@@ -23,15 +23,10 @@ static void set_kind(struct dt_entry *e, const struct dt_buf *b)
 	e->kind[n] = '\0';
 }
 
-static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_estimate *t, struct dt_err *err)
+static void list_plan(const struct dt_memory_plan *p, struct dt_estimate *t)
 {
-	struct dt_memory_plan p;
-	int rc = dt_memory_plan(s, at, &p, err);
-
-	if (rc < 0)
-		return rc;
-	for (int i = 0; i < p.n; i++) {
-		const struct dt_buf *b = &p.buf[i];
+	for (int i = 0; i < p->n; i++) {
+		const struct dt_buf *b = &p->buf[i];
 		struct dt_entry *e =
 			dt_entry_put(t, b->cat, (double)b->bytes, b->first, b->last, b->name, b->formula);
 
@@ -42,8 +37,8 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 			e->place = b->place;
 		}
 	}
-	if (p.gap_bytes) {
-		struct dt_entry *e = dt_entry_put(t, DT_MEM_WORKSPACE, (double)p.gap_bytes, p.peak, p.peak,
+	if (p->gap_bytes) {
+		struct dt_entry *e = dt_entry_put(t, DT_MEM_WORKSPACE, (double)p->gap_bytes, p->peak, p->peak,
 						  "gaps between buffers", "left by the placement of buffers");
 
 		if (e) {
@@ -51,12 +46,26 @@ static int train_plan(const struct dt_run *s, struct dt_coords at, struct dt_est
 			e->at_peak = true;
 		}
 	}
+}
+
+static int train_plan(const struct dt_run *s, struct dt_coords at, bool list, struct dt_estimate *t,
+		      struct dt_err *err)
+{
+	struct dt_memory_plan p;
+	int rc = dt_memory_plan(s, at, &p, err);
+
+	if (rc < 0)
+		return rc;
+	if (list)
+		list_plan(&p, t);
 	t->summed = true;
 	t->peak = p.peak;
 	memcpy(t->phase_bytes, p.phase_bytes, sizeof(p.phase_bytes));
 	memcpy(t->cat_bytes, p.cat_bytes, sizeof(p.cat_bytes));
+	for (int i = 0; i < p.stage.local.n && !s->config->lora.rank; i++)
+		t->params += p.stage.local.p[i].numel;
 	dt_memory_plan_release(&p);
-	return dt_rank_params(s, at, t, err);
+	return s->config->lora.rank ? dt_rank_params(s, at, t, err) : 0; /* adapters are not counted */
 }
 
 /* --task: the engine that samples answers, present in every phase besides the arena. */
@@ -122,7 +131,7 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 		return dt_err_set(err, -ENOTSUP, "--fp8 needs --account dt");
 	if (account == DT_ACCOUNT_DT && (rc = check_extras(s, x, err)) < 0)
 		return rc;
-	rc = account == DT_ACCOUNT_DT ? train_plan(s, at, &t, err)
+	rc = account == DT_ACCOUNT_DT ? train_plan(s, at, !(x && x->sums), &t, err)
 				      : dt_account_train(s, at, account, x, &t, err);
 	if (rc == 0 && account == DT_ACCOUNT_DT && s->rl.task)
 		rc = put_draws(s, &t, err);

@@ -88,6 +88,23 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 	return rc;
 }
 
+/*
+ * Drops the entries of the less full of stage i and the fullest before it: a plan has one for each value and
+ * microbatch in flight, and only those of the fullest stage are read.
+ */
+static void keep_worst(struct dt_fit *f, int i)
+{
+	const bool worse = i > 0 && f->stage[i].est.peak_bytes > dt_fit_worst(f)->peak_bytes;
+	struct dt_estimate *drop = &f->stage[worse ? f->worst : i].est;
+
+	f->worst = worse ? i : f->worst;
+	if (i == 0)
+		return;
+	free(drop->e);
+	drop->e = NULL;
+	drop->n = drop->cap = 0;
+}
+
 int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_err *err)
 {
 	struct dt_fit f = {.account = q->any_account ? DT_ACCOUNT_DT : q->account};
@@ -117,8 +134,7 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 		}
 		s->ranks = dt_layout_world(&q->run.layout) / q->run.layout.pp;
 		s->first_rank = f.n * s->ranks;
-		if (s->est.peak_bytes > dt_fit_worst(&f)->peak_bytes)
-			f.worst = f.n;
+		keep_worst(&f, f.n);
 	}
 	*ret = f;
 	return 0;

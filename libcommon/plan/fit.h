@@ -29,7 +29,7 @@ struct dt_fit_query {
 };
 
 struct dt_fit_stage { /* its fullest rank: the first of a tensor-parallel group has the larger cuts */
-	struct dt_estimate est;
+	struct dt_estimate est; /* of all stages but the worst without its entries */
 	int first_rank, ranks;
 };
 

@@ -80,8 +80,10 @@ static bool may_be_fullest(const struct dt_layout *l, const struct dt_config *c,
 int dt_plan_peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struct dt_err *err)
 {
 	struct dt_run s = dt_candidate_run(q, c);
+	struct dt_extras extras = q->fit.extras;
 	int pp = c->layout.pp, rc = 0;
 
+	extras.sums = true;
 	/* At most 2 pp microbatches are ever in flight, except with GPipe. */
 	if (pp > 1 && s.accumulation > 2 * pp && s.pipeline != DT_PIPE_GPIPE && !s.schedule)
 		s.accumulation = 2 * pp;
@@ -91,8 +93,7 @@ int dt_plan_peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struc
 
 		if (!may_be_fullest(&c->layout, q->fit.run.config, i))
 			continue;
-		rc = dt_estimate_train(&s, (struct dt_coords){.pp = i}, q->fit.account, &q->fit.extras, &e,
-				       err);
+		rc = dt_estimate_train(&s, (struct dt_coords){.pp = i}, q->fit.account, &extras, &e, err);
 		if (rc < 0)
 			break;
 		if (e.peak_bytes > c->peak_bytes)

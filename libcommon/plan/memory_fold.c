@@ -1,7 +1,5 @@
 #include "plan/memory_fold.h"
 
-#include <string.h>
-
 static uint64_t mix(uint64_t h, uint64_t x)
 {
 	return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 29);
@@ -14,28 +12,27 @@ static uint64_t mix(uint64_t h, uint64_t x)
 static void look_at_units(struct dt_folding *f)
 {
 	const struct dt_prog *p = f->p;
-	int nth[DT_LIST_N];
 
-	for (int u = 0; u < f->nunit; u++) {
+	for (int u = 0; u < f->nunit; u++)
 		f->unit[u] = (struct dt_fold_unit){.alike = 1, .kept = -1};
-		memset(nth, 0, sizeof(nth));
-		for (int s = 0; s < p->nsegment; s++)
-			for (int i = p->segment[s].first; i < p->segment[s].first + p->segment[s].n; i++) {
-				const struct dt_node *n = &p->step[i].n;
-				int list = p->step[i].list;
+	for (int s = 0; s < p->nsegment; s++) {
+		const struct dt_segment *g = &p->segment[s];
+		const int u = g->unit - f->first_unit;
+		struct dt_fold_unit *x = &f->unit[u];
 
-				if (p->segment[s].unit != u + f->first_unit)
-					break;
-				f->unit[u].alike = mix(f->unit[u].alike, (uint64_t)(n->op * 8 + list));
-				for (int o = 0; o < DT_NODE_OUT; o++) {
-					if (n->out[o] < 0)
-						continue;
-					f->unit[u].alike = mix(f->unit[u].alike,
-							       dt_fold_bytes(p, n->out[o]) + (uint64_t)o);
-					f->key[n->out[o]] = (struct dt_fold_key){u, list, nth[list], o};
-				}
-				nth[list]++;
+		for (int i = g->first; i < g->first + g->n && u >= 0; i++) {
+			const struct dt_node *n = &p->step[i].n;
+			int list = p->step[i].list;
+
+			x->alike = mix(x->alike, (uint64_t)(n->op * 8 + list));
+			for (int o = 0; o < DT_NODE_OUT; o++) {
+				if (n->out[o] < 0)
+					continue;
+				x->alike = mix(x->alike, dt_fold_bytes(p, n->out[o]) + (uint64_t)o);
+				f->key[n->out[o]] = (struct dt_fold_key){u, list, x->nth[list], o};
 			}
+			x->nth[list]++;
+		}
 	}
 }
 

@@ -6,9 +6,10 @@
 #include "plan/memory_priv.h"
 
 struct dt_fold_unit {
-	uint64_t alike;	 /* equal where the nodes of two units are */
-	int first, last; /* units of the run it is in */
-	int kept;	 /* the item that holds all its kept values; -1: none */
+	uint64_t alike;	    /* equal where the nodes of two units are */
+	int first, last;    /* units of the run it is in */
+	int nth[DT_LIST_N]; /* steps seen so far, by list */
+	int kept;	    /* the item that holds all its kept values; -1: none */
 };
 
 struct dt_fold_key { /* which value it is of its unit: equal in units that are alike */

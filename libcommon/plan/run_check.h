@@ -8,6 +8,8 @@
 int run_check_learning(const struct dt_run *r, struct dt_err *err);
 /* How data-parallel ranks stay together, and what each computes. */
 int run_check_sync(const struct dt_run *r, struct dt_err *err);
+/* What of an elastic run its ranks can hand over, and copies of another rank's share. */
+int run_check_elastic(const struct dt_run *r, struct dt_err *err);
 /* The schedule of a pipeline, which is made only of what passes. */
 int run_check_pipeline(const struct dt_run *r, struct dt_err *err);
 

@@ -1,6 +1,7 @@
-/* Valid combinations of a run's options: synchronisation of data-parallel ranks. */
+/* Valid combinations of a run's options: how data-parallel ranks stay together, and lose one. */
 #include "plan/run_check.h"
 
+#include "plan/objective.h"
 #include "plan/shares.h"
 
 #include <errno.h>
@@ -188,5 +189,61 @@ int run_check_sync(const struct dt_run *r, struct dt_err *err)
 		     : r->sync.kind == DT_SYNC_BACKUP ? check_backup(r, err)
 						      : check_served(r, err);
 	return rc == 0 ? dt_run_check_shares(r, err) : rc;
+}
+
+/* Refuses what ranks of an elastic run cannot hand over. */
+static int check_elastic(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->tp > 1 || l->pp > 1 || l->cp > 1 || l->ep > 1
+				   ? "a layout with other axes than dp"
+			   : l->zero && !r->watch.peer_copy		   ? "ZeRO without --peer-copy 1"
+			   : r->sync.kind				   ? "--sync"
+			   : r->offload.what				   ? "--offload"
+			   : r->trace					   ? "--trace"
+			   : r->noise_scale				   ? "--noise-scale"
+			   : r->momentum_correction			   ? "--momentum-correction"
+			   : r->compress.on				   ? "a compressed --grad-comm"
+			   : r->ema > 0					   ? "--ema"
+			   : r->freeze					   ? "--freeze"
+			   : dt_config_is_image(r->config)		   ? "image classifiers"
+			   : r->config->experts				   ? "mixtures of experts"
+			   : dt_objective_rule(r->objective.kind)->rewards ? "RL objectives"
+									   : NULL;
+
+	return r->watch.elastic && what
+		       ? dt_err_set(err, -ENOTSUP, "--elastic dp cannot be combined with %s", what)
+		       : 0;
+}
+
+/* Checks --peer-copy: the next rank repeats a share's update from the share's gradients alone. */
+static int check_peer_copy(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_optim_rule *rule = dt_optim_rule(r->optim.kind);
+	bool each = !(rule->flags & DT_OPTIM_WHOLE);
+
+	for (int i = 0; i < dt_optim_states(r->optim.kind); i++)
+		each &= rule->state[i].shape == DT_STATE_EACH;
+	if (!r->watch.peer_copy)
+		return 0;
+	if (!r->watch.elastic || !r->layout.zero)
+		return dt_err_set(err, -EINVAL, "--peer-copy is for %s",
+				  r->watch.elastic ? "ZeRO (z1, z2, z3): without it every rank has all states"
+						   : "--elastic dp: nothing else reads the copy");
+	if (!each)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"--peer-copy needs an optimizer that updates each element independently, not %s",
+			rule->name);
+	return r->compute != DT_F32 && r->no_master
+		       ? dt_err_set(err, -ENOTSUP, "--peer-copy cannot be combined with --no-master")
+		       : 0;
+}
+
+int run_check_elastic(const struct dt_run *r, struct dt_err *err)
+{
+	int rc = check_elastic(r, err);
+
+	return rc < 0 ? rc : check_peer_copy(r, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

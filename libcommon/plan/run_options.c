@@ -6,18 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const struct dt_run_row *row_at(int i)
+{
+	return i < dt_run_nrows_learn ? &dt_run_rows_learn[i] : &dt_run_rows_run[i - dt_run_nrows_learn];
+}
+
+int dt_run_row_count(void)
+{
+	return dt_run_nrows_learn + dt_run_nrows_run;
+}
+
 int dt_run_row_find(const char *name)
 {
+	const int n = dt_run_row_count();
 	int i = 0;
 
-	while (i < dt_run_nrows && strcmp(dt_run_rows[i].opt.name, name))
+	while (i < n && strcmp(row_at(i)->opt.name, name))
 		i++;
-	return i < dt_run_nrows ? i : -1;
+	return i < n ? i : -1;
 }
 
 struct dt_opt dt_run_row_bound(struct dt_run_options *o, int i)
 {
-	struct dt_opt opt = dt_run_rows[i].opt;
+	struct dt_opt opt = row_at(i)->opt;
 
 	opt.dest = (char *)o + (size_t)opt.dest;
 	return opt;
@@ -156,8 +167,8 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 	size_t k = 0;
 
 	buf[0] = '\0';
-	for (int i = 0; i < dt_run_nrows && k < n; i++) {
-		const struct dt_run_row *row = &dt_run_rows[i];
+	for (int i = 0; i < dt_run_row_count() && k < n; i++) {
+		const struct dt_run_row *row = row_at(i);
 		char value[128];
 		const char *v = format(row, r, value, sizeof(value)), *def = row->opt.def;
 
@@ -191,7 +202,7 @@ bool dt_run_same_value(const char *a, const char *b)
 
 bool dt_run_row_says(const struct dt_run *r, const char *name)
 {
-	const struct dt_run_row *row = &dt_run_rows[dt_run_row_find(name)];
+	const struct dt_run_row *row = row_at(dt_run_row_find(name));
 	char value[128];
 	const char *v = format(row, r, value, sizeof(value));
 
@@ -199,19 +210,14 @@ bool dt_run_row_says(const struct dt_run *r, const char *name)
 	       !(row->opt.def && dt_run_same_value(v, row->opt.def));
 }
 
-int dt_run_row_count(void)
-{
-	return dt_run_nrows;
-}
-
 enum dt_run_change dt_run_row_change(int i)
 {
-	return dt_run_rows[i].change;
+	return row_at(i)->change;
 }
 
 const char *dt_run_row_value(int i, const struct dt_run *r, char *buf, size_t n)
 {
-	return format(&dt_run_rows[i], r, buf, n);
+	return format(row_at(i), r, buf, n);
 }
 
 /* The values of stored rows; with `all` also of rows that only command lines have. */
@@ -219,8 +225,8 @@ static json_t *values(const struct dt_run *r, bool all)
 {
 	json_t *o = json_object();
 
-	for (int i = 0; i < dt_run_nrows && o; i++) {
-		const struct dt_run_row *row = &dt_run_rows[i];
+	for (int i = 0; i < dt_run_row_count() && o; i++) {
+		const struct dt_run_row *row = row_at(i);
 		bool wanted = row->change != LOCAL || (all && row->emit != NEVER);
 		char value[128];
 		const char *v = wanted && (r->lora.rank || !of_lora(row))

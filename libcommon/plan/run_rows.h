@@ -1,4 +1,4 @@
-/* The rows of run_table.c, for the files of plan/ that go through all of them. */
+/* The rows of run_table*.c, for the files of plan/ that go through all of them. */
 #ifndef DT_PLAN_RUN_ROWS_H
 #define DT_PLAN_RUN_ROWS_H
 

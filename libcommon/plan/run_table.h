@@ -1,8 +1,13 @@
-/* The table of run_table.c: a row is an option of a run, for run_options.c alone. */
+/*
+ * The rows of run_table_learn.c and run_table.c, in this order one table: a row is an option of a run, for
+ * run_options.c alone.
+ */
 #ifndef DT_PLAN_RUN_TABLE_H
 #define DT_PLAN_RUN_TABLE_H
 
 #include "plan/run_rows.h"
+
+#include <stddef.h>
 
 /* How a field of struct dt_run is written as an argument. */
 enum form {
@@ -32,8 +37,8 @@ struct dt_run_row {
 	enum emit emit;
 };
 
-extern const struct dt_run_row dt_run_rows[];
-extern const int dt_run_nrows;
+extern const struct dt_run_row dt_run_rows_learn[], dt_run_rows_run[];
+extern const int dt_run_nrows_learn, dt_run_nrows_run;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

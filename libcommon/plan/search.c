@@ -214,6 +214,7 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 	for (int i = 0; i < all->n && p->n < most; i++) {
 		struct dt_candidate *c = &all->c[i];
 		struct dt_err why = {0};
+		struct dt_run s;
 		int rc;
 
 		if (already(p, c))
@@ -241,7 +242,8 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 				p->smallest = *c;
 			continue;
 		}
-		rc = dt_plan_judge(q, c, &why);
+		s = dt_candidate_run(q, c); /* was checked before it was listed */
+		rc = dt_plan_step_time(q, &s, true, &c->t, &why);
 		if (rc == -ERANGE || rc == -EINVAL || rc == -ENOTSUP) {
 			pass_over(p, c, &why);
 			continue;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 _Static_assert(DT_FLOW_PARTS == DT_INFER_PARTS_A_STAGE * DT_FLOW_STAGES, "parts of a pass");
 
@@ -264,8 +265,11 @@ int dt_serve_clock_pass(struct dt_serve_clock *c, const struct dt_serve_span *sp
 	if (n < 1 || rows > c->s.max_rows)
 		return dt_err_set(err, -EINVAL, "a pass of %lld rows was asked for, %d were planned",
 				  (long long)rows, c->s.max_rows);
-	*ret = (struct dt_flow){.stages = c->s.pp,
-				.parts = c->s.cluster->cores ? dt_infer_parts((int)rows, 0, c->s.pp) : 1};
+	ret->stages = c->s.pp;
+	ret->parts = c->s.cluster->cores ? dt_infer_parts((int)rows, 0, c->s.pp) : 1;
+	memset(ret->part_s, 0,
+	       (size_t)ret->parts * sizeof(*ret->part_s)); /* not of the 32 that it may have */
+	memset(ret->send_s, 0, (size_t)ret->parts * sizeof(*ret->send_s));
 	for (int i = 0; i < ret->parts && rc == 0; i++) {
 		const int row = dt_infer_part_at((int)rows, i, ret->parts),
 			  end = dt_infer_part_at((int)rows, i + 1, ret->parts);

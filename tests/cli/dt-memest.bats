@@ -177,6 +177,9 @@ json() {
 	# dt-serve's panels have 16 rows and fill whole large pages: a little more
 	filter='(.categories[] | select(.name == "weights") | .bytes / 1073741824 | (. > 4.6 and . < 5))'
 	json --serve llama-3-8b --precision q4_k_m
+	# an expert of 3 MiB takes no two large pages
+	filter='(.categories[] | select(.name == "weights") | .bytes) / (2 * .params) | (. >= 1 and . < 1.001)'
+	json --serve qwen3-30b-a3b
 	run "$memest" --serve llama-2-70b --gpu-mem 80GiB
 	[ "$status" -eq 3 ]
 }

@@ -560,10 +560,35 @@ static void test_rounded_rows_agree(void **state)
 	free(f.data);
 }
 
+/* Parts of a few MiB, as of experts, lie one behind the other; large ones have whole huge pages. */
+static void test_parts_share_memory(void **state)
+{
+	enum { PARTS = 20 };
+	const size_t each = dt_panels_bytes(DT_FMT_BF16, 768, 2048);
+	char *part[PARTS];
+
+	assert_int_equal(each, 768 * 2048 * 2);
+	assert_int_equal(dt_panels_bytes(DT_FMT_BF16, 4096, 2048), 16 << 20);
+	assert_int_equal(dt_panels_bytes(DT_FMT_BF16, 4112, 2048), 18 << 20);
+	for (int i = 0; i < PARTS; i++) {
+		part[i] = dt_panel_alloc(each);
+		assert_non_null(part[i]);
+		memset(part[i], i, each);
+	}
+	for (int i = 2; i < PARTS; i++) /* the first may be in a chunk that is begun */
+		assert_int_equal(part[i] - part[i - 1], each);
+	for (int i = 0; i < PARTS; i++) {
+		assert_int_equal(part[i][0], i);
+		assert_int_equal(part[i][each - 1], i);
+		dt_panel_free(part[i], each);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows_come_back),
+		cmocka_unit_test(test_parts_share_memory),
 		cmocka_unit_test(test_q5_0_is_kept_exactly),
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_order),

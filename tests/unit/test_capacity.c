@@ -103,6 +103,34 @@ static void by_hand(void **state)
 	near(r.end_s, pace.sum); /* it was never idle: the clock is the sum of its steps */
 }
 
+/* With limits a simulation stops once a percentile must exceed one, and else says the same as without. */
+static void stops_at_a_limit(void **state)
+{
+	struct dt_sim_ask ask[100];
+	struct dt_sim_params p = server_of();
+	struct dt_sim_report whole;
+
+	for (int i = 0; i < 100; i++)
+		ask[i] = (struct dt_sim_ask){i * 0.5, 4, 40};
+	ask[99].prompt = 1000; /* refused: 64 blocks of 4 tokens */
+	simulate(&p, ask, 100);
+	whole = r;
+	assert_int_equal(whole.refused, 1);
+	p.ttft_s = whole.ttft_p99;
+	p.tpot_s = whole.tpot_p99;
+	simulate(&p, ask, 100);
+	assert_memory_equal(&r, &whole, sizeof(r));
+	p.ttft_s = whole.ttft_p99 / 2;
+	simulate(&p, ask, 100);
+	assert_true(r.stopped && isinf(r.ttft_p99) && isinf(r.tpot_p99));
+	assert_int_equal(r.refused, 1); /* though it stopped before the last arrival */
+	assert_true(r.steps < whole.steps);
+	p.ttft_s = 0;
+	p.tpot_s = whole.tpot_p50 / 2;
+	simulate(&p, ask, 100);
+	assert_true(r.stopped && r.steps < whole.steps / 2);
+}
+
 static void idle_between(void **state)
 {
 	const struct dt_sim_ask ask[] = {{1, 4, 1}, {100, 4, 1}};
@@ -684,6 +712,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(by_hand),
+		cmocka_unit_test(stops_at_a_limit),
 		cmocka_unit_test(idle_between),
 		cmocka_unit_test(two_servers),
 		cmocka_unit_test(apart),

@@ -363,6 +363,45 @@ static void the_edge_is_where_it_is(void **state)
 	}
 }
 
+/* Of a pipeline only the fullest stage has entries, and they are those of its own estimate. */
+static void entries_of_the_fullest_stage(void **state)
+{
+	struct dt_config c;
+	const struct dt_fit_query base = {.account = DT_ACCOUNT_DT,
+					  .precision = DT_WF_BF16,
+					  .run = {.config = &c,
+						  .compute = DT_BF16,
+						  .optim.kind = DT_OPTIM_ADAMW,
+						  .microbatch = 1,
+						  .accumulation = 8,
+						  .seq = 64}};
+	struct dt_fit_query q = base;
+	int worst[2];
+
+	dt_config_find_preset("gpt2-124m", &c);
+	dt_layout_parse("pp4", &q.run.layout, NULL);
+	for (int k = 0; k < 2; k++) { /* the first stage keeps most, or the last has the logits */
+		struct dt_estimate alone;
+		struct dt_fit f;
+
+		q.run.microbatch = k ? 1 : 64;
+		q.run.accumulation = k ? 1 : 8;
+		assert_int_equal(dt_fit_estimate(&q, &f, NULL), 0);
+		worst[k] = f.worst;
+		for (int i = 0; i < f.n; i++)
+			assert_true(i == f.worst ? f.stage[i].est.n > 0 : f.stage[i].est.n == 0);
+		assert_int_equal(dt_estimate_train(&q.run, (struct dt_coords){.pp = f.worst}, q.account, NULL,
+						   &alone, NULL),
+				 0);
+		assert_int_equal(alone.n, dt_fit_worst(&f)->n);
+		for (int i = 0; i < alone.n; i++)
+			assert_string_equal(alone.e[i].name, dt_fit_worst(&f)->e[i].name);
+		dt_estimate_release(&alone);
+		dt_fit_release(&f);
+	}
+	assert_int_not_equal(worst[0], worst[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -376,6 +415,7 @@ int main(void)
 		cmocka_unit_test(every_axis_counts),
 		cmocka_unit_test(serving_70b),
 		cmocka_unit_test(the_edge_is_where_it_is),
+		cmocka_unit_test(entries_of_the_fullest_stage),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,17 +125,25 @@ static void check_overlaps(const struct dt_memory_plan *m, const char *what)
 	free(a);
 }
 
-/* Results of a node that are written over an operand have it dead behind the node. */
+/*
+ * Results of a node that are written over an operand have it, and all that had its memory before, dead behind
+ * the node. The memory is found in one step, however many layers write over it.
+ */
 static void check_overs(const struct dt_prog *p, const char *what)
 {
-	for (int v = 0; v < p->nvalue; v++)
+	for (int v = 0; v < p->nvalue; v++) {
+		if (p->value[v].over >= 0 && p->value[p->value[v].over].over >= 0)
+			fail_msg("%s: value %d is written over %d, which is written over another", what, v,
+				 p->value[v].over);
 		for (int i = p->value[v].def; p->value[v].over >= 0 && i < p->nstep; i++)
 			for (int k = 0; k < DT_NODE_IN; k++) {
 				int in = p->step[i].n.in[k];
 
-				if (i > p->value[v].def && in >= 0 && in == p->value[v].over)
+				if (i > p->value[v].def && in >= 0 && p->value[in].def < p->value[v].def &&
+				    dt_value_root(p, in) == p->value[v].over)
 					fail_msg("%s: value %d is read after it was written over", what, in);
 			}
+	}
 }
 
 static void one(const char *model, struct dt_layout l, struct dt_keep keep, enum dt_pipeline pipe, bool fp8,

@@ -121,6 +121,33 @@ static void test_pool_shares(void **state)
 	dt_kvpool_release(&p);
 }
 
+/* The buckets in use grow with the blocks: all published ones are found, whenever they were entered. */
+static void test_pool_grows_its_buckets(void **state)
+{
+	enum { BLOCKS = 5000, ROUND = 700 };
+	static int32_t ids[BLOCKS];
+	const struct dt_kv_salt salt = {1, 2, 0};
+	struct dt_block_table a = {0};
+	struct dt_kvpool p;
+
+	for (int i = 0; i < BLOCKS; i++)
+		ids[i] = i * 31;
+	dt_kvpool_init(&p, BLOCKS, 1, true);
+	for (int n = 1; n <= BLOCKS; n += ROUND) {
+		dt_kvpool_grow(&p, &a, n);
+		dt_kvpool_publish(&p, &a, salt, ids, n);
+		assert_int_equal(found(&p, 1, 2, ids, BLOCKS), n);
+	}
+	assert_int_equal(p.mask, 8191);
+	dt_kvpool_free(&p, &a);
+	dt_kvpool_grow(&p, &a, BLOCKS); /* all are evicted, each from the bucket that it is in now */
+	assert_int_equal(found(&p, 1, 2, ids, BLOCKS), 0);
+	for (uint32_t i = 0; i <= p.most; i++)
+		assert_int_equal(p.bucket[i], 0);
+	dt_kvpool_free(&p, &a);
+	dt_kvpool_release(&p);
+}
+
 static void test_chunked_prefill(void **state)
 {
 	struct dt_seq a = seq_of(25, 5), b = seq_of(4, 5);
@@ -720,6 +747,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_pool_shares),
+		cmocka_unit_test(test_pool_grows_its_buckets),
 		cmocka_unit_test(test_chunked_prefill),
 		cmocka_unit_test(test_urgent_ones_first),
 		cmocka_unit_test(test_long_prefill_leaves_decode_its_token),

@@ -93,6 +93,7 @@ int dt_serve_plans_json(const struct dt_serve_query *q, json_t *plans, FILE *f, 
 struct dt_serve_servers { /* of a trial; prefill: additional prefill servers, with clock `prompts` */
 	int n, prefill;
 	struct dt_serve_clock *clock, *prompts;
+	double within; /* > 0: stop when a 99th percentile exceeds so much of its limit */
 };
 /* Simulates the requests on these servers, each with the memory of a replica of p. */
 int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p,

@@ -39,6 +39,8 @@ int dt_serve_trial(const struct dt_serve_query *q, const struct dt_serve_plan *p
 					  .nblocks = (int)p->blocks,
 					  .block_size = DT_SERVE_BLOCK,
 					  .stages = p->pp,
+					  .ttft_s = s->within * q->ttft_s,
+					  .tpot_s = s->within * q->tpot_s,
 					  .step_s = step_times,
 					  .move_s = move_seconds,
 					  .arg = &pace};
@@ -60,11 +62,13 @@ bool dt_serve_meets(const struct dt_serve_query *q, const struct dt_sim_report *
 	return r->refused == 0 && r->ttft_p99 <= q->ttft_s && r->tpot_p99 <= q->tpot_s;
 }
 
-static int trial_of_replicas(const struct dt_serve_query *q, struct dt_serve_plan *p,
+/* whole: also if the limits are not kept; else that may be all that is known then. */
+static int trial_of_replicas(const struct dt_serve_query *q, struct dt_serve_plan *p, bool whole,
 			     struct dt_serve_clock *clock, struct dt_err *err)
 {
-	return dt_serve_trial(q, p, &(struct dt_serve_servers){.n = p->replicas, .clock = clock}, &p->sim,
-			      err);
+	const struct dt_serve_servers s = {.n = p->replicas, .clock = clock, .within = whole ? 0 : 1};
+
+	return dt_serve_trial(q, p, &s, &p->sim, err);
 }
 
 int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int most,
@@ -73,13 +77,15 @@ int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int
 	struct dt_sim_report good = {0};
 	int too_few, enough = 0, rc;
 
-	rc = trial_of_replicas(q, p, clock, err);
+	rc = trial_of_replicas(q, p, p->replicas >= most, clock, err);
+	if (rc == 0 && p->sim.stopped && p->sim.refused > 0)
+		rc = trial_of_replicas(q, p, true, clock, err);
 	if (rc < 0 || dt_serve_meets(q, &p->sim) || p->sim.refused > 0)
 		return rc;
 	for (too_few = p->replicas; too_few < most && !enough && rc == 0;) {
 		p->replicas = dt_serve_replicas(p, too_few + (too_few + 3) / 4);
 		p->replicas = p->replicas < most ? p->replicas : most;
-		rc = trial_of_replicas(q, p, clock, err);
+		rc = trial_of_replicas(q, p, p->replicas == most, clock, err);
 		if (dt_serve_meets(q, &p->sim))
 			enough = p->replicas;
 		else
@@ -88,7 +94,7 @@ int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int
 	good = p->sim;
 	while (rc == 0 && enough - too_few > p->ep) {
 		p->replicas = (too_few + enough) / 2 / p->ep * p->ep;
-		rc = trial_of_replicas(q, p, clock, err);
+		rc = trial_of_replicas(q, p, false, clock, err);
 		if (dt_serve_meets(q, &p->sim)) {
 			enough = p->replicas;
 			good = p->sim;
@@ -122,7 +128,9 @@ struct split {
 static int try_ratio(struct split *x, int prefill, struct dt_err *err)
 {
 	struct dt_serve_apart a = {.prefill = prefill, .decode = x->n - prefill * x->cp, .cp = x->cp};
-	const struct dt_serve_servers s = {a.decode, prefill, x->clock, x->prompts};
+	/* what is surely no better need not be simulated to its end */
+	const double within = x->best.prefill ? distance(x->q, &x->best.sim) * (1 + 1e-9) : 0;
+	const struct dt_serve_servers s = {a.decode, prefill, x->clock, x->prompts, within};
 	int rc;
 
 	if (prefill < 1 || a.decode < 1)

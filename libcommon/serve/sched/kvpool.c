@@ -33,7 +33,8 @@ int dt_kvpool_init(struct dt_kvpool *p, int nblocks, int block_size, bool share)
 		dt_kvpool_release(p);
 		return -ENOMEM;
 	}
-	p->mask = buckets - 1;
+	p->most = buckets - 1;
+	p->mask = p->most < 1023 ? p->most : 1023; /* at first one page */
 	p->nblocks = p->nfree = nblocks;
 	p->block_size = block_size;
 	p->share = share;
@@ -104,11 +105,10 @@ static uint64_t hash_of(const struct dt_kvpool *p, uint64_t parent, struct dt_kv
 	return h;
 }
 
-/* The published block that holds tokens after the block `parent`; -1: none. */
-static int32_t lookup(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_salt salt,
-		      const int32_t *tokens)
+/* The published block that holds tokens, whose hash is h, after the block `parent`; -1: none. */
+static int32_t lookup_hash(const struct dt_kvpool *p, uint64_t h, uint64_t parent, struct dt_kv_salt salt,
+			   const int32_t *tokens)
 {
-	uint64_t h = hash_of(p, parent, salt, tokens);
 	size_t n = (size_t)p->block_size;
 	int32_t next = p->bucket[h & p->mask];
 
@@ -121,6 +121,12 @@ static int32_t lookup(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_s
 			return b;
 	}
 	return -1;
+}
+
+static int32_t lookup(const struct dt_kvpool *p, uint64_t parent, struct dt_kv_salt salt,
+		      const int32_t *tokens)
+{
+	return lookup_hash(p, hash_of(p, parent, salt, tokens), parent, salt, tokens);
 }
 
 static void forget(struct dt_kvpool *p, int32_t b)
@@ -219,24 +225,48 @@ int dt_kvpool_match(const struct dt_kvpool *p, struct dt_kv_salt salt, const int
 int dt_kvpool_attach(struct dt_kvpool *p, struct dt_block_table *t, struct dt_kv_salt salt,
 		     const int32_t *tokens, int64_t n)
 {
-	int idle, found = dt_kvpool_match(p, salt, tokens, n, &idle);
-
-	if (reserve(t, found) < 0)
-		return -ENOMEM;
-	while (t->n < found) {
+	while (p->share && (int64_t)(t->n + 1) * p->block_size <= n) {
 		int32_t b = lookup(p, t->chain, salt, tokens + (size_t)t->n * (size_t)p->block_size);
 
+		if (b < 0)
+			break;
+		if (reserve(t, t->n + 1) < 0) {
+			dt_kvpool_free(p, t);
+			return -ENOMEM;
+		}
 		hold(p, b);
 		t->b[t->n++] = b;
 		t->chain = p->block[b].serial;
 		t->key = p->block[b].key;
 	}
-	t->published = found;
+	t->published = t->n;
 	return 0;
 }
 
-/* Publishes block b: from now on it is found as `ids` after the block `parent` with the key `before`. */
-static void enter(struct dt_kvpool *p, int32_t b, uint64_t parent, struct dt_kvkey before,
+/* Doubles the buckets in use: few where few blocks are. Bucket i's chain goes to buckets i and i + n. */
+static void divide_buckets(struct dt_kvpool *p)
+{
+	const uint32_t n = p->mask + 1;
+
+	for (uint32_t i = 0; i < n; i++) {
+		int32_t *stay = &p->bucket[i], *go = &p->bucket[i + n];
+
+		for (int32_t next = *stay; next; next = p->block[next - 1].chain) {
+			int32_t **to = p->block[next - 1].hash & n ? &go : &stay;
+
+			**to = next;
+			*to = &p->block[next - 1].chain;
+		}
+		*stay = *go = 0;
+	}
+	p->mask = 2 * n - 1;
+}
+
+/*
+ * Publishes block b: from now on it is found as `ids`, with their hash, after the block `parent` with the key
+ * `before`.
+ */
+static void enter(struct dt_kvpool *p, int32_t b, uint64_t hash, uint64_t parent, struct dt_kvkey before,
 		  struct dt_kv_salt salt, const int32_t *ids)
 {
 	struct dt_kvblock *k = &p->block[b];
@@ -245,7 +275,9 @@ static void enter(struct dt_kvpool *p, int32_t b, uint64_t parent, struct dt_kvk
 	k->parent = parent;
 	k->salt = salt;
 	k->key = dt_kvkey_next(parent ? before : dt_kvkey_first(salt), ids, p->block_size);
-	k->hash = hash_of(p, parent, salt, ids);
+	k->hash = hash;
+	while (p->mask < p->most && (uint32_t)p->fresh > p->mask + 1)
+		divide_buckets(p);
 	k->chain = p->bucket[k->hash & p->mask];
 	p->bucket[k->hash & p->mask] = b + 1;
 	memcpy(p->tokens + (size_t)b * (size_t)p->block_size, ids, (size_t)p->block_size * sizeof(*ids));
@@ -258,7 +290,8 @@ void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_
 
 	for (; p->share && (int64_t)(t->published + 1) * p->block_size <= n; t->published++) {
 		const int32_t *ids = tokens + (size_t)t->published * size;
-		int32_t b = t->b[t->published], other = lookup(p, t->chain, salt, ids);
+		const uint64_t hash = hash_of(p, t->chain, salt, ids);
+		int32_t b = t->b[t->published], other = lookup_hash(p, hash, t->chain, salt, ids);
 		struct dt_kvblock *k;
 
 		if (b < 0 && other < 0) /* the block before it was reused: no chain to continue */
@@ -270,7 +303,7 @@ void dt_kvpool_publish(struct dt_kvpool *p, struct dt_block_table *t, struct dt_
 			t->b[t->published] = other;
 			k = &p->block[other];
 		} else if (other < 0) {
-			enter(p, b, t->chain, t->key, salt, ids);
+			enter(p, b, hash, t->chain, t->key, salt, ids);
 			if (p->watch.published)
 				p->watch.published(p->watch.arg, b);
 		}
@@ -304,18 +337,19 @@ int dt_kvpool_adopt(struct dt_kvpool *p, struct dt_kvplace *at, struct dt_kv_sal
 		    int32_t *ret)
 {
 	const int32_t *ids = tokens + (size_t)at->n * (size_t)p->block_size;
+	const uint64_t hash = hash_of(p, at->chain, salt, ids);
 	bool is_new;
 	int32_t b;
 
 	if (at->chain && p->block[at->last].serial != at->chain)
 		return -ESTALE;
-	b = lookup(p, at->chain, salt, ids);
+	b = lookup_hash(p, hash, at->chain, salt, ids);
 	is_new = b < 0;
 	if (is_new) {
 		if (p->nfree <= at->n)
 			return -ENOSPC;
 		*ret = b = take(p);
-		enter(p, b, at->chain, at->key, salt, ids);
+		enter(p, b, hash, at->chain, at->key, salt, ids);
 		drop(p, b);
 	}
 	*at = (struct dt_kvplace){at->n + 1, b, p->block[b].serial, p->block[b].key};
@@ -337,6 +371,7 @@ int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct 
 {
 	if (reserve(to, n) < 0)
 		return -ENOMEM;
+	p->forked = true;
 	for (; to->n < n; to->n++) {
 		to->b[to->n] = from->b[to->n];
 		if (to->b[to->n] >= 0)
@@ -353,7 +388,7 @@ int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct 
 
 int dt_kvpool_own(struct dt_kvpool *p, struct dt_block_table *t, int i, int32_t *ret_from)
 {
-	if (p->block[t->b[i]].refs == 1)
+	if (!p->forked || p->block[t->b[i]].refs == 1)
 		return 0;
 	if (p->nfree == 0)
 		return -ENOSPC;

@@ -30,8 +30,9 @@ struct dt_kvpool {
 	bool share;		  /* publish blocks and find them again (prefix caching) */
 	struct dt_kvblock *block; /* [nblocks] */
 	int32_t *tokens;	  /* [nblocks, block_size] of published blocks */
-	int32_t *bucket;	  /* [mask + 1]: 1 + the first block of each hash chain, 0: none */
-	uint32_t mask;
+	int32_t *bucket;	  /* [most + 1]: 1 + the first block of each hash chain, 0: none */
+	uint32_t mask, most;	  /* buckets up to mask are in use */
+	bool forked;		  /* tables may share blocks that are not full */
 	int32_t fresh;	    /* this block and those after it have never been used; memory is not touched */
 	int32_t head, tail; /* list of the other blocks that no table holds, next first; -1: none */
 	uint64_t serial;    /* of the block published last */
@@ -112,8 +113,8 @@ bool dt_kvpool_published(const struct dt_kvpool *p, int32_t b, struct dt_kvkey *
 int dt_kvpool_fork(struct dt_kvpool *p, struct dt_block_table *to, const struct dt_block_table *from, int n);
 
 /*
- * Makes block i of t private before one of its rows is written (copy on write). 0: it already is; 1: the
- * caller must copy the rows of *ret_from to t->b[i]; -ENOSPC.
+ * Makes block i of t, which is not full, private before one of its rows is written (copy on write). 0: it
+ * already is; 1: the caller must copy the rows of *ret_from to t->b[i]; -ENOSPC.
  */
 int dt_kvpool_own(struct dt_kvpool *p, struct dt_block_table *t, int i, int32_t *ret_from);
 

@@ -5,6 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Counts requests that exceed a limit, as early as that is certain; seldom, as it takes a division. */
+static void count_over(struct dt_sim *m, struct dt_sim_request *q, double now)
+{
+	const struct dt_sim_params *p = m->p;
+
+	if (q->outputs == 1)
+		m->late += p->ttft_s > 0 && now - q->ask->at_s > p->ttft_s;
+	else if (!q->slow && p->tpot_s > 0)
+		m->slow += q->slow = (now - q->answer->first_s) / (q->ask->output - 1) > p->tpot_s;
+}
+
 /* Ends the oldest step in flight: each sequence that has caught up gets a token. */
 static void end_step(struct dt_sim *m, struct dt_sim_server *s)
 {
@@ -27,6 +38,8 @@ static void end_step(struct dt_sim *m, struct dt_sim_server *s)
 		}
 		if (q->outputs++ == 0)
 			q->answer->first_s = s->until;
+		if (q->outputs % 16 == 1 || q->outputs == q->ask->output)
+			count_over(m, q, s->until);
 		if (q->outputs == q->ask->output)
 			dt_sim_finish(m, q, s->until);
 		else
@@ -161,7 +174,7 @@ static int go(struct dt_sim *m, int n, struct dt_err *err)
 	for (;;) {
 		double now = next_event(m, next < n ? m->ask[next].at_s : INFINITY);
 
-		if (isinf(now))
+		if (isinf(now) || m->late > m->may || m->slow > m->may)
 			return 0;
 		end_due(m, now);
 		rc = dt_sim_take_moved(m, now, err);
@@ -210,6 +223,19 @@ static void close_server(struct dt_sim_server *s)
 		free(s->flight[i].items);
 }
 
+/* The report of a simulation that has stopped; too long requests are refused whenever they arrive. */
+static void report_stop(const struct dt_sim *m, int n)
+{
+	const struct dt_sim_params *p = m->p;
+	struct dt_sim_report *r = m->r;
+
+	r->stopped = true;
+	r->ttft_p50 = r->ttft_p99 = r->tpot_p50 = r->tpot_p99 = INFINITY;
+	r->refused = 0;
+	for (int i = 0; i < n; i++)
+		r->refused += dt_sim_too_long(p, &m->ask[i]);
+}
+
 int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int n,
 		struct dt_sim_answer *answer, struct dt_sim_report *ret, struct dt_err *err)
 {
@@ -218,6 +244,7 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 			   .answer = answer,
 			   .nserver = p->servers + p->prefill,
 			   .stages = p->stages > 1 ? p->stages : 1,
+			   .may = n - (int)ceil(0.99 * n) + 1,
 			   .r = ret};
 	int rc = 0;
 
@@ -237,7 +264,10 @@ int dt_simulate(const struct dt_sim_params *p, const struct dt_sim_ask *ask, int
 	for (int i = 0; i < m.nserver && rc == 0; i++)
 		rc = open_server(p, &m.server[i], m.stages, err);
 	rc = rc < 0 ? rc : go(&m, n, err);
-	rc = rc < 0 ? rc : dt_sim_percentiles(ask, answer, n, ret, err);
+	if (rc == 0 && (m.late > m.may || m.slow > m.may))
+		report_stop(&m, n);
+	else
+		rc = rc < 0 ? rc : dt_sim_percentiles(ask, answer, n, ret, err);
 	for (struct dt_sim_request *q; (q = m.moving);) {
 		m.moving = q->next;
 		dt_sim_drop(q);

@@ -31,6 +31,8 @@ struct dt_sim_params {
 	int prefill_min; /* shortest prompt, in tokens, that a prefill server computes */
 	int max_seqs, max_tokens, nblocks, block_size, window; /* of each, as struct dt_sched and dt_kvpool */
 	int stages;					       /* of each, at most DT_FLOW_STAGES; 0 is 1 */
+	double ttft_s,
+		tpot_s; /* stop as soon as a 99th percentile certainly exceeds its limit; 0: no limit */
 	/*
 	 * Sets the time of a step on each stage; prefill: on a prefill server. < 0: unknown, and err says
 	 * why.
@@ -48,6 +50,7 @@ struct dt_sim_answer {
 };
 
 struct dt_sim_report {
+	bool stopped; /* at a limit: percentiles are infinite, refused is of all, the rest of no use */
 	int done, refused, moved; /* requests; moved: prompts that prefill servers computed */
 	double ttft_p50, ttft_p99, tpot_p50, tpot_p99; /* nearest rank; 0 if there are no requests */
 	double end_s, busy_s; /* end_s: last answer; busy_s: steps of all servers, averaged over stages */

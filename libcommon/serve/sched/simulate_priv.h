@@ -39,7 +39,7 @@ struct dt_sim_request {
 	double there_s;			     /* when its blocks arrive */
 	int32_t *tokens;
 	int outputs;
-	bool moved;
+	bool moved, slow; /* slow: its time per token exceeds the limit */
 };
 
 struct dt_sim {
@@ -52,11 +52,14 @@ struct dt_sim {
 	const struct dt_sim_ask *ask;
 	struct dt_sim_answer *answer;
 	struct dt_sim_report *r;
+	int late, slow, may; /* requests that exceed a limit, and so many may */
 };
 
 /* simulate.c: the server may be able to begin a step at this instant. */
 void dt_sim_wake(struct dt_sim *m, struct dt_sim_server *s);
 
+/* Whether no cache has room for the request. */
+bool dt_sim_too_long(const struct dt_sim_params *p, const struct dt_sim_ask *a);
 /* Request i arrives. */
 int dt_sim_arrive(struct dt_sim *m, int i, struct dt_err *err);
 /* Prompts whose blocks have arrived: their own servers continue. */

@@ -43,13 +43,16 @@ void dt_sim_drop(struct dt_sim_request *q)
 	free(q);
 }
 
-/* Submits q to s; a helper (prefill server) computes only the prompt. */
+/*
+ * Submits q to s; a helper (prefill server) computes only the prompt. A helper takes all blocks of a prompt
+ * at once, so it preempts none, and finds tokens again only if requests share blocks.
+ */
 static int submit(struct dt_sim *m, struct dt_sim_request *q, struct dt_sim_server *s, struct dt_err *err)
 {
-	bool helper = s == q->helper;
+	const bool helper = s == q->helper;
 
 	dt_sim_wake(m, s);
-	q->seq = (struct dt_seq){.tokens = q->tokens,
+	q->seq = (struct dt_seq){.tokens = helper && !q->ask->block ? NULL : q->tokens,
 				 .known = q->ask->prompt,
 				 .max_rows = q->ask->prompt + (helper ? 0 : q->ask->output - 1)};
 	return dt_sched_submit(&s->sched, &q->seq, err);
@@ -64,6 +67,11 @@ static int refuse(struct dt_sim *m, struct dt_sim_request *q)
 	m->r->refused++;
 	dt_sim_drop(q);
 	return 0;
+}
+
+bool dt_sim_too_long(const struct dt_sim_params *p, const struct dt_sim_ask *a)
+{
+	return (a->prompt + a->output - 1 + p->block_size - 1) / p->block_size > p->nblocks;
 }
 
 int dt_sim_arrive(struct dt_sim *m, int i, struct dt_err *err)
@@ -86,7 +94,7 @@ int dt_sim_arrive(struct dt_sim *m, int i, struct dt_err *err)
 		dt_sim_drop(q);
 		return dt_err_sys(err, rc, "cannot simulate");
 	}
-	if (dt_kvpool_blocks(&q->home->pool, q->ask->prompt + q->ask->output - 1) > p->nblocks)
+	if (dt_sim_too_long(p, q->ask))
 		return refuse(m, q);
 	return submit(m, q, q->helper ? q->helper : q->home, err);
 }
