@@ -82,9 +82,10 @@ struct dt_quant_shape {
 	int offset; /* added to the stored integers */
 };
 const struct dt_quant_shape *dt_quant_shape(enum dt_format f);
+/* Parts below this many bytes share memory: an expert of 3 MiB takes 3, not two pages of 2 MiB. */
+enum { DT_PANELS_SHARED = 16 << 20 };
 /* Bytes of one panel of rows of k elements; of all panels of `rows` rows; of the memory allocated for
  * them. */
-enum { DT_PANELS_SHARED = 16 << 20 }; /* smaller parts share memory: an expert of 3 MiB takes no 4 MiB */
 size_t dt_panel_bytes(enum dt_format f, int64_t k);
 size_t dt_panels_close_bytes(enum dt_format f, int64_t rows, int64_t k);
 size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k);

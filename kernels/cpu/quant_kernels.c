@@ -5,8 +5,12 @@
 
 struct dt_quant_kernels dt_quant_kernels(void)
 {
-	struct dt_quant_kernels k = {dt_quant_mul_plain, dt_quant_mul_bf16_plain, dt_quant_mul_f32_plain,
-				     dt_quant_row_plain, NULL, NULL};
+	struct dt_quant_kernels k = {dt_quant_mul_plain,
+				     dt_quant_mul_bf16_plain,
+				     dt_quant_mul_f32_plain,
+				     dt_quant_row_plain,
+				     NULL,
+				     NULL};
 #ifdef __aarch64__
 	k.quants = dt_isa()->dotprod ? dt_quant_mul_dotprod : dt_quant_mul_neon;
 #endif
@@ -14,8 +18,12 @@ struct dt_quant_kernels dt_quant_kernels(void)
 	const struct dt_isa *isa = dt_isa();
 
 	if (isa->avx2)
-		k = (struct dt_quant_kernels){dt_quant_mul_avx2, dt_quant_mul_bf16_v3, dt_quant_mul_f32_v3,
-					      dt_quant_row_avx2, NULL, NULL};
+		k = (struct dt_quant_kernels){dt_quant_mul_avx2,
+					      dt_quant_mul_bf16_v3,
+					      dt_quant_mul_f32_v3,
+					      dt_quant_row_avx2,
+					      NULL,
+					      NULL};
 	if (isa->avx2_vnni)
 		k.quants = dt_quant_mul_avxvnni;
 	if (isa->avx512) {
