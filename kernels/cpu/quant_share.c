@@ -131,9 +131,9 @@ static void multiply_range(const struct dt_quant_job *j, int i)
 {
 	const struct dt_quant_range rows = range_of(j, i);
 	const int parts = parts_of(j, j->w);
-	int not = RANGE_NOT;
+	int state = RANGE_NOT;
 
-	if (atomic_compare_exchange_strong(&j->state[i], &not, RANGE_SOON)) {
+	if (atomic_compare_exchange_strong(&j->state[i], &state, RANGE_SOON)) {
 		prepare_rows(j, rows.first, rows.end);
 		atomic_store(&j->state[i], RANGE_READY);
 	}

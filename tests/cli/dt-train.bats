@@ -424,8 +424,8 @@ attempt() {
         dt-train --model gpt2-tiny --seq 32 --data missing.h5
     [ "$status" -eq 1 ]
     [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 2 ]
-    [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  [host] GOMP_SPINCOUNT = '1000'" ] ||
-        [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  GOMP_SPINCOUNT = '1000'" ]
+    [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  [host] GOMP_SPINCOUNT = '5000'" ] ||
+        [ "$(grep GOMP_SPINCOUNT <<<"$output" | tail -n 1)" = "  GOMP_SPINCOUNT = '5000'" ]
     run env -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=verbose \
         dt-train --model gpt2-tiny --seq 32 --data missing.h5
     [ "$(grep -c GOMP_SPINCOUNT <<<"$output")" -eq 1 ]
