@@ -76,6 +76,26 @@ static int alone(struct dt_body *b, const char *param)
 		       : 0;
 }
 
+static bool is_text(const json_t *v)
+{
+	return json_string_length(v) > 0 && strlen(json_string_value(v)) == json_string_length(v);
+}
+
+static int check_words(struct dt_body *b, const char *param, const json_t *list)
+{
+	const json_t *word;
+	size_t i;
+
+	if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > MAX_CHOICES)
+		return dt_body_bad(b->e, param, "'%s' is not an array of 1 to %d texts", param, MAX_CHOICES);
+	json_array_foreach(list, i, word)
+	{
+		if (!is_text(word))
+			return dt_body_bad(b->e, param, "'%s' has an element that is not a text", param);
+	}
+	return 0;
+}
+
 /* A grammar from one value of vLLM's or llama.cpp's kinds. */
 static int set_kind(struct dt_body *b, const char *param, const char *kind, const json_t *v)
 {
@@ -94,17 +114,8 @@ static int set_kind(struct dt_body *b, const char *param, const char *kind, cons
 		if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
 			rc = dt_body_bad(b->e, param, "'%s' is not a regular expression", param);
 	} else if (rc == 0) {
-		const json_t *word;
-		size_t i;
-
 		w.words = v;
-		if (!json_is_array(v) || json_array_size(v) == 0 || json_array_size(v) > MAX_CHOICES)
-			rc = dt_body_bad(b->e, param, "'%s' is not an array of 1 to %d texts", param,
-					 MAX_CHOICES);
-		json_array_foreach(v, i, word) if (rc == 0 && (json_string_length(word) == 0 ||
-							       strlen(json_string_value(word)) !=
-								       json_string_length(word))) rc =
-			dt_body_bad(b->e, param, "'%s' has an element that is not a text", param);
+		rc = check_words(b, param, v);
 	}
 	if (rc == 0)
 		rc = dt_body_grammar(b, param, &w);

@@ -134,8 +134,11 @@ static int check_suffix(struct dt_body *b)
 		return 0;
 	if (b->echo)
 		return dt_body_bad(b->e, "suffix", "'suffix' cannot be combined with 'echo'");
-	json_array_foreach((json_t *)prompt, i, p) if (!json_is_string(p)) return dt_body_bad(
-		b->e, "suffix", "'suffix' needs a 'prompt' that is a text");
+	json_array_foreach((json_t *)prompt, i, p)
+	{
+		if (!json_is_string(p))
+			return dt_body_bad(b->e, "suffix", "'suffix' needs a 'prompt' that is a text");
+	}
 	return 0;
 }
 
