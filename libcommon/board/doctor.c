@@ -65,11 +65,6 @@ static const struct {
 #define NRULES ((int)(sizeof(rules) / sizeof(*rules)))
 _Static_assert(sizeof(rules) / sizeof(*rules) <= DT_DOCTOR_MAX, "ret[] is too short");
 
-const char *dt_doctor_rule(int i)
-{
-	return i < NRULES ? rules[i].name : NULL;
-}
-
 double dt_doctor_step_s(const struct dt_board_run *r)
 {
 	struct steps s;

@@ -31,8 +31,6 @@ struct dt_finding {
 int dt_doctor(const struct dt_board_run *r, struct dt_finding ret[DT_DOCTOR_MAX], struct dt_err *err);
 /* Median seconds of a step after warm-up; NAN if there is none. */
 double dt_doctor_step_s(const struct dt_board_run *r);
-/* Name of rule i; NULL past the last. */
-const char *dt_doctor_rule(int i);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -154,12 +154,14 @@ static int take_integers(struct dt_source *s, struct src_coded *c, const struct 
 		return bad(s, q, zeros ? "no scales" : "no qzeros", err);
 	if (q->ndim != 2 || strcmp(q->type, "I32") || scales->ndim != 2 || !scales->format_known)
 		return bad(s, q, "wrong type or shape", err);
+	if (q->shape[0] > INT64_MAX / 64 || scales->shape[1] > INT64_MAX / 64)
+		return bad(s, q, "sizes that do not fit together", err);
 	c->rows = scales->shape[1];
 	c->groups = scales->shape[0];
 	c->cols = c->scheme.method == SRC_AWQ ? q->shape[0] : q->shape[0] * 32 / bits;
 	if (c->scheme.group <= 0)
 		c->scheme.group = c->cols;
-	if (c->rows < 1 || c->cols < 1 || c->rows * bits % 32 || q->shape[0] > INT64_MAX / 64 ||
+	if (c->rows < 1 || c->cols < 1 || c->rows * bits % 32 ||
 	    c->groups != (c->cols + c->scheme.group - 1) / c->scheme.group ||
 	    !is(zeros, "I32", c->groups, c->rows * bits / 32) ||
 	    !(c->scheme.method == SRC_AWQ ? is(q, "I32", c->cols, c->rows / 8)

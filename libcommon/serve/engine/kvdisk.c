@@ -164,14 +164,6 @@ int dt_kvdisk_get(struct dt_kvdisk *d, struct dt_kvkey key, const int32_t *token
 	return -EBADMSG;
 }
 
-bool dt_kvdisk_has(struct dt_kvdisk *d, struct dt_kvkey key)
-{
-	char path[PATH_MAX];
-
-	path_of(d, key, path);
-	return access(path, F_OK) == 0;
-}
-
 /* ---- writing ---- */
 
 static int write_parts(int fd, struct iovec *v, int n)

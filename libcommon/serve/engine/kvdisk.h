@@ -38,7 +38,6 @@ const struct dt_kvdisk_params *dt_kvdisk_params(const struct dt_kvdisk *d);
 /* Seconds to read a block that is not in the page cache, measured when opening; 0: unknown. */
 double dt_kvdisk_read_s(const struct dt_kvdisk *d);
 
-bool dt_kvdisk_has(struct dt_kvdisk *d, struct dt_kvkey key);
 /*
  * Reads a block into `to` [block_bytes]. -ENOENT: there is none; other errors: the file is incomplete or not
  * this block. The first 20 such errors are logged. The file is removed if it was a block file.
