@@ -19,9 +19,11 @@ struct dt_quant_job {
 	const struct dt_meet *meet;	 /* for a set: which weight each row uses */
 	struct dt_quant_kernels kernel;
 	int64_t m;
-	int8_t *q; /* [m, 32 blocks], with their struct dt_xblock; absent without quantised parts */
+	/* [m, 32 blocks], with their struct dt_xblock; absent without quantised parts. Sixteen rows of one
+	 * weight that are a tile may be in the tiles alone. */
+	int8_t *q;
 	struct dt_xblock *xb;
-	struct dt_quant_tiles tiles; /* of q and xb, for AMX */
+	struct dt_quant_tiles tiles; /* for AMX */
 	uint16_t *h;		     /* [m, 32 blocks], absent without bf16 parts */
 	float *f;		     /* likewise for f32 */
 	int ranges;		     /* of rows, if threads share rows; 0: they share panels */

@@ -15,7 +15,7 @@
 
 #define LITTLE	  (1 << 16) /* multiply-adds below which one thread does everything */
 #define OWN_ROWS  128	    /* rows per thread from which threads share rows */
-#define MOST_ROWS 256	    /* per range, about: with more, rows of x and y leave the second-level cache */
+#define MOST_ROWS 256	    /* per range, about: others can help with a range once its rows are converted */
 
 /* The rows of weight e. */
 static struct dt_quant_range rows_of(const struct dt_quant_job *j, int e)
