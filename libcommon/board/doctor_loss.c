@@ -1,6 +1,8 @@
 /* Symptoms in losses and gradients. */
 #include "board/doctor_rules.h"
 
+#include "base/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -152,7 +154,7 @@ bool doctor_repeats(const struct steps *s, struct dt_finding *f)
 
 	if (n < DT_DOCTOR_LOSSES)
 		return false;
-	qsort(s->a, n, sizeof(*s->a), steps_ascending);
+	qsort(s->a, n, sizeof(*s->a), dt_order_f64);
 	for (size_t i = 1; i < n; i++)
 		same += s->a[i] == s->a[i - 1];
 	return same > n / 5 &&

@@ -24,7 +24,6 @@ int steps_of(struct steps *s, const struct dt_board_run *r);
 void steps_release(struct steps *s);
 /* The value of a key in step i; NAN if the line lacks it. */
 double steps_get(const struct steps *s, const char *key, size_t i);
-int steps_ascending(const void *a, const void *b); /* compares doubles, for qsort */
 /* Median of v[0 .. n), which it sorts. NAN if n is 0. */
 double steps_median(double *v, size_t n);
 /* Copies the values of a key in steps first .. end - 1 that have it to s->a; returns their number. */

@@ -1,6 +1,8 @@
 /* The steps of a run in the form that the rules use. */
 #include "board/doctor_rules.h"
 
+#include "base/order.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -24,18 +26,11 @@ bool doctor_say(struct dt_finding *f, const char *fmt, ...)
 	return true;
 }
 
-int steps_ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 double steps_median(double *v, size_t n)
 {
 	if (!n)
 		return NAN;
-	qsort(v, n, sizeof(*v), steps_ascending);
+	qsort(v, n, sizeof(*v), dt_order_f64);
 	return v[n / 2];
 }
 

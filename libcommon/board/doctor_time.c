@@ -1,6 +1,8 @@
 /* Symptoms in step times. */
 #include "board/doctor_rules.h"
 
+#include "base/order.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -112,7 +114,7 @@ bool doctor_straggler(const struct steps *s, struct dt_finding *f)
 		if (c && n) {
 			double top = c[slow];
 
-			qsort(c, n, sizeof(*c), steps_ascending);
+			qsort(c, n, sizeof(*c), dt_order_f64);
 			mid = c[(n - 1) / 2];
 			if (mid > 0 && top > 1.3 * mid) {
 				times[slow]++;

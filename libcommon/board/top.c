@@ -1,5 +1,6 @@
 #include "board/top.h"
 
+#include "base/order.h"
 #include "base/units.h"
 
 #include <math.h>
@@ -159,13 +160,6 @@ static void sections(struct page *p, const struct dt_board_run *r)
 	}
 }
 
-static int ascending(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The ranks with the longest compute time in the newest details. */
 static void skew(struct page *p, const struct dt_board_run *r)
 {
@@ -181,7 +175,7 @@ static void skew(struct page *p, const struct dt_board_run *r)
 		v[i] = v[n + i] = json_number_value(json_array_get(list, i));
 		worst = v[i] > v[worst] ? i : worst;
 	}
-	qsort(v + n, n, sizeof(*v), ascending);
+	qsort(v + n, n, sizeof(*v), dt_order_f64);
 	mid = v[n + n / 2];
 	line(p, "ranks      %zu; longest compute time: rank %zu, %.3g s, %.2f times the median", n, worst,
 	     v[worst], mid > 0 ? v[worst] / mid : 1);

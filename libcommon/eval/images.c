@@ -1,5 +1,6 @@
 #include "eval/images.h"
 
+#include "base/order.h"
 #include "base/progress.h"
 #include "data/image_loader.h"
 #include "nn/classify.h"
@@ -251,13 +252,6 @@ static int run_batch(struct job *j, int64_t b, struct dt_err *err)
 	return rc;
 }
 
-static int by_size(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 static double lowest_recall(const struct dt_images_result *r)
 {
 	double low = 1;
@@ -303,7 +297,7 @@ static int sum_up(struct job *j, struct dt_images_result *r, struct dt_err *err)
 	r->top5 = (double)among5 / (double)j->n;
 	r->top1_error = sqrt(r->top1 * (1 - r->top1) / (double)j->n);
 	r->recall_of_worst_class = lowest_recall(r);
-	qsort(j->took, (size_t)j->batches, sizeof(*j->took), by_size);
+	qsort(j->took, (size_t)j->batches, sizeof(*j->took), dt_order_f64);
 	r->batch_p50 = j->took[j->batches / 2];
 	r->batch_p99 = j->took[(j->batches * 99 + 99) / 100 - 1];
 	return 0;

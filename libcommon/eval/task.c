@@ -2,6 +2,7 @@
 
 #include "base/jsonl.h"
 #include "base/opt.h"
+#include "base/room.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -251,15 +252,8 @@ static int read_header(struct dt_task *t, struct header *h, const json_t *o, str
 static int append(struct dt_task *t, const struct header *h, const json_t *o, int64_t line, int64_t *cap,
 		  struct dt_err *err)
 {
-	if (t->n == *cap) {
-		int64_t more = *cap ? 2 * *cap : 256;
-		struct dt_task_item *grown = realloc(t->item, (size_t)more * sizeof(*grown));
-
-		if (!grown)
-			return dt_err_sys(err, -ENOMEM, "cannot read the task");
-		t->item = grown;
-		*cap = more;
-	}
+	if (!DT_ROOM(t->item, t->n, *cap, 256))
+		return dt_err_sys(err, -ENOMEM, "cannot read the task");
 	t->item[t->n] = (struct dt_task_item){.line = line};
 	return read_item(t, h, o, &t->item[t->n++], err);
 }

@@ -1,5 +1,7 @@
 #include "plan/entries.h"
 
+#include "base/room.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,16 +36,9 @@ struct dt_entry *dt_entry_put(struct dt_estimate *t, int cat, double bytes, enum
 
 	if (t->cap < 0 || bytes < 1)
 		return NULL;
-	if (t->n == t->cap) {
-		int cap = t->cap ? 2 * t->cap : 64;
-
-		e = realloc(t->e, (size_t)cap * sizeof(*e));
-		if (!e) {
-			t->cap = -1;
-			return NULL;
-		}
-		t->e = e;
-		t->cap = cap;
+	if (!DT_ROOM(t->e, t->n, t->cap, 64)) {
+		t->cap = -1;
+		return NULL;
 	}
 	e = &t->e[t->n++];
 	*e = (struct dt_entry){.cat = cat, .bytes = (uint64_t)ceil(bytes), .first = first, .last = last};

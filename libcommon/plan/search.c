@@ -4,6 +4,7 @@
  */
 #include "plan/judge.h"
 
+#include "base/room.h"
 #include "plan/run_options.h"
 
 #include <errno.h>
@@ -20,15 +21,8 @@ struct list {
 
 static int add(struct list *l, const struct dt_candidate *c, struct dt_err *err)
 {
-	if (l->n == l->cap) {
-		int cap = l->cap ? 2 * l->cap : 256;
-		struct dt_candidate *bigger = realloc(l->c, (size_t)cap * sizeof(*bigger));
-
-		if (!bigger)
-			return dt_err_sys(err, -ENOMEM, "cannot search");
-		l->c = bigger;
-		l->cap = cap;
-	}
+	if (!DT_ROOM(l->c, l->n, l->cap, 256))
+		return dt_err_sys(err, -ENOMEM, "cannot search");
 	l->c[l->n++] = *c;
 	return 0;
 }

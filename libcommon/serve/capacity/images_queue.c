@@ -1,6 +1,8 @@
 /* Simulates the queue of an image classifier, with the lanes of serve/engine/classify_lanes.c. */
 #include "serve/capacity/images.h"
 
+#include "base/order.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -104,13 +106,6 @@ static void run(struct queue *q, int n)
 	}
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
-
 int dt_image_simulate(const struct dt_image_queue *s, const struct dt_sim_ask *ask, int n,
 		      struct dt_image_report *ret, struct dt_err *err)
 {
@@ -125,7 +120,7 @@ int dt_image_simulate(const struct dt_image_queue *s, const struct dt_sim_ask *a
 		run(&q, n);
 		for (int i = 0; i < n; i++)
 			ret->mean += q.seconds[i] / n;
-		qsort(q.seconds, (size_t)n, sizeof(*q.seconds), by_value);
+		qsort(q.seconds, (size_t)n, sizeof(*q.seconds), dt_order_f64);
 		ret->p50 = dt_sim_rank(q.seconds, n, 0.5);
 		ret->p99 = dt_sim_rank(q.seconds, n, 0.99);
 	} else {

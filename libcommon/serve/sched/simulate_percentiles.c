@@ -1,16 +1,11 @@
 /* Percentiles of the latencies of simulated answers. */
 #include "serve/sched/simulate.h"
 
+#include "base/order.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
-
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return (*x > *y) - (*x < *y);
-}
 
 double dt_sim_rank(const double *v, int n, double p)
 {
@@ -36,8 +31,8 @@ int dt_sim_percentiles(const struct dt_sim_ask *ask, const struct dt_sim_answer 
 		if (ask[i].output > 1)
 			tpot[np++] = (a->end_s - a->first_s) / (ask[i].output - 1);
 	}
-	qsort(ttft, (size_t)nt, sizeof(*ttft), by_value);
-	qsort(tpot, (size_t)np, sizeof(*tpot), by_value);
+	qsort(ttft, (size_t)nt, sizeof(*ttft), dt_order_f64);
+	qsort(tpot, (size_t)np, sizeof(*tpot), dt_order_f64);
 	ret->ttft_p50 = dt_sim_rank(ttft, nt, 0.5);
 	ret->ttft_p99 = dt_sim_rank(ttft, nt, 0.99);
 	ret->tpot_p50 = dt_sim_rank(tpot, np, 0.5);
