@@ -39,8 +39,13 @@ struct dt_quant_range {
 	int64_t first, end;
 };
 
-/* quant_operand.c: converts the rows of x from r on, at most DT_XTILE_ROWS. r: a multiple of it if there are
- * tiles. */
+/* Whether rows of x are quantised a tile at a time. In a set, rows of x go to several tiles. */
+static inline bool dt_quant_by_tiles(const struct dt_quant_job *j)
+{
+	return j->kernel.tile && j->tiles.n && !j->set;
+}
+/* quant_operand.c: converts the rows of x from r on, at most DT_XTILE_ROWS; by tiles, r is a multiple of
+ * it. */
 void dt_quant_prepare(const struct dt_quant_job *j, int64_t r, int64_t rows);
 
 /* quant.c: computes panels [p0, p0 + panels) of a part, at most dt_quant_group, for rows [r0, r0 + rows), at

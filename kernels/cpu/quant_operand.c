@@ -56,7 +56,7 @@ static void prepare_met(const struct dt_quant_job *j, int64_t r)
 void dt_quant_prepare(const struct dt_quant_job *j, int64_t r, int64_t rows)
 {
 	const bool whole =
-		j->kernel.tile && !j->set && dt_quant_tiled(&j->tiles, r, DT_XTILE_ROWS) == DT_XTILE_ROWS;
+		dt_quant_by_tiles(j) && dt_quant_tiled(&j->tiles, r, DT_XTILE_ROWS) == DT_XTILE_ROWS;
 
 	if (whole)
 		j->kernel.tile((struct dt_xtile *)dt_quant_tiles_at(&j->tiles, r), dt_at(j->x, r * j->w->k),

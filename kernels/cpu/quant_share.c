@@ -166,7 +166,7 @@ void dt_quant_run(struct dt_dev *dev, const struct dt_quant_job *j)
 	const int threads = j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads;
 	/* A few rows are converted before the other threads wake. */
 	const bool first = j->m * w->k < DT_SERIAL;
-	const int64_t rows = dt_rows(j->x), unit = j->tiles.n ? DT_XTILE_ROWS : 1;
+	const int64_t rows = dt_rows(j->x), unit = dt_quant_by_tiles(j) ? DT_XTILE_ROWS : 1;
 	const int64_t from = first || j->ranges ? rows : 0;
 
 	if (first)
