@@ -112,6 +112,11 @@ static void set(struct slot *s, int state)
 	atomic_store_explicit(&s->state, state, memory_order_release);
 }
 
+static uint64_t ticket(const struct slot *s)
+{
+	return atomic_load_explicit(&s->ticket, memory_order_relaxed);
+}
+
 static struct dt_comm_chan_state *state(const struct dt_comm_req *r)
 {
 	return r->state;
@@ -223,9 +228,9 @@ static int match(struct dt_comm_req *r, struct channel *c, struct dt_err *err)
 	state(r)->seen = posted;
 	for (int i = 0; i < SLOTS; i++) {
 		s = &c->slot[i];
-		if (get(s) == POSTED && s->group == r->c->id && s->tag == r->op.tag &&
-		    (best < 0 || atomic_load_explicit(&s->ticket, memory_order_relaxed) <
-					 atomic_load_explicit(&c->slot[best].ticket, memory_order_relaxed)))
+		/* One posted since may follow one whose slot was still free when it was looked at. */
+		if (get(s) == POSTED && ticket(s) < posted && s->group == r->c->id && s->tag == r->op.tag &&
+		    (best < 0 || ticket(s) < ticket(&c->slot[best])))
 			best = i;
 	}
 	if (best < 0)
