@@ -226,6 +226,7 @@ int device_choose(struct trainer *t, struct dt_err *err);
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);
 void arena_close(struct trainer *t);
+void arena_lend(struct trainer *t);			/* scratch of the plan to the device */
 void arena_leave(struct trainer *t);			/* frees the CUDA device's memory alone */
 bool arena_has(const struct trainer *t, const void *p); /* whether p is in the arena's device memory */
 /*

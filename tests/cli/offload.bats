@@ -77,7 +77,7 @@ same() {
     # the plan includes the buffers in flight during backward, and training allocates it
     opts=(--model gpt2-mini --seq 64 --microbatch 1 --clip 0 "${away[@]}")
     dt-train "${common[@]}" "${opts[@]}" --steps 2 --global-batch 1 >m.jsonl
-    dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
+    dt-memest gpt2-mini "${opts[@]:2}" --threads 1 --json >plan.json
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     # transfers hidden by the last microbatch's backward are not counted as waiting
     opts=(gpt2-124m --seq 1024 --accumulate 2 --offload optimizer --offload-to disk --json)
@@ -132,7 +132,7 @@ same() {
 }
 
 @test "the plan says what is in memory and on disk, and training allocates it" {
-    dt-memest gpt2-tiny --seq 32 --offload optimizer --offload-to disk:sw --json >plan.json
+    dt-memest gpt2-tiny --seq 32 --offload optimizer --offload-to disk:sw --threads 1 --json >plan.json
     dt-train "${common[@]}" "${away[@]}" --steps 2 --global-batch 1 >m.jsonl
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     # masters and two moments of all tiles: read and written once per step
@@ -389,7 +389,7 @@ SH
 
 @test "weights in a file: exact plan, bytes per step, a bad disk is detected before its weights are used" {
     opts=(--model gpt2-mini --seq 64 --microbatch 1 --precision bf16 --offload "optimizer,weights" --offload-to disk:sw)
-    dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
+    dt-memest gpt2-mini "${opts[@]:2}" --threads 1 --json >plan.json
     dt-train "${common[@]}" "${opts[@]}" --global-batch 1 --steps 2 >m.jsonl
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$(jq .disk_bytes plan.json)" ]
