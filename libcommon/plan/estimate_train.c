@@ -161,7 +161,7 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 	int rc = estimate(s, at, account, x, ret, err);
 
 	last.tp = s->layout.tp - 1;
-	/* The first rank of a tensor-parallel group has the larger cuts, the last one perhaps more scratch. */
+	/* The first rank of a tensor-parallel group has the larger cuts, the last perhaps more scratch. */
 	if (rc < 0 || account != DT_ACCOUNT_DT || !s->scratch.threads || last.tp <= at.tp)
 		return rc;
 	rc = estimate(s, last, account, x, &other, err);

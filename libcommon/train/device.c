@@ -129,6 +129,15 @@ void arena_lend(struct trainer *t)
 	}
 }
 
+uint64_t arena_lent(const struct trainer *t)
+{
+	uint64_t n = 0;
+
+	for (int b = 0; b < DT_SCRATCH_N; b++)
+		n += dt_align_up(dt_dev_scratch_most(t->dev, (enum dt_scratch_buffer)b));
+	return n;
+}
+
 static void take_back(struct trainer *t)
 {
 	for (int b = 0; b < DT_SCRATCH_N && t->dev; b++)

@@ -47,16 +47,6 @@ static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 	return rc;
 }
 
-/* What operations have taken of the planned scratch, in whole lines of memory as the plan counts them. */
-static double scratch_taken(const struct trainer *t)
-{
-	uint64_t n = 0;
-
-	for (int b = 0; b < DT_SCRATCH_N; b++)
-		n += dt_align_up(dt_dev_scratch_most(t->dev, (enum dt_scratch_buffer)b));
-	return (double)n;
-}
-
 /*
  * Peak bytes by category. They do not change, so only the first line of a run has them. Scratch is what was
  * taken, if this rank's plan is the one reported.
@@ -69,7 +59,7 @@ static json_t *categories(struct trainer *t)
 		double n = t->report.memory.cat_bytes[c];
 
 		if (c == DT_MEM_SCRATCH && n > 0 && t->report.memory_own)
-			n = scratch_taken(t);
+			n = (double)arena_lent(t);
 		if (n > 0)
 			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
 							      dt_mem_cat_name((enum dt_mem_cat)c), "bytes",
