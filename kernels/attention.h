@@ -56,6 +56,7 @@
 #define DT_KERNELS_ATTENTION_H
 
 #include "kernels/dtype.h"
+#include "kernels/scratch.h"
 
 #include <stdbool.h>
 
@@ -116,6 +117,15 @@ struct dt_paged {
 	int max_blocks, block_size;
 	int64_t longest; /* upper bound on kv_len in a recorded call (dt_graph_begin); 0: kv_len is final */
 };
+
+/*
+ * Scratch of attention_span_forward and _backward for span.rows queries of a sequence and nrun x run_keys
+ * keys; of attention_forward and _backward with p->seq of both. t: the type of q.
+ */
+DT_C size_t dt_attention_forward_scratch(const struct dt_scratch_on *on, enum dt_dtype t,
+					 const struct dt_attn *p, int64_t rows, int64_t keys);
+DT_C size_t dt_attention_backward_scratch(const struct dt_scratch_on *on, enum dt_dtype t,
+					  const struct dt_attn *p, int64_t rows, int64_t keys);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

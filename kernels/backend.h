@@ -9,7 +9,8 @@ struct dt_backend {
 	int (*open)(struct dt_dev **ret, int index, int nthreads);
 	void (*close)(struct dt_dev *dev);
 	void (*rest)(struct dt_dev *dev); /* NULL: no-op */
-	size_t (*scratch_bytes)(const struct dt_dev *dev);
+	struct dt_scratch_on (*scratch_on)(const struct dt_dev *dev);
+	size_t (*library_bytes)(const struct dt_dev *dev); /* of libraries' workspaces */
 	const char *(*isa)(const struct dt_dev *dev);
 	bool (*multiplies)(const struct dt_dev *dev, enum dt_dtype dtype); /* NULL: every type */
 	bool (*convolves)(const struct dt_dev *dev);			   /* NULL: true */

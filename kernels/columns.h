@@ -6,7 +6,7 @@
 #ifndef DT_KERNELS_COLUMNS_H
 #define DT_KERNELS_COLUMNS_H
 
-#include "kernels/device.h"
+#include "kernels/matmul.h"
 
 /*
  * Matrix product on column ranges of y [rows, wide] and h [rows, wide'], without copying them out: LoRA
@@ -29,6 +29,10 @@ struct dt_columns_product {
  * fast on copies of the columns. -EINVAL: shapes or types disagree. -ENOMEM.
  */
 int dt_dev_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p);
+
+/* Scratch of such a product as a matmul of Y, H and b alone; false: -ENOTSUP. */
+DT_C bool dt_columns_matmul_scratch(const struct dt_scratch_on *on, const struct dt_product *p,
+				    struct dt_scratch *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -102,9 +102,32 @@ void dt_dev_rest(struct dt_dev *dev)
 		of(dev)->rest(dev);
 }
 
+struct dt_scratch_on dt_dev_scratch_on(const struct dt_dev *dev)
+{
+	return of(dev)->scratch_on(dev);
+}
+
+void dt_dev_scratch_lend(struct dt_dev *dev, enum dt_scratch_buffer b, void *p, size_t n)
+{
+	struct dt_scratch_room *r = &dev->scratch[b];
+
+	if (r->p && !r->lent)
+		dt_dev_free(dev, r->p);
+	*r = (struct dt_scratch_room){.p = p, .n = p ? n : 0, .lent = p != NULL};
+}
+
+size_t dt_dev_scratch_most(const struct dt_dev *dev, enum dt_scratch_buffer b)
+{
+	return dev->scratch[b].most;
+}
+
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev)
 {
-	return of(dev)->scratch_bytes(dev);
+	size_t n = of(dev)->library_bytes(dev);
+
+	for (int b = 0; b < DT_SCRATCH_N; b++)
+		n += dev->scratch[b].lent ? 0 : dev->scratch[b].n;
+	return n;
 }
 
 const char *dt_cpu_isa(void)

@@ -6,9 +6,7 @@
 #define DT_KERNELS_DEVICE_H
 
 #include "kernels/dtype.h"
-
-#include <stdbool.h>
-#include <stddef.h>
+#include "kernels/scratch.h"
 
 struct dt_tensor {
 	void *data;
@@ -59,10 +57,17 @@ enum dt_dev_kind { DT_DEV_CPU, DT_DEV_CUDA };
 
 struct dt_ops;
 
+struct dt_scratch_room { /* one of the device's scratch buffers */
+	void *p;
+	size_t n, most; /* size; the largest that an op has asked for */
+	bool lent;	/* p is memory of dt_dev_scratch_lend */
+};
+
 struct dt_dev {
 	enum dt_dev_kind kind;
 	int index;
 	int nthreads;
+	struct dt_scratch_room scratch[DT_SCRATCH_N];
 	bool batch_invariant; /* a row's result does not depend on the number of rows (matmul.h) */
 	const struct dt_ops *ops;
 	void *impl; /* the device's own state: primitive cache, stream, scratch */
@@ -179,8 +184,16 @@ int dt_dev_use(struct dt_dev *dev);
 /* A unique id of the card; -ENOTSUP on the CPU. */
 int dt_dev_card(const struct dt_dev *dev, unsigned char ret[16]);
 
-/* Bytes of scratch that the device itself has allocated for its largest op so far (part of the memory
- * plan). */
+/* What the sizes of this device's scratch depend on (scratch.h). */
+struct dt_scratch_on dt_dev_scratch_on(const struct dt_dev *dev);
+/*
+ * From now on a buffer of scratch is these n bytes of device memory, aligned to 64 bytes, as planned. An op
+ * that asks for more gets memory that the device allocates. p NULL: ends the loan. The device is idle.
+ */
+void dt_dev_scratch_lend(struct dt_dev *dev, enum dt_scratch_buffer b, void *p, size_t n);
+/* The most that ops have asked of a buffer since it was lent, or ever. */
+size_t dt_dev_scratch_most(const struct dt_dev *dev, enum dt_scratch_buffer b);
+/* Bytes of scratch that the device itself has allocated so far, libraries' workspaces included. */
 size_t dt_dev_scratch_bytes(const struct dt_dev *dev);
 
 /* Name of the instruction set in use, "avx512_bf16" for example. */

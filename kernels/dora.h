@@ -16,6 +16,12 @@
 #define DT_KERNELS_DORA_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
+
+/* Scratch of dora_norms for w [out, in], of dora_scale for n columns, and of dora_backward. */
+DT_C size_t dt_dora_norms_scratch(const struct dt_scratch_on *on, int64_t out, int64_t rank);
+DT_C size_t dt_dora_scale_scratch(const struct dt_scratch_on *on, int64_t n);
+DT_C size_t dt_dora_backward_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t n);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -20,6 +20,12 @@
 #define DT_KERNELS_ELEMENTWISE_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
+
+#define DT_SUMSQ_CHUNK 8192 /* elements whose squares are summed in one go, the same on every device */
+
+/* Scratch of sumsq over n elements. */
+DT_C size_t dt_sumsq_scratch(const struct dt_scratch_on *on, int64_t n);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

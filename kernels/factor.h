@@ -10,12 +10,16 @@
 #define DT_KERNELS_FACTOR_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
 
 struct dt_factor {
 	int64_t rows, cols, first;
 	float scale;
 	double sum; /* of r where it is of the whole matrix, else of c: they are equal */
 };
+
+/* Scratch of factor_direction. */
+DT_C size_t dt_factor_direction_scratch(const struct dt_scratch_on *on, int64_t cols);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

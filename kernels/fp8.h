@@ -27,6 +27,7 @@
 #define DT_KERNELS_FP8_H
 
 #include "kernels/device.h"
+#include "kernels/matmul.h"
 
 static inline bool dt_is_fp8(enum dt_dtype t)
 {
@@ -54,6 +55,31 @@ static inline DT_HOST_DEVICE float dt_fp8_scale(uint32_t amax, enum dt_dtype t)
 	memcpy(&f, &u, 4);
 	return f;
 }
+
+/* CPU: bytes in which a thread turns a block of codes. */
+enum { DT_FP8_BLOCK = 9 << 14 };
+
+/* CPU: fp8_matmul's copies of a, of b, and of an f16 c with its bias; wide: in f32, not bf16. */
+struct dt_fp8_room {
+	size_t a, b, c;
+	bool wide;
+};
+static inline struct dt_fp8_room dt_fp8_room(const struct dt_product *p, bool bias_f32)
+{
+	/* bf16 holds the operands exactly, but its product takes no other bias type and does not output
+	 * f16 */
+	const bool half = p->out == DT_F16, wide = half || (p->bias && bias_f32);
+	const size_t each = wide ? 4 : 2;
+
+	return (struct dt_fp8_room){((size_t)(p->m * p->k) * each + 63) / 64 * 64,
+				    ((size_t)(p->n * p->k) * each + 63) / 64 * 64,
+				    half ? (size_t)(p->m * p->n + p->n) * 4 : 0, wide};
+}
+
+/* Scratch of fp8_quantize (turned: with yt), and of fp8_matmul; p's in is not read. bias_f32: bias is f32. */
+DT_C size_t dt_fp8_quantize_scratch(const struct dt_scratch_on *on, bool turned);
+DT_C void dt_fp8_matmul_scratch(const struct dt_scratch_on *on, const struct dt_product *p, bool bias_f32,
+				struct dt_scratch *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

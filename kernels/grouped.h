@@ -18,11 +18,26 @@
 #define DT_KERNELS_GROUPED_H
 
 #include "kernels/dtype.h"
+#include "kernels/scratch.h"
 
 struct dt_grouped {
 	const int32_t *first; /* [n + 1], device memory */
 	int64_t n, experts;   /* n is a multiple of experts */
 };
+
+/*
+ * Scratch of the three products, for any division of m rows, those of the matrices, into groups. t: the
+ * compute type.
+ */
+struct dt_grouped_shape {
+	int64_t m, n, n2, k, groups, experts;
+};
+DT_C size_t dt_grouped_matmul_scratch(const struct dt_scratch_on *on, enum dt_dtype t,
+				      const struct dt_grouped_shape *s);
+DT_C size_t dt_grouped_matmul_dx_scratch(const struct dt_scratch_on *on, enum dt_dtype t,
+					 const struct dt_grouped_shape *s);
+DT_C size_t dt_grouped_matmul_dw_scratch(const struct dt_scratch_on *on, enum dt_dtype t,
+					 const struct dt_grouped_shape *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -19,6 +19,11 @@
 #define DT_KERNELS_LAYERNORM_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
+
+/* Scratch of layernorm_forward and _backward for rows of n elements. */
+DT_C size_t dt_layernorm_forward_scratch(const struct dt_scratch_on *on, int64_t n);
+DT_C size_t dt_layernorm_backward_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t n);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

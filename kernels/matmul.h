@@ -28,6 +28,16 @@
 #define DT_KERNELS_MATMUL_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
+
+struct dt_product { /* the shape and the types of a matmul */
+	int64_t m, n, k;
+	bool ta, tb;
+	enum dt_dtype in, out;
+	bool bias, accumulate;
+};
+DT_C void dt_matmul_scratch(const struct dt_scratch_on *on, const struct dt_product *p, struct dt_scratch *s);
+DT_C size_t dt_colsum_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t n);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -49,6 +49,7 @@
 #define DT_KERNELS_MOE_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
 
 #define DT_MOE_MOST 2048 /* maximum number of experts */
 
@@ -75,6 +76,12 @@ struct dt_moe_loss {
 	int64_t load_rows;
 	double *ret; /* device memory */
 };
+
+/* CPU: rows whose contributions to the two losses are summed separately, in a fixed order. */
+#define DT_MOE_LOSS_ROWS 64
+
+/* Scratch of moe_route_backward. */
+DT_C size_t dt_moe_route_backward_scratch(const struct dt_scratch_on *on, int64_t rows);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

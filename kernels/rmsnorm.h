@@ -32,12 +32,21 @@
 #define DT_KERNELS_RMSNORM_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
 
 struct dt_heads {
 	int64_t first, heads, head_dim;
 	struct dt_tensor sums; /* [rows, heads] f32, over whole vectors; absent: these heads are whole */
 	int64_t over;	       /* with sums: columns of a whole vector */
 };
+
+/*
+ * Scratch of rmsnorm_forward and _backward for rows of n elements; of heads_norm_forward and _backward with
+ * rows x heads and head_dim; and of heads_sums.
+ */
+DT_C size_t dt_rmsnorm_forward_scratch(const struct dt_scratch_on *on, int64_t n);
+DT_C size_t dt_rmsnorm_backward_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t n);
+DT_C size_t dt_heads_sums_scratch(const struct dt_scratch_on *on, int64_t head_dim);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -215,6 +215,19 @@ static enum dt_block_kind base_blocks(void)
 	}
 }
 
+/* Scratch on this processor: with --threads, or those of the run that --check reads. */
+static int set_scratch(struct dt_err *err)
+{
+	struct dt_measurement m = {0};
+	int rc = a->check ? dt_measurement_read(a->check, a->constant, &m, err) : 0;
+
+	if (a->o.run.threads)
+		m.threads = a->o.run.threads;
+	if (rc == 0 && m.threads)
+		a->q.run.scratch = dt_scratch_here((int)m.threads);
+	return rc;
+}
+
 /* Reads the model and completes the query with it. */
 static int read_model(const char *model, struct dt_err *err)
 {
@@ -234,7 +247,7 @@ static int read_model(const char *model, struct dt_err *err)
 	if ((rc = dt_run_adapt(&a->q.run, &a->config, err)) < 0)
 		return rc;
 	complete_query();
-	if ((rc = set_targets(err)) < 0 || (rc = read_schedule(err)) < 0)
+	if ((rc = set_targets(err)) < 0 || (rc = read_schedule(err)) < 0 || (rc = set_scratch(err)) < 0)
 		return rc;
 	return dt_room_dir(&a->room, &a->q)
 		       ? dt_scratch_free(dt_room_dir(&a->room, &a->q), &a->room.disk_free, err)

@@ -185,6 +185,8 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check_gpu(&a->m, &err) < 0)
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
+	if (a->o.run.threads)
+		a->o.run.scratch = dt_scratch_here((int)a->o.run.threads);
 	a->q.fit.run = a->o.run;
 	if (a->spot > 0 && (!a->tokens || (a->m.price <= 0 && !a->m.cluster_file)))
 		return dt_opt_usage_error(&program, stderr, "--spot needs --tokens and --price");

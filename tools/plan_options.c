@@ -53,6 +53,10 @@ const struct dt_opt plan_opts[] = {
 	{"recompute", 0, DT_OPT_CHOICE, &plan_args.recompute, "any|none|selective|full",
 	 "only consider this activation recomputation", .def = "any"},
 	DT_RUN_OPT("pipeline", .help = "pipeline schedule if pp > 1: gpipe, 1f1b or zb-h1"),
+	DT_RUN_OPT("threads",
+		   .help = "threads per rank on this machine's processor: counts the scratch memory of its "
+			   "operations",
+		   .def_text = "scratch memory is not counted", .without = "serve"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
 	DT_RUN_OPT("qat"),

@@ -156,14 +156,6 @@ struct space {
 	int64_t k_tile, v_tile;
 };
 
-static int64_t space_words(const struct dt_attn_in *a)
-{
-	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_value_pad(a->p);
-	const int64_t words = dt_tile_words(a->t, a->p->head_dim);
-
-	return DT_TILE * (tiles * (words + pad) + words + pad + 2 * DT_TILE);
-}
-
 static struct space space_at(const struct dt_attn_in *a, uint32_t *base)
 {
 	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE), pad = dt_attn_value_pad(a->p);
@@ -272,6 +264,7 @@ int dt_cpu_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struct
 {
 	const struct forward a = {{dt_tile_with_amx(q.dtype), p, s, q, kv}, o, lse.data};
 	const int64_t tiles = dt_ceil_div(s->rows, DT_TILE);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	int64_t heads, parts, each, words;
 	uint32_t *buf;
 
@@ -279,8 +272,8 @@ int dt_cpu_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struct
 	heads = p->batch * p->heads;
 	parts = dt_min64(tiles, dt_ceil_div(4 * dev->nthreads, heads));
 	each = dt_ceil_div(tiles, parts);
-	words = space_words(&a.in);
-	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
+	words = dt_attn_forward_words(a.in.t, p, dt_attn_keys(s));
+	buf = dt_cpu_scratch(dev, dt_attention_forward_scratch(&on, q.dtype, p, s->rows, dt_attn_keys(s)));
 	if (!buf)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)

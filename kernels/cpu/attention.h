@@ -39,6 +39,15 @@ static inline int64_t dt_attn_keys(const struct dt_attn_span *s)
 	return s->nrun * s->run_keys;
 }
 
+/* Words of a thread's working memory in forward: o, s and p of a tile, q, and all key and value tiles. */
+static inline int64_t dt_attn_forward_words(const struct dt_tile *t, const struct dt_attn *p, int64_t keys)
+{
+	const int64_t tiles = dt_ceil_div(keys, DT_TILE), pad = dt_attn_value_pad(p);
+	const int64_t words = dt_tile_words(t, p->head_dim);
+
+	return DT_TILE * (tiles * (words + pad) + words + pad + 2 * DT_TILE);
+}
+
 /* Self-attention as a span: queries, keys and values are columns of the same matrix. */
 static inline struct dt_attn_span dt_attn_self(const struct dt_attn *p)
 {

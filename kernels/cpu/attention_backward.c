@@ -58,6 +58,15 @@ static void store_keys(const struct dt_attn_backward *a, const struct dt_attn_sp
 	}
 }
 
+/* Memory for all heads and threads. */
+static uint32_t *room_for(struct dt_dev *dev, const struct dt_attn_backward *a)
+{
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+
+	return dt_cpu_scratch(dev, dt_attention_backward_scratch(&on, a->in.q.dtype, a->in.p, a->in.s->rows,
+								 dt_attn_keys(a->in.s)));
+}
+
 /* One thread per key/value head. */
 static int by_heads(struct dt_dev *dev, const struct dt_attn_backward *a, int64_t tiles)
 {
@@ -65,7 +74,7 @@ static int by_heads(struct dt_dev *dev, const struct dt_attn_backward *a, int64_
 	struct dt_attn_space unused;
 	const int64_t head = dt_attn_lay_head(&unused, &a->in, NULL),
 		      words = head + dt_attn_lay_thread(&unused, &a->in, NULL);
-	uint32_t *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * words) * 4);
+	uint32_t *buf = room_for(dev, a);
 
 	if (!buf)
 		return -ENOMEM;
@@ -96,7 +105,7 @@ static int by_tiles(struct dt_dev *dev, const struct dt_attn_backward *a, int64_
 	struct dt_attn_space unused;
 	const int64_t head = dt_attn_lay_head(&unused, &a->in, NULL),
 		      thread = dt_attn_lay_thread(&unused, &a->in, NULL);
-	uint32_t *buf = dt_cpu_scratch(dev, (size_t)(n * head + dev->nthreads * thread) * 4);
+	uint32_t *buf = room_for(dev, a);
 
 	if (!buf)
 		return -ENOMEM;
@@ -136,12 +145,6 @@ static int by_tiles(struct dt_dev *dev, const struct dt_attn_backward *a, int64_
 	return 0;
 }
 
-/* Whether by_tiles takes at most about half the time, as it costs 1.4 times the work. */
-static bool few_heads(int threads, int64_t heads, int64_t tiles)
-{
-	return 3 * heads <= threads && tiles >= 4; /* of few tiles the longest part is most of the work */
-}
-
 int dt_cpu_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, struct dt_tensor dkv,
 				   struct dt_tensor dout, struct dt_tensor o, struct dt_tensor lse,
 				   struct dt_tensor q, struct dt_tensor kv, const struct dt_attn *p,
@@ -151,8 +154,8 @@ int dt_cpu_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, stru
 		{dt_tile_with_amx(q.dtype), p, s, q, kv}, dq, dkv, dout, o, lse.data};
 	const int64_t tiles = dt_ceil_div(dt_attn_keys(s), DT_TILE);
 
-	return few_heads(dev->nthreads, p->batch * p->kv_heads, tiles) ? by_tiles(dev, &a, tiles)
-								       : by_heads(dev, &a, tiles);
+	return dt_attn_by_tiles(dev->nthreads, p, tiles) ? by_tiles(dev, &a, tiles)
+							 : by_heads(dev, &a, tiles);
 }
 
 int dt_cpu_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct dt_tensor dout,

@@ -5,66 +5,6 @@
 
 #include <math.h>
 
-struct lay {
-	uint32_t *base; /* NULL: only count words */
-	int64_t used;
-};
-
-static uint32_t *take(struct lay *at, int64_t n)
-{
-	uint32_t *p = at->base ? at->base + at->used : NULL;
-
-	at->used += n;
-	return p;
-}
-
-static void tile_sizes(struct dt_attn_space *w, const struct dt_attn_in *a)
-{
-	w->lanes_n = DT_TILE * dt_tile_words(a->t, a->p->head_dim);
-	w->value_lanes_n = DT_TILE * dt_tile_words(a->t, dt_attn_value_dim(a->p));
-	w->depth_n = dt_tile_depth(a->t) * dt_attn_pad(a->p);
-}
-
-int64_t dt_attn_lay_head(struct dt_attn_space *w, const struct dt_attn_in *a, uint32_t *base)
-{
-	const int64_t tiles = dt_ceil_div(dt_attn_keys(a->s), DT_TILE);
-	struct lay at = {base, 0};
-
-	tile_sizes(w, a);
-	w->dk = (float *)take(&at, tiles * DT_TILE * dt_attn_pad(a->p));
-	w->dv = (float *)take(&at, tiles * DT_TILE * dt_attn_value_pad(a->p));
-	w->k_lanes = take(&at, tiles * w->lanes_n);
-	w->v_lanes = take(&at, tiles * w->value_lanes_n);
-	w->k_depth = take(&at, tiles * w->depth_n);
-	return at.used;
-}
-
-int64_t dt_attn_lay_thread(struct dt_attn_space *w, const struct dt_attn_in *a, uint32_t *base)
-{
-	const struct dt_tile *t = a->t;
-	const int64_t pad = dt_attn_pad(a->p), vpad = dt_attn_value_pad(a->p), square = DT_TILE * DT_TILE;
-	int64_t lanes, vlanes, depth;
-	struct lay at = {base, 0};
-
-	tile_sizes(w, a);
-	lanes = w->lanes_n;
-	vlanes = w->value_lanes_n;
-	depth = w->depth_n;
-	w->q_rows = take(&at, lanes);
-	w->g_rows = take(&at, vlanes);
-	w->q_depth = take(&at, depth);
-	w->g_depth = take(&at, dt_tile_depth(t) * vpad);
-	w->dq = (float *)take(&at, DT_TILE * pad);
-	w->s = (float *)take(&at, square);
-	w->ds = (float *)take(&at, square);
-	/* Pairs: s, ds and ds_rows hold one band after another. With f32 words they are s and ds themselves,
-	 * read transposed. */
-	w->p_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->s;
-	w->ds_cols = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
-	w->ds_rows = t->pairs ? take(&at, square / 2) : (uint32_t *)w->ds;
-	return at.used;
-}
-
 /* s = q . k becomes p, and ds = do . v becomes scale p (ds - D); both 0 for masked keys. */
 static DT_SIMD void probabilities(float *s, float *ds, const float *lse, const float *dot, float scale,
 				  int64_t n)

@@ -24,9 +24,10 @@ int dt_cpu_colsum(struct dt_dev *dev, struct dt_tensor out, struct dt_tensor x)
 {
 	const int64_t rows = dt_rows(x), n = dt_cols(x);
 	const struct dt_groups g = dt_groups(rows);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	float *part;
 
-	part = dt_cpu_scratch(dev, (size_t)(g.n * n) * sizeof *part);
+	part = dt_cpu_scratch(dev, dt_colsum_scratch(&on, rows, n));
 	if (!part)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)

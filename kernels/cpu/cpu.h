@@ -53,11 +53,15 @@ struct dt_cpu {
 	struct dt_matmul_cache *matmul;
 	struct dt_conv_cache *conv;
 	struct dt_ragged_prims *ragged;
-	void *scratch;
-	size_t scratch_n;
 };
 
-/* At least n bytes, 64-byte aligned, contents undefined, valid until the next call. NULL: out of memory. */
+/* scratch.c. What NAME_scratch is to be asked with for ops on this device. */
+struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev);
+/*
+ * A buffer of scratch of at least n bytes, 64-byte aligned, contents undefined, valid until the next call for
+ * this buffer. NULL: out of memory. dt_cpu_scratch: DT_SCRATCH_OP.
+ */
+void *dt_cpu_scratch_of(struct dt_dev *dev, enum dt_scratch_buffer b, size_t n);
 void *dt_cpu_scratch(struct dt_dev *dev, size_t n);
 
 void dt_cpu_matmul_release(struct dt_cpu *cpu);

@@ -28,7 +28,9 @@ static void cpu_close(struct dt_dev *dev)
 		dnnl_stream_destroy(cpu->stream);
 	if (cpu->engine)
 		dnnl_engine_destroy(cpu->engine);
-	free(cpu->scratch);
+	for (int b = 0; b < DT_SCRATCH_N; b++)
+		if (!dev->scratch[b].lent)
+			free(dev->scratch[b].p);
 	free(cpu);
 	free(dev);
 }
@@ -59,11 +61,11 @@ static void cpu_rest(struct dt_dev *dev)
 	omp_pause_resource_all(omp_pause_soft);
 }
 
-static size_t cpu_scratch_bytes(const struct dt_dev *dev)
+static size_t cpu_library_bytes(const struct dt_dev *dev)
 {
 	const struct dt_cpu *cpu = dev->impl;
 
-	return cpu->scratch_n + dt_cpu_matmul_bytes(cpu) + dt_cpu_conv_bytes(cpu);
+	return dt_cpu_matmul_bytes(cpu) + dt_cpu_conv_bytes(cpu);
 }
 
 static const char *cpu_isa(const struct dt_dev *dev)
@@ -161,7 +163,8 @@ const struct dt_backend dt_backend_cpu = {
 	.open = cpu_open,
 	.close = cpu_close,
 	.rest = cpu_rest,
-	.scratch_bytes = cpu_scratch_bytes,
+	.scratch_on = dt_cpu_scratch_on,
+	.library_bytes = cpu_library_bytes,
 	.isa = cpu_isa,
 	.rows_apart = dt_cpu_matmul_rows_apart,
 	.columns_matmul = dt_cpu_columns_matmul,

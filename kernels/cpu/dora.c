@@ -38,7 +38,8 @@ int dt_cpu_dora_norms(struct dt_dev *dev, struct dt_tensor r, struct dt_tensor w
 		      struct dt_tensor b, float s)
 {
 	const int64_t out = dt_rows(w), in = dt_cols(w), rank = dt_rows(a);
-	float *sums = r.data, *rows = dt_cpu_scratch(dev, (size_t)(out * rank + 1) * sizeof *rows);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *sums = r.data, *rows = dt_cpu_scratch(dev, dt_dora_norms_scratch(&on, out, rank));
 
 	if (!rows)
 		return -ENOMEM;
@@ -93,10 +94,10 @@ static DT_SIMD void scale_part(char *y, enum dt_dtype t, const float *g, const f
 	dt_store(y, t, py, n);
 }
 
-/* The bias as f32, zeros if absent. */
-static const float *bias_of(struct dt_dev *dev, struct dt_tensor bias, int64_t n, size_t more, float **rest)
+/* The bias as f32, zeros if absent, at the start of `bytes` of scratch. */
+static const float *bias_of(struct dt_dev *dev, struct dt_tensor bias, int64_t n, size_t bytes, float **rest)
 {
-	float *b = dt_cpu_scratch(dev, ((size_t)n + more + 1) * sizeof *b);
+	float *b = dt_cpu_scratch(dev, bytes);
 
 	if (!b)
 		return NULL;
@@ -111,10 +112,11 @@ int dt_cpu_dora_scale(struct dt_dev *dev, struct dt_tensor y, int64_t at, struct
 		      struct dt_tensor bias)
 {
 	const int64_t rows = dt_rows(y), wide = dt_cols(y), n = dt_numel(g);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	const float *pg = g.data, *b;
 	float *rest;
 
-	b = bias_of(dev, bias, n, 0, &rest);
+	b = bias_of(dev, bias, n, dt_dora_scale_scratch(&on, n), &rest);
 	if (!b)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
@@ -159,11 +161,12 @@ int dt_cpu_dora_backward(struct dt_dev *dev, struct dt_tensor dx, int64_t at, st
 {
 	const int64_t rows = dt_rows(dx), n = dt_numel(r) / 2;
 	const struct dt_groups g = dt_groups(rows);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	struct back p = {
 		.dx = dx, .u = u, .g = r.data, .inverse = (const float *)r.data + n, .at = at, .n = n};
 	float *part;
 
-	p.bias = bias_of(dev, bias, n, (size_t)(g.n * n), &part);
+	p.bias = bias_of(dev, bias, n, dt_dora_backward_scratch(&on, rows, n), &part);
 	if (!p.bias)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)

@@ -1,8 +1,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-#define SUMSQ_CHUNK 8192
-
 /* op(y, a, b, s) on n elements from i on; every elementwise op loops over chunks with one of these. */
 typedef void chunk_fn(struct dt_tensor y, struct dt_tensor a, struct dt_tensor b, float s, int64_t i,
 		      int64_t n);
@@ -173,7 +171,7 @@ int dt_cpu_softcap_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_t
 
 static DT_SIMD double sumsq_chunk(struct dt_tensor x, int64_t i, int64_t n)
 {
-	float b[SUMSQ_CHUNK];
+	float b[DT_SUMSQ_CHUNK];
 	const float *p = dt_load(b, dt_at(x, i), x.dtype, n);
 	double s = 0;
 
@@ -185,15 +183,17 @@ static DT_SIMD double sumsq_chunk(struct dt_tensor x, int64_t i, int64_t n)
 
 int dt_cpu_sumsq(struct dt_dev *dev, double *ret, struct dt_tensor x)
 {
-	const int64_t n = dt_numel(x), chunks = dt_ceil_div(n, SUMSQ_CHUNK);
+	const int64_t n = dt_numel(x), chunks = dt_ceil_div(n, DT_SUMSQ_CHUNK);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	double *part, sum = 0;
 
-	part = dt_cpu_scratch(dev, (size_t)(chunks + 1) * sizeof *part);
+	part = dt_cpu_scratch(dev, dt_sumsq_scratch(&on, n));
 	if (!part)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (chunks > 1)
 	for (int64_t c = 0; c < chunks; c++)
-		part[c] = sumsq_chunk(x, c * SUMSQ_CHUNK, dt_min64(SUMSQ_CHUNK, n - c * SUMSQ_CHUNK));
+		part[c] =
+			sumsq_chunk(x, c * DT_SUMSQ_CHUNK, dt_min64(DT_SUMSQ_CHUNK, n - c * DT_SUMSQ_CHUNK));
 	for (int64_t c = 0; c < chunks; c++)
 		sum += part[c];
 	*ret = sum;

@@ -108,7 +108,8 @@ int dt_cpu_factor_direction(struct dt_dev *dev, struct dt_tensor g, struct dt_te
 			    const struct dt_factor *f)
 {
 	const int64_t n = dt_numel(g), from = f->first / f->cols, to = (f->first + n - 1) / f->cols;
-	double *root = dt_cpu_scratch(dev, (size_t)f->cols * sizeof *root);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	double *root = dt_cpu_scratch(dev, dt_factor_direction_scratch(&on, f->cols));
 
 	if (!root)
 		return -ENOMEM;

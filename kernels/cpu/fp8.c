@@ -12,6 +12,7 @@ enum { SIDE = 64, ROWS = 4 * SIDE, COLS = 8 * SIDE };
 struct block {
 	uint8_t codes[ROWS][COLS], turned[SIDE][ROWS];
 };
+_Static_assert(sizeof(struct block) == DT_FP8_BLOCK, "scratch of fp8_quantize");
 
 static DT_SIMD uint32_t amax_chunk(struct dt_tensor x, int64_t i, int64_t n)
 {
@@ -118,7 +119,8 @@ static void narrow_block(struct block *b, struct dt_tensor y, struct dt_tensor y
 static int narrow_both(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor yt, struct dt_tensor x,
 		       float inverse)
 {
-	struct block *room = dt_cpu_scratch(dev, (size_t)dev->nthreads * sizeof *room);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	struct block *room = dt_cpu_scratch(dev, dt_fp8_quantize_scratch(&on, true));
 
 	if (!room)
 		return -ENOMEM;
@@ -178,25 +180,23 @@ int dt_cpu_fp8_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a
 		      struct dt_tensor b, const float *sb, struct dt_tensor bias, bool accumulate)
 {
 	const int64_t m = dt_rows(a), k = dt_cols(a), n = dt_rows(b);
-	/* bf16 holds the operands exactly, but its product takes no other bias type and does not output
-	 * f16 */
-	const bool half = c.dtype == DT_F16, wide = half || (bias.data && bias.dtype == DT_F32);
-	const size_t each = wide ? 4 : 2, na = ((size_t)(m * k) * each + 63) / 64 * 64,
-		     nb = ((size_t)(n * k) * each + 63) / 64 * 64;
+	const struct dt_product p = {.m = m, .n = n, .k = k, .out = c.dtype, .bias = bias.data != NULL};
+	const struct dt_fp8_room of = dt_fp8_room(&p, bias.dtype == DT_F32);
+	const bool half = c.dtype == DT_F16;
+	const enum dt_dtype type = of.wide ? DT_F32 : DT_BF16;
 	struct dt_tensor out = c, add = bias;
 	char *room;
 	int rc = 0;
 
-	room = dt_cpu_scratch(dev, na + nb + (half ? (size_t)(m * n + n) * 4 : 0));
+	room = dt_cpu_scratch(dev, of.a + of.b + of.c);
 	if (!room)
 		return -ENOMEM;
-	struct dt_tensor wa = dt_t2(room, wide ? DT_F32 : DT_BF16, m, k),
-			 wb = dt_t2(room + na, wide ? DT_F32 : DT_BF16, n, k);
+	struct dt_tensor wa = dt_t2(room, type, m, k), wb = dt_t2(room + of.a, type, n, k);
 
 	widen(dev, wa, a, *sa);
 	widen(dev, wb, b, *sb);
 	if (half) {
-		out = dt_t2(room + na + nb, DT_F32, m, n);
+		out = dt_t2(room + of.a + of.b, DT_F32, m, n);
 		rc = accumulate ? dt_cpu_convert(dev, out, c) : 0;
 		if (rc == 0 && bias.data) {
 			add = dt_t1((float *)out.data + m * n, DT_F32, n);

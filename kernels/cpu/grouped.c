@@ -21,7 +21,7 @@ static struct mat part(struct dt_tensor t, int64_t row, int64_t rows, int64_t co
 
 static int64_t room_of(struct mat m)
 {
-	return m.type == DT_F32 ? 0 : (m.rows * m.cols + 15) / 16 * 16;
+	return m.type == DT_F32 ? 0 : dt_grouped_wide(m.rows, m.cols);
 }
 
 static DT_SIMD void widen_row(float *to, const void *from, enum dt_dtype t, int64_t n)
@@ -135,6 +135,26 @@ static int gemm(struct dt_dev *dev, struct mat c, const struct term *t, int n, b
 	return rc == -ENOTSUP ? sum_of(dev, c, t, n, ta, tb, accumulate, false) : rc;
 }
 
+size_t dt_grouped_bytes(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of)
+{
+	const struct dt_scratch_on on = dt_cpu_scratch_on(c->dev);
+	const struct dt_grouped_shape s = {
+		.m = dt_rows(c->x), .n = c->n, .n2 = c->n2, .k = c->k, .groups = g->n, .experts = g->experts};
+	const enum dt_dtype t = c->x.dtype;
+
+	return of == DT_GROUPED_Y    ? dt_grouped_matmul_scratch(&on, t, &s)
+	       : of == DT_GROUPED_DX ? dt_grouped_matmul_dx_scratch(&on, t, &s)
+				     : dt_grouped_matmul_dw_scratch(&on, t, &s);
+}
+
+/* Takes the scratch of any groups at once, so that it does not grow with those of a later call. */
+static int reserve(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of)
+{
+	const size_t n = dt_grouped_bytes(c, g, of);
+
+	return n && !dt_cpu_scratch(c->dev, n) ? -ENOMEM : 0;
+}
+
 static bool ascends(const struct dt_grouped *g, int64_t rows)
 {
 	bool ok = g->first[0] == 0 && g->first[g->n] <= rows;
@@ -185,10 +205,10 @@ static int weights(const struct dt_grouped_call *c, int64_t row, int64_t rows, i
 	return rc;
 }
 
-static int each(const struct dt_grouped_call *c, const struct dt_grouped *g,
+static int each(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of,
 		int (*fn)(const struct dt_grouped_call *c, int64_t row, int64_t rows, int64_t e))
 {
-	int threads = omp_get_max_threads(), rc = 0;
+	int threads = omp_get_max_threads(), rc = reserve(c, g, of);
 
 	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t i = 0; i < g->n && rc == 0; i++)
@@ -204,7 +224,7 @@ int dt_cpu_grouped_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 	const struct dt_grouped_call c = call_of(dev, y, x, w, w2, g);
 	const int rc = ascends(g, dt_rows(x)) ? dt_grouped_tiles(&c, g) : -EINVAL;
 
-	return rc == -ENOTSUP ? each(&c, g, forward) : rc;
+	return rc == -ENOTSUP ? each(&c, g, DT_GROUPED_Y, forward) : rc;
 }
 
 int dt_cpu_grouped_matmul_dx(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dy, struct dt_tensor w,
@@ -213,7 +233,7 @@ int dt_cpu_grouped_matmul_dx(struct dt_dev *dev, struct dt_tensor dx, struct dt_
 	const struct dt_grouped_call c = call_of(dev, dy, dx, w, w2, g);
 	const int rc = ascends(g, dt_rows(dx)) ? dt_grouped_tiles_dx(&c, g) : -EINVAL;
 
-	return rc == -ENOTSUP ? each(&c, g, inputs) : rc;
+	return rc == -ENOTSUP ? each(&c, g, DT_GROUPED_DX, inputs) : rc;
 }
 
 static void clear(struct dt_tensor w, int64_t e, int64_t n, int64_t k)
@@ -224,7 +244,7 @@ static void clear(struct dt_tensor w, int64_t e, int64_t n, int64_t k)
 
 static int each_expert(const struct dt_grouped_call *c, const struct dt_grouped *g, bool accumulate)
 {
-	int threads = omp_get_max_threads(), rc = 0;
+	int threads = omp_get_max_threads(), rc = reserve(c, g, DT_GROUPED_DW);
 
 	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t e = 0; e < g->experts && rc == 0; e++) {

@@ -7,12 +7,32 @@
 
 #include "kernels/cpu/cpu.h"
 
+/* The three products. Their scratch with AMX is tasks, and for every thread `words` words. */
+enum dt_grouped_of { DT_GROUPED_Y, DT_GROUPED_DX, DT_GROUPED_DW };
+enum { DT_GROUPED_TASK = 40 }; /* bytes of a task */
+struct dt_grouped_tiling {
+	int64_t rows;	/* rows of a group processed at a time, a multiple of two tiles */
+	int64_t blocks; /* of columns of the result, for dw of rows: what a task has a range of */
+	int64_t words;
+};
+bool dt_grouped_by_tiles(enum dt_dtype t, int64_t n, int64_t n2, int64_t k); /* but for the processor */
+struct dt_grouped_tiling dt_grouped_tiling(enum dt_grouped_of of, int64_t n, int64_t n2, int64_t k);
+
 /* Operands named by their role in y = x w^T; so y may be dy, x dx, and w dw. */
 struct dt_grouped_call {
 	struct dt_dev *dev;
 	struct dt_tensor y, x, w, w2;
 	int64_t n, n2, k; /* rows of w and of w2 per expert, columns of x */
 };
+
+/* Elements that a 16-bit matrix takes as an f32 copy. */
+static inline int64_t dt_grouped_wide(int64_t rows, int64_t cols)
+{
+	return (rows * cols + 15) / 16 * 16;
+}
+
+/* grouped.c: bytes of the scratch of a call with any groups. */
+size_t dt_grouped_bytes(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of);
 
 /*
  * The three grouped products with AMX, for valid groups; without accumulate, experts without rows get zeros

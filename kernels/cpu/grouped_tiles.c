@@ -2,12 +2,13 @@
 #include "kernels/cpu/grouped.h"
 #include "kernels/cpu/tile.h"
 
-enum { T = DT_TILE, SQUARE = T * T, MOST_ROWS = 512, DEEP = 128, PACKED = 3 << 17 };
+enum { T = DT_TILE, SQUARE = T * T, DEEP = 128 };
 
 struct task {
 	int64_t row, rows, expert; /* for dw only the expert: it may have rows in several groups */
 	int64_t first, last;	   /* blocks of T columns of the result; for dw of T rows */
 };
+_Static_assert(sizeof(struct task) == DT_GROUPED_TASK, "scratch of tasks");
 
 struct work {
 	const struct dt_grouped_call *c;
@@ -22,16 +23,7 @@ struct work {
 
 static bool takes(const struct dt_grouped_call *c, enum dt_dtype type)
 {
-	return type == DT_BF16 && dt_tile_with_amx(type)->mul_asking && c->n && c->k && c->n % T == 0 &&
-	       c->n2 % T == 0 && c->k % T == 0;
-}
-
-/* Number of rows of `elements` elements that fit into `room` elements, to stay in L2 beside the weights. */
-static int64_t rows_at_a_time(int64_t elements, int64_t room)
-{
-	const int64_t fit = room / elements / (2 * T) * (2 * T);
-
-	return fit < 2 * T ? 2 * T : dt_min64(fit, MOST_ROWS);
+	return dt_grouped_by_tiles(type, c->n, c->n2, c->k) && dt_tile_with_amx(type)->mul_asking;
 }
 
 static DT_SIMD void narrow_tile_row(uint16_t *to, const float *from, int64_t n)
@@ -280,7 +272,8 @@ static int64_t list(const struct work *w, struct task *task, int64_t parts)
 	return task ? cut(task, n, parts, w->blocks) : n;
 }
 
-static int run(struct work *w)
+/* scratch: the bytes of any groups, so that it does not grow with those of a later call. */
+static int run(struct work *w, size_t scratch)
 {
 	struct dt_dev *dev = w->c->dev;
 	/* Groups differ in size: about eight tasks per thread balance them. */
@@ -292,7 +285,7 @@ static int run(struct work *w)
 
 	if (!n || !parts)
 		return 0;
-	task = dt_cpu_scratch(dev, before + (size_t)(threads * w->room) * sizeof(uint32_t));
+	task = dt_cpu_scratch(dev, scratch);
 	if (!task)
 		return -ENOMEM;
 	list(w, task, parts);
@@ -309,41 +302,36 @@ static int run(struct work *w)
 	return 0;
 }
 
+static int start(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of,
+		 bool accumulate)
+{
+	static void (*const fn[])(const struct work *w, const struct task *k, uint32_t *room) = {
+		[DT_GROUPED_Y] = forward, [DT_GROUPED_DX] = inputs, [DT_GROUPED_DW] = weights};
+	const struct dt_grouped_tiling t = dt_grouped_tiling(of, c->n, c->n2, c->k);
+	struct work w = {.c = c,
+			 .g = g,
+			 .t = dt_tile_with_amx(DT_BF16),
+			 .rows = t.rows,
+			 .blocks = t.blocks,
+			 .room = t.words,
+			 .accumulate = accumulate,
+			 .fn = fn[of]};
+
+	return run(&w, dt_grouped_bytes(c, g, of));
+}
+
 int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g)
 {
-	struct work w = {.c = c, .g = g, .t = dt_tile_with_amx(DT_BF16), .fn = forward};
-
-	if (!takes(c, c->x.dtype))
-		return -ENOTSUP;
-	w.rows = rows_at_a_time(c->k, PACKED);
-	w.blocks = (c->n + c->n2) / T;
-	w.room = w.rows * c->k / 2 + 2 * SQUARE;
-	return run(&w);
+	return takes(c, c->x.dtype) ? start(c, g, DT_GROUPED_Y, false) : -ENOTSUP;
 }
 
 int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped *g)
 {
-	struct work w = {.c = c, .g = g, .t = dt_tile_with_amx(DT_BF16), .fn = inputs};
-
-	if (!takes(c, c->y.dtype))
-		return -ENOTSUP;
-	/* dy is read in place; the fewer rows at a time, the more often weights are packed. */
-	w.rows = rows_at_a_time(c->n + c->n2, 4 * PACKED);
-	w.blocks = c->k / T;
-	w.room = 2 * SQUARE + 8 * (c->n + c->n2) + 2 * w.rows * T;
-	return run(&w);
+	return takes(c, c->y.dtype) ? start(c, g, DT_GROUPED_DX, false) : -ENOTSUP;
 }
 
 int dt_grouped_tiles_dw(const struct dt_grouped_call *c, const struct dt_grouped *g, bool accumulate)
 {
-	struct work w = {
-		.c = c, .g = g, .t = dt_tile_with_amx(DT_BF16), .fn = weights, .accumulate = accumulate};
-
-	if (!takes(c, c->x.dtype))
-		return -ENOTSUP;
-	w.rows = rows_at_a_time(c->k, PACKED);
-	w.blocks = (c->n + c->n2) / T;
-	w.room = w.rows * c->k / 2 + w.rows * T;
-	return run(&w);
+	return takes(c, c->x.dtype) ? start(c, g, DT_GROUPED_DW, accumulate) : -ENOTSUP;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -96,9 +96,10 @@ int dt_cpu_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_t
 	const struct forward a = {y, mean, rstd, sum, x, delta, w, b, eps};
 	const struct dt_groups g = dt_groups(rows);
 	const bool pairs = dt_in_pairs(x, n);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	float *buf;
 
-	buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 4 * n) * sizeof *buf);
+	buf = dt_cpu_scratch(dev, dt_layernorm_forward_scratch(&on, n));
 	if (!buf)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
@@ -202,9 +203,10 @@ int dt_cpu_layernorm_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt
 	const struct backward a = {dx, dw, db, dy, dresid, x, mean, rstd, w};
 	const struct dt_groups g = dt_groups(rows);
 	const bool pairs = dt_in_pairs(x, n);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	float *buf, *part;
 
-	buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 4 + g.n * 2) * n) * sizeof *buf);
+	buf = dt_cpu_scratch(dev, dt_layernorm_backward_scratch(&on, rows, n));
 	if (!buf)
 		return -ENOMEM;
 	part = buf + dev->nthreads * 4 * n;

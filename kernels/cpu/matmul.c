@@ -1,12 +1,10 @@
 /* Products of plain matrices, by oneDNN or tile.h, whole or in parts. */
-#include "kernels/cpu/matmul.h"
 #include "kernels/cpu/thin.h"
 
 #include <stdlib.h>
 
-#define BLOCK 512  /* rows of c per part when adding to c */
-#define DEPTH 2048 /* elements of k per part, if k is larger than DEEP */
-#define DEEP  16384
+#define BLOCK DT_MATMUL_BLOCK
+#define DEPTH DT_MATMUL_DEPTH
 
 static struct dt_tensor wide_copy(char **at, struct dt_tensor t)
 {
@@ -27,15 +25,12 @@ static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 			struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
-	struct dt_cpu *cpu = dev->impl;
-	struct dt_matmul_cache *t = cpu->matmul;
+	char *at = dt_cpu_scratch_of(dev, DT_SCRATCH_WIDE, dt_matmul_wide_bytes(key));
 	struct dt_matmul_key wide = *key;
-	int64_t n = dt_numel(a) + dt_numel(b) + dt_numel(c) + (bias.data ? dt_numel(bias) : 0);
-	int r = dt_matmul_grow(&t->wide, &t->wide_n, (size_t)n * 4 + 256);
-	char *at = t->wide;
+	int r;
 
-	if (r < 0)
-		return r;
+	if (!at)
+		return -ENOMEM;
 	struct dt_tensor wa = wide_copy(&at, a), wb = wide_copy(&at, b), wc = wide_copy(&at, c);
 	struct dt_tensor wbias = wide_copy(&at, bias);
 
@@ -76,11 +71,6 @@ static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 	return dt_matmul_execute(cpu, e, c.data, a.data, b.data, bias.data);
 }
 
-/*
- * A bf16 product added to a large c, or with a transposed, is computed in blocks of rows: oneDNN 2.6 makes
- * one unnecessary pass over c, and a's copy outgrows the cache. Measured from 512 x 768 x 768 to 4096 x 11008
- * x 1024, 512 rows are 15 to 45 % faster than all at once; f32 gains nothing.
- */
 static int product_blocks(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 			  struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
@@ -102,22 +92,11 @@ static int product_blocks(struct dt_dev *dev, const struct dt_matmul_key *key, s
 	return r;
 }
 
-/*
- * dx = dy w over a whole vocabulary: one part of k at a time, added to f32 sums, so that w's part stays in
- * the cache for all rows. 5 to 10 % faster at k = 50257. Not for x w^T, nor for products that are split by
- * rows already.
- */
-static bool is_deep(const struct dt_matmul_key *key)
-{
-	return !key->ta && !key->tb && !key->bias && !key->accumulate && key->in == DT_BF16 &&
-	       key->out == DT_BF16 && key->k > DEEP;
-}
-
 static int product_deep(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 			struct dt_tensor a, struct dt_tensor b)
 {
-	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
-	int r = dt_matmul_grow(&t->wide, &t->wide_n, (size_t)dt_min64(key->m, BLOCK) * (size_t)key->n * 4);
+	float *sums = dt_cpu_scratch_of(dev, DT_SCRATCH_WIDE, dt_matmul_deep_bytes(key));
+	int r = sums ? 0 : -ENOMEM;
 
 	for (int64_t i = 0; r == 0 && i < key->m; i += BLOCK) {
 		struct dt_matmul_key part = *key;
@@ -133,12 +112,12 @@ static int product_deep(struct dt_dev *dev, const struct dt_matmul_key *key, str
 			if (r == 0 && (e->widen || is_bound(dev, e)))
 				return product(dev, key, c, a, b, DT_NONE);
 			if (r == 0)
-				r = dt_matmul_execute(dev->impl, e, t->wide, dt_at(a, i * key->k + k),
+				r = dt_matmul_execute(dev->impl, e, sums, dt_at(a, i * key->k + k),
 						      dt_at(b, k * key->n), NULL);
 		}
 		r = r < 0 ? r
 			  : dt_cpu_convert(dev, dt_t2(dt_at(c, i * key->n), c.dtype, part.m, key->n),
-					   dt_t2(t->wide, DT_F32, part.m, key->n));
+					   dt_t2(sums, DT_F32, part.m, key->n));
 	}
 	return r;
 }
@@ -179,9 +158,9 @@ int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bo
 	omp_set_num_threads(dev->nthreads);
 	if (dt_thin_is(dev, &key))
 		r = dt_thin_matmul(dev, &key, c, a, b, bias);
-	else if ((accumulate || ta) && !(ta && dev->batch_invariant) && a.dtype == DT_BF16 && key.m > BLOCK)
+	else if (dt_matmul_in_blocks(&key, dev->batch_invariant))
 		r = product_blocks(dev, &key, c, a, b, bias);
-	else if (is_deep(&key))
+	else if (dt_matmul_is_deep(&key))
 		r = product_deep(dev, &key, c, a, b);
 	else
 		r = product(dev, &key, c, a, b, bias);

@@ -1,6 +1,6 @@
 /*
  * oneDNN matmul with a cache of primitives by shape. Scratchpads are ours (one buffer for all), so that a
- * product of a known shape allocates no buffer.
+ * product of a known shape allocates no buffer. Copies of operands and panels are the device's scratch.
  *
  * oneDNN 2.6 needs AVX-512 for bf16 and has no f16 on any processor: the operands are then widened,
  * multiplied in f32, and the result rounded once. On arm64 its loops accumulate in memory (four times the
@@ -34,16 +34,10 @@ struct dt_matmul_cache {
 	int used;
 	void *scratch; /* the largest scratchpad so far */
 	size_t scratch_n;
-	void *wide; /* f32 copies of 16-bit operands */
-	size_t wide_n;
-	void *panel; /* one panel of b per thread, for products that do not depend on m */
-	size_t panel_n;
 };
 
 /* Creates the cache if there is none; -ENOMEM. */
 int dt_matmul_ready(struct dt_cpu *cpu);
-/* Grows *p, of size *have, to at least n bytes; contents are lost. -ENOMEM. */
-int dt_matmul_grow(void **p, size_t *have, size_t n);
 /* Finds or creates the entry of a shape; valid until the next call. -ENOMEM, -ENOTSUP, -EIO. */
 int dt_matmul_find(struct dt_cpu *cpu, const struct dt_matmul_key *key, struct dt_matmul_entry **ret);
 /*

@@ -1,6 +1,6 @@
 /* oneDNN's matmul, with a cache by shape; see matmul.h. */
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_path.h"
 
 #include <stdlib.h>
 
@@ -36,8 +36,6 @@ void dt_cpu_matmul_release(struct dt_cpu *cpu)
 		return;
 	cache_clear(c);
 	free(c->scratch);
-	free(c->wide);
-	free(c->panel);
 	free(c);
 	cpu->matmul = NULL;
 }
@@ -46,10 +44,11 @@ size_t dt_cpu_matmul_bytes(const struct dt_cpu *cpu)
 {
 	const struct dt_matmul_cache *c = cpu->matmul;
 
-	return c ? c->scratch_n + c->wide_n + c->panel_n : 0;
+	return c ? c->scratch_n : 0;
 }
 
-int dt_matmul_grow(void **p, size_t *have, size_t n)
+/* Grows *p, of size *have, to at least n bytes; contents are lost. -ENOMEM. */
+static int grow(void **p, size_t *have, size_t n)
 {
 	if (n <= *have)
 		return 0;
@@ -117,17 +116,6 @@ static bool is_plain(const char *impl)
 #endif
 }
 
-/*
- * oneDNN compiles all its f32 kernels at the first product, 19 ms. Products this small, 10 us, are as fast
- * with tile.h: a process without larger ones starts faster. Not for few rows, for which tile.h packs the
- * whole of b: with one row oneDNN is four times as fast.
- */
-static bool is_small(const struct dt_matmul_key *k)
-{
-	return k->in == DT_F32 && k->out == DT_F32 && k->m >= 16 && k->n >= 16 &&
-	       k->m * k->n * k->k <= 1 << 19;
-}
-
 static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 {
 	dnnl_memory_desc_t md[ARGS] = {0};
@@ -137,7 +125,7 @@ static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 	dnnl_status_t s;
 	int r;
 
-	if (is_small(&e->key)) {
+	if (dt_matmul_is_small(&e->key)) {
 		e->tiles = true;
 		return 0;
 	}
@@ -219,7 +207,7 @@ int dt_matmul_execute(struct dt_cpu *cpu, struct dt_matmul_entry *e, void *c, vo
 				      {DNNL_ARG_SCRATCHPAD, e->mem[ARG_SCRATCH]},
 				      {DNNL_ARG_BIAS, e->mem[ARG_BIAS]}};
 	dnnl_status_t s = dnnl_success;
-	int r = dt_matmul_grow(&t->scratch, &t->scratch_n, e->scratch_n);
+	int r = grow(&t->scratch, &t->scratch_n, e->scratch_n);
 
 	if (r < 0)
 		return r;

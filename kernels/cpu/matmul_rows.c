@@ -1,7 +1,6 @@
 /* Matrix products whose rows must not depend on each other (matmul.h). */
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/matmul_path.h"
 
 /* Packs columns j0 .. j0 + cols of b into panel [words of k, ld], with zeros up to the panel's width. */
 static void pack_panel(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor b,
@@ -72,28 +71,24 @@ static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *k
 
 bool dt_matmul_rows_takes(const struct dt_matmul_key *key)
 {
-	if (key->in == DT_F32)
-		return true;
-	/* Operands are words of two bf16 along k, as stored. */
-	return key->in == DT_BF16 && dt_isa()->amx_onednn && !key->ta && key->k % 2 == 0 && key->lda % 2 == 0;
+	return dt_matmul_rows_takes_on(key, dt_isa()->amx_onednn);
 }
 
 int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
-	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
 	const struct dt_tile *tile = dt_tile_with_amx(key->in);
-	const int64_t words = DT_TILE * (key->k + DT_TILE);
+	const int64_t words = dt_matmul_panel_words(key);
 	/* Fewer panels than threads: also splits rows, and each part packs the panel again. */
 	const int64_t panels = dt_ceil_div(key->n, DT_TILE), tiles = dt_ceil_div(key->m, DT_TILE),
 		      parts = dt_min64(tiles, dt_ceil_div(dev->nthreads, panels));
-	int r = dt_matmul_grow(&t->panel, &t->panel_n, (size_t)(dev->nthreads * words) * 4);
+	uint32_t *all = dt_cpu_scratch_of(dev, DT_SCRATCH_PANELS, dt_matmul_panels_bytes(key, dev->nthreads));
 
-	if (r < 0)
-		return r;
+	if (!all)
+		return -ENOMEM;
 #pragma omp parallel num_threads(dev->nthreads)
 	{
-		uint32_t *panel = (uint32_t *)t->panel + omp_get_thread_num() * words;
+		uint32_t *panel = all + omp_get_thread_num() * words;
 
 		dt_tile_begin(tile, DT_TILE);
 #pragma omp for schedule(dynamic) collapse(2)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define BLOCK 64 /* rows whose contributions to the two losses are summed separately, in a fixed order */
+#define BLOCK DT_MOE_LOSS_ROWS
 
 struct back {
 	const struct dt_moe *p;
@@ -94,11 +94,12 @@ int dt_cpu_moe_route_backward(struct dt_dev *dev, struct dt_tensor dscore, const
 {
 	const struct back a = {p, l, dweight, score.data, expert, dscore.data};
 	const int64_t rows = dt_rows(score), blocks = dt_ceil_div(rows, BLOCK);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	double *sums;
 
 	if (!dt_within(expert, rows * p->used, p->experts))
 		return -EINVAL;
-	sums = dt_cpu_scratch(dev, (size_t)(2 * blocks) * sizeof *sums);
+	sums = dt_cpu_scratch(dev, dt_moe_route_backward_scratch(&on, rows));
 	if (!sums)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads)

@@ -100,7 +100,8 @@ static int forward(struct dt_dev *dev, const struct forward *a, int64_t rows)
 {
 	const struct dt_groups g = dt_groups(rows);
 	const bool pairs = dt_in_pairs(a->x, a->n);
-	float *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 3 * a->n) * sizeof *buf);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *buf = dt_cpu_scratch(dev, dt_rmsnorm_forward_scratch(&on, a->n));
 
 	if (!buf)
 		return -ENOMEM;
@@ -227,7 +228,8 @@ static int backward(struct dt_dev *dev, const struct backward *a, int64_t rows)
 	const struct dt_groups g = dt_groups(rows);
 	const int64_t n = a->n;
 	const bool pairs = dt_in_pairs(a->x, n);
-	float *buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 4 + g.n) * n) * sizeof *buf), *part;
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *buf = dt_cpu_scratch(dev, dt_rmsnorm_backward_scratch(&on, rows, n)), *part;
 
 	if (!buf)
 		return -ENOMEM;
@@ -288,8 +290,8 @@ int dt_cpu_heads_sums(struct dt_dev *dev, struct dt_tensor sums, struct dt_tenso
 	const int64_t n = p->head_dim, rows = dt_rows(in) * p->heads;
 	const struct place at = {p->heads, dt_cols(in), p->first * n}, raw = {1, n, 0},
 			   x_at = dy.data && dt_numel(x) == rows * n ? raw : at;
-	float *buf = dt_cpu_scratch(dev, (size_t)((dev->nthreads * 2 + 1) * n) * sizeof *buf),
-	      *sum = sums.data;
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *buf = dt_cpu_scratch(dev, dt_heads_sums_scratch(&on, n)), *sum = sums.data;
 	const float *v = NULL;
 
 	if (!buf)

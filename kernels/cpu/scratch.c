@@ -1,18 +1,43 @@
 /* Scratch memory of the device. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa.h"
 
 #include <stdlib.h>
 
+struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
+{
+	const struct dt_isa *isa = dt_isa();
+	struct dt_scratch_on on = {.threads = dev->nthreads,
+				   .batch_invariant = dev->batch_invariant,
+				   .pairs = isa->bf16,
+				   .amx = isa->bf16 && isa->amx,
+				   .bf16_onednn = isa->avx512,
+				   .amx_onednn = isa->amx_onednn};
+
+#ifdef __aarch64__
+	on.tiles_only = true; /* matmul_onednn.c: is_plain */
+#endif
+	return on;
+}
+
+void *dt_cpu_scratch_of(struct dt_dev *dev, enum dt_scratch_buffer b, size_t n)
+{
+	struct dt_scratch_room *r = &dev->scratch[b];
+
+	r->most = n > r->most ? n : r->most;
+	if (n > r->n) {
+		n = (n + 4095) / 4096 * 4096;
+		if (!r->lent)
+			free(r->p);
+		r->lent = false;
+		r->p = aligned_alloc(64, n);
+		r->n = r->p ? n : 0;
+	}
+	return r->p;
+}
+
 void *dt_cpu_scratch(struct dt_dev *dev, size_t n)
 {
-	struct dt_cpu *cpu = dev->impl;
-
-	if (n > cpu->scratch_n) {
-		n = (n + 4095) / 4096 * 4096;
-		free(cpu->scratch);
-		cpu->scratch = aligned_alloc(64, n);
-		cpu->scratch_n = cpu->scratch ? n : 0;
-	}
-	return cpu->scratch;
+	return dt_cpu_scratch_of(dev, DT_SCRATCH_OP, n);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

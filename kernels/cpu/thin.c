@@ -11,11 +11,7 @@
 #include "kernels/cpu/thin.h"
 #include "kernels/cpu/tile.h"
 
-enum {
-	ROWS = 16,  /* rows of the large operand per block */
-	WIDE = 256, /* its columns per block */
-	STEP = 16   /* the micro-kernel's columns are a multiple of this */
-};
+enum { ROWS = DT_THIN_ROWS, WIDE = DT_THIN_WIDE };
 
 /* Operands and what all threads share; op(b) is [k, n]. */
 struct thin {
@@ -24,13 +20,8 @@ struct thin {
 	int64_t c_at, a_at, b_at; /* the first column of each that takes part */
 	const struct dt_tile *tile;
 	float *small; /* the small operand in f32; its shape depends on the function */
-	int64_t pad;  /* n rounded up to STEP */
+	int64_t pad;  /* n padded */
 };
-
-static int64_t padded(int64_t n)
-{
-	return dt_ceil_div(n, STEP) * STEP;
-}
 
 /* Widens rows x cols of t from (row, col) on to f32 rows with stride ld, zeros up to `fill` columns. */
 static DT_SIMD void thin_widen(float *to, int64_t ld, struct dt_tensor t, int64_t row, int64_t col,
@@ -72,7 +63,7 @@ static bool thin_old(const struct thin *p, float *s, int64_t ld, int64_t row, in
 		     int64_t n)
 {
 	if (p->key->accumulate)
-		thin_widen(s, ld, p->c, row, p->c_at + col, rows, n, padded(n));
+		thin_widen(s, ld, p->c, row, p->c_at + col, rows, n, dt_thin_padded(n));
 	return p->key->accumulate;
 }
 
@@ -106,7 +97,7 @@ static void up_rows(const struct thin *p, const float *panel, int64_t j, int64_t
 
 		thin_widen(a, k, p->a, i, p->a_at, rows, k, k);
 		p->tile->mul(s, WIDE, (const uint32_t *)a, k, 1, (const uint32_t *)panel, WIDE, rows,
-			     padded(n), k, thin_old(p, s, WIDE, i, j, rows, n));
+			     dt_thin_padded(n), k, thin_old(p, s, WIDE, i, j, rows, n));
 		for (int64_t r = 0; r < rows; r++)
 			thin_store(p, s + r * WIDE, i + r, j, n);
 	}
@@ -123,9 +114,9 @@ static void up(const struct thin *p, int64_t thread, int64_t of)
 		const int64_t n = dt_min64(WIDE, p->key->n - j);
 
 		if (p->key->tb)
-			thin_turn(panel, WIDE, p->b, j, p->b_at, n, k, padded(n));
+			thin_turn(panel, WIDE, p->b, j, p->b_at, n, k, dt_thin_padded(n));
 		else
-			thin_widen(panel, WIDE, p->b, 0, p->b_at + j, k, n, padded(n));
+			thin_widen(panel, WIDE, p->b, 0, p->b_at + j, k, n, dt_thin_padded(n));
 		up_rows(p, panel, j, n, first, last);
 	}
 }
@@ -174,28 +165,12 @@ static void flat(const struct thin *p, int64_t col, int64_t cols)
 	for (int64_t k = 0; k < p->key->k; k += ROWS) {
 		const int64_t n = dt_min64(ROWS, p->key->k - k);
 
-		thin_widen(b, WIDE, p->b, k, p->b_at + col, n, cols, padded(cols));
+		thin_widen(b, WIDE, p->b, k, p->b_at + col, n, cols, dt_thin_padded(cols));
 		p->tile->mul(s, WIDE, (const uint32_t *)p->small + k * m, 1, m, (const uint32_t *)b, WIDE, m,
-			     padded(cols), n, k > 0 || thin_old(p, s, WIDE, 0, col, m, cols));
+			     dt_thin_padded(cols), n, k > 0 || thin_old(p, s, WIDE, 0, col, m, cols));
 	}
 	for (int64_t r = 0; r < m; r++)
 		thin_store(p, s + r * WIDE, r, col, cols);
-}
-
-enum shape { NONE, UP, DOWN, TALL, FLAT };
-
-static enum shape shape_of(const struct dt_matmul_key *key)
-{
-	const int64_t m = key->m, n = key->n, k = key->k;
-
-	if (key->ta)
-		return key->tb || k < ROWS	   ? NONE
-		       : n <= DT_THIN && m > n	   ? TALL
-		       : m <= DT_THIN && n >= WIDE ? FLAT
-						   : NONE;
-	if (m < ROWS)
-		return NONE;
-	return k <= DT_THIN && n >= WIDE ? UP : n <= DT_THIN && k >= WIDE ? DOWN : NONE;
 }
 
 /* Whether operands are 16-bit and this processor would widen them. Batch-invariant products have another
@@ -210,17 +185,15 @@ static bool is_widened(struct dt_dev *dev, const struct dt_matmul_key *key)
 
 bool dt_thin_is(struct dt_dev *dev, const struct dt_matmul_key *key)
 {
-	const enum shape shape = shape_of(key);
-
-	return (shape == TALL || shape == FLAT || (shape == UP && key->accumulate)) && is_widened(dev, key);
+	return dt_thin_pays(key) && is_widened(dev, key);
 }
 
 /* Fills rows i .. i + ROWS along k of the small operand. */
-static void fill(const struct thin *p, enum shape shape, int64_t i)
+static void fill(const struct thin *p, enum dt_thin_shape shape, int64_t i)
 {
 	const int64_t k = i * ROWS, n = dt_min64(ROWS, p->key->k - k);
 
-	if (shape == FLAT)
+	if (shape == DT_THIN_FLAT)
 		thin_widen(p->small + k * p->key->m, p->key->m, p->a, k, p->a_at, n, p->key->m, p->key->m);
 	else if (p->key->tb)
 		thin_turn(p->small + k * p->pad, p->pad, p->b, 0, p->b_at + k, p->key->n, n, p->pad);
@@ -229,39 +202,37 @@ static void fill(const struct thin *p, enum shape shape, int64_t i)
 }
 
 /* Computes all of it with all threads. */
-static int multiply(struct dt_dev *dev, struct thin *p, enum shape shape)
+static int multiply(struct dt_dev *dev, struct thin *p, enum dt_thin_shape shape)
 {
-	struct dt_matmul_cache *t = ((struct dt_cpu *)dev->impl)->matmul;
 	const struct dt_matmul_key *key = p->key;
 	/* Equal numbers of blocks per thread, each a whole number of vectors wide. */
-	const int64_t large = shape == TALL ? key->m : key->n,
+	const int64_t large = shape == DT_THIN_TALL ? key->m : key->n,
 		      parts = dt_ceil_div(dt_ceil_div(large, WIDE), dev->nthreads) * dev->nthreads,
-		      wide = padded(dt_ceil_div(large, parts)),
-		      room = shape == FLAT ? key->m : padded(key->n);
-	int r = shape == UP ? 0 : dt_matmul_grow(&t->wide, &t->wide_n, (size_t)(key->k * room) * 4);
+		      wide = dt_thin_padded(dt_ceil_div(large, parts));
+	const size_t small = dt_thin_bytes(key);
 
-	if (r < 0)
-		return r;
+	p->small = small ? dt_cpu_scratch_of(dev, DT_SCRATCH_WIDE, small) : NULL;
+	if (small && !p->small)
+		return -ENOMEM;
 	p->tile = dt_tile(DT_F32);
-	p->small = t->wide;
-	p->pad = padded(key->n);
+	p->pad = dt_thin_padded(key->n);
 #pragma omp parallel num_threads(dev->nthreads)
 	{
-		if (shape == UP)
+		if (shape == DT_THIN_UP)
 			up(p, omp_get_thread_num(), omp_get_num_threads());
 		else {
 #pragma omp for schedule(static)
 			for (int64_t i = 0; i < dt_ceil_div(key->k, ROWS); i++)
 				fill(p, shape, i);
 		}
-		if (shape == DOWN) {
+		if (shape == DT_THIN_DOWN) {
 #pragma omp for schedule(static) nowait
 			for (int64_t i = 0; i < dt_ceil_div(key->m, ROWS); i++)
 				down(p, i);
-		} else if (shape != UP) {
+		} else if (shape != DT_THIN_UP) {
 #pragma omp for schedule(static) nowait
 			for (int64_t i = 0; i < large; i += wide) {
-				if (shape == TALL)
+				if (shape == DT_THIN_TALL)
 					tall(p, i, dt_min64(wide, large - i));
 				else
 					flat(p, i, dt_min64(wide, large - i));
@@ -276,7 +247,7 @@ int dt_thin_matmul(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 {
 	struct thin p = {.key = key, .c = c, .a = a, .b = b, .bias = bias};
 
-	return multiply(dev, &p, shape_of(key));
+	return multiply(dev, &p, dt_thin_shape_of(key));
 }
 
 int dt_cpu_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p)
@@ -307,8 +278,9 @@ int dt_cpu_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p
 		t = (struct thin){
 			.key = &key, .c = p->b, .a = p->y, .a_at = p->at, .b = p->h, .b_at = p->from};
 	}
-	if (shape_of(&key) == NONE || dt_matmul_ready(dev->impl) < 0 || !is_widened(dev, &key))
+	if (dt_thin_shape_of(&key) == DT_THIN_NONE || dt_matmul_ready(dev->impl) < 0 ||
+	    !is_widened(dev, &key))
 		return -ENOTSUP;
-	return multiply(dev, &t, shape_of(&key));
+	return multiply(dev, &t, dt_thin_shape_of(&key));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

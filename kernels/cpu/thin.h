@@ -3,9 +3,7 @@
 #define DT_KERNELS_CPU_THIN_H
 
 #include "kernels/columns.h"
-#include "kernels/cpu/matmul.h"
-
-#define DT_THIN 32 /* maximum of the small dimension */
+#include "kernels/cpu/matmul_path.h"
 
 /* Whether dt_thin_matmul takes a product, because it is faster than oneDNN on f32 copies. */
 bool dt_thin_is(struct dt_dev *dev, const struct dt_matmul_key *key);

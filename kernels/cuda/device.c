@@ -88,7 +88,13 @@ static void cuda_tables(struct dt_dev *dev, const void *host, const void *there,
 	c->given_n = n;
 }
 
-static size_t cuda_scratch_bytes(const struct dt_dev *dev)
+/* Sizes on a card are not planned: scratch.h's functions are about the processor. */
+static struct dt_scratch_on cuda_scratch_on(const struct dt_dev *dev)
+{
+	return (struct dt_scratch_on){0};
+}
+
+static size_t cuda_library_bytes(const struct dt_dev *dev)
 {
 	const struct dt_cuda *c = dev->impl;
 
@@ -228,7 +234,8 @@ const struct dt_backend dt_backend_cuda = {
 	.count = cuda_count,
 	.open = cuda_open,
 	.close = cuda_close,
-	.scratch_bytes = cuda_scratch_bytes,
+	.scratch_on = cuda_scratch_on,
+	.library_bytes = cuda_library_bytes,
 	.isa = cuda_isa,
 	.multiplies = cuda_multiplies,
 	.convolves = cuda_convolves,

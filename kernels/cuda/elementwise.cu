@@ -174,9 +174,7 @@ int dt_cuda_convert(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 	return start(dev, {dt_numel(y), CONVERT, y.data, y.dtype, x.data, NULL, x.dtype, 0, 0});
 }
 
-#define SUMSQ_CHUNK 8192 /* as on the CPU */
-
-/* Spans of x in chunks of SUMSQ_CHUNK; chunk[i] is the first chunk of span i; part: one sum per chunk. */
+/* Spans of x in chunks of DT_SUMSQ_CHUNK; chunk[i] is the first chunk of span i; part: one sum per chunk. */
 struct spans {
 	const void *x;
 	int t, n;
@@ -223,8 +221,8 @@ __global__ void __launch_bounds__(256) chunks_kernel(struct spans a)
 			end = mid;
 	}
 	const int64_t from = dt_at(a.span, 2 * at), to = dt_at(a.span, 2 * at + 1);
-	const int64_t first = from + (c - dt_at(a.chunk, at)) * SUMSQ_CHUNK;
-	const int64_t last = to - first < SUMSQ_CHUNK ? to : first + SUMSQ_CHUNK;
+	const int64_t first = from + (c - dt_at(a.chunk, at)) * DT_SUMSQ_CHUNK;
+	const int64_t last = to - first < DT_SUMSQ_CHUNK ? to : first + DT_SUMSQ_CHUNK;
 	const bool by_8 = ((uintptr_t)a.x + (uint64_t)(from * size)) % 16 == 0;
 	const double s = dt_block_sum(by_8 ? squares<8>(a, first, last) : squares<1>(a, first, last),
 				      (double *)dt_shared());
@@ -282,7 +280,7 @@ int dt_cuda_sumsq_spans(struct dt_dev *dev, double *ret, struct dt_tensor x, int
 	if (!chunk)
 		return -ENOMEM;
 	for (int i = 0; i < n; i++)
-		chunk[i + 1] = chunk[i] + dt_ceil_div(span[2 * i + 1] - span[2 * i], SUMSQ_CHUNK);
+		chunk[i + 1] = chunk[i] + dt_ceil_div(span[2 * i + 1] - span[2 * i], DT_SUMSQ_CHUNK);
 	rc = add_spans(dev, ret, x, n, span, chunk);
 	free(chunk);
 	return rc;

@@ -48,6 +48,12 @@ static const struct {
 		{"whole units and messages in transit",
 		 "Communication buffers: weights that ZeRO gathers for as long as a layer computes, and\n"
 		 "activations that are being sent to the next stage."},
+	[DT_MEM_SCRATCH] =
+		{"of the operation that takes most",
+		 "Memory that the device's operations work in: tiles of attention, operands converted to\n"
+		 "f32, partial sums. It is as large as the operation that takes most. On a processor it\n"
+		 "depends on the instruction set and on --threads. Workspaces of oneDNN and cuDNN are\n"
+		 "not part of it."},
 	[DT_EST_CACHE] =
 		{"sequences x whole blocks x layers x a token's keys and values",
 		 "Keys and values of --max-seqs sequences of --max-len tokens, rounded up to whole "

@@ -79,7 +79,8 @@ void dt_estimate_release(struct dt_estimate *e);
 
 /*
  * Training. The account dt answers what dt_run_check does for a run that the trainer refuses. extras may be
- * NULL.
+ * NULL. If scratch is counted, this is the rank at `at` or the last of its tensor-parallel group, whichever
+ * has more.
  */
 int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
 		      const struct dt_extras *extras, struct dt_estimate *ret, struct dt_err *err);

@@ -108,8 +108,8 @@ static int check_extras(const struct dt_run *s, const struct dt_extras *x, struc
 	return -ENOTSUP;
 }
 
-int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
-		      const struct dt_extras *x, struct dt_estimate *ret, struct dt_err *err)
+static int estimate(const struct dt_run *s, struct dt_coords at, enum dt_account account,
+		    const struct dt_extras *x, struct dt_estimate *ret, struct dt_err *err)
 {
 	struct dt_estimate t = {0};
 	int rc;
@@ -151,6 +151,27 @@ int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_accou
 		*ret = t;
 	else
 		dt_estimate_release(&t);
+	return rc;
+}
+int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
+		      const struct dt_extras *x, struct dt_estimate *ret, struct dt_err *err)
+{
+	struct dt_coords last = at;
+	struct dt_estimate other;
+	int rc = estimate(s, at, account, x, ret, err);
+
+	last.tp = s->layout.tp - 1;
+	/* The first rank of a tensor-parallel group has the larger cuts, the last perhaps more scratch. */
+	if (rc < 0 || account != DT_ACCOUNT_DT || !s->scratch.threads || last.tp <= at.tp)
+		return rc;
+	rc = estimate(s, last, account, x, &other, err);
+	if (rc == 0 && other.peak_bytes > ret->peak_bytes) {
+		struct dt_estimate less = *ret;
+
+		*ret = other;
+		other = less;
+	}
+	dt_estimate_release(rc == 0 ? &other : ret);
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -56,8 +56,8 @@ void dt_fit_timeline(const struct dt_estimate *e, bool utf8, FILE *f)
 
 /* Distinguishable with any colour vision: Okabe and Ito 2008, and greys. */
 static const char *const colours[DT_EST_CAT_N] = {"#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00",
-						  "#CC79A7", "#F0E442", "#666666", "#999999", "#D55E00",
-						  "#009E73", "#444444", "#BBBBBB"};
+						  "#CC79A7", "#F0E442", "#666666", "#999999", "#222222",
+						  "#D55E00", "#009E73", "#444444", "#BBBBBB"};
 
 static void svg_text(const char *s, FILE *f)
 {
@@ -205,6 +205,19 @@ static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err
 	return found;
 }
 
+/* Reads the threads of the run, if it was on a processor. */
+static int read_threads(const json_t *o, struct dt_measurement *m, struct dt_err *err)
+{
+	const json_t *run = json_object_get(o, "run");
+	const char *device = NULL;
+	int rc = run ? dt_json_str(run, "device", false, &device, err) : 0;
+
+	if (rc < 0 || !device || strcmp(device, "cpu") != 0)
+		return rc;
+	rc = dt_json_int(run, "threads", false, 0, 4096, &m->threads, err);
+	return rc < 0 ? rc : 0;
+}
+
 static int read_measured(const char *path, char *text, uint64_t constant, struct dt_measurement *m,
 			 struct dt_err *err)
 {
@@ -230,6 +243,8 @@ static int read_measured(const char *path, char *text, uint64_t constant, struct
 	if (rc < 0 || (rc = last_object(path, text, "\"categories\"", &o, err)) < 0)
 		return rc;
 	rc = read_categories(o, m, err);
+	if (rc == 0)
+		rc = read_threads(o, m, err);
 	if (rc == 0 && (rc = dt_json_int(o, "pss_bytes", false, 0, INT64_MAX, &process, err)) > 0) {
 		m->process = (uint64_t)process;
 		rc = 0;

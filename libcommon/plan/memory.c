@@ -6,9 +6,9 @@
 
 const char *dt_mem_cat_name(enum dt_mem_cat c)
 {
-	static const char *const name[DT_MEM_CAT_N] = {"weights",   "master",	   "gradients",
-						       "optimizer", "activations", "logits",
-						       "workspace", "data",	   "communication"};
+	static const char *const name[DT_MEM_CAT_N] = {"weights",	"master", "gradients", "optimizer",
+						       "activations",	"logits", "workspace", "data",
+						       "communication", "scratch"};
 
 	return name[c];
 }
@@ -108,6 +108,7 @@ static int build(struct dt_plan_builder *b, struct dt_coords at, struct dt_err *
 	for (int k = 0; k < p->stage.nchunk; k++)
 		b->end += p->stage.chunk[k].nstep;
 	dt_plan_run_buffers(b, at);
+	dt_plan_scratch(b, at);
 	return place_all(b, err);
 }
 

@@ -22,7 +22,8 @@ enum dt_mem_cat {
 	DT_MEM_LOGITS,
 	DT_MEM_WORKSPACE,
 	DT_MEM_DATA,
-	DT_MEM_COMM, /* gathered units, messages between stages */
+	DT_MEM_COMM,	/* gathered units, messages between stages */
+	DT_MEM_SCRATCH, /* of the device's operations */
 	DT_MEM_CAT_N,
 };
 const char *dt_mem_cat_name(enum dt_mem_cat c);
@@ -85,6 +86,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_PEER_MASTER, /* masters */
 		 DT_B_PEER_OPTIM1, /* and states, flat, f32 */
 		 DT_B_PEER_OPTIM2,
+		 DT_B_SCRATCH,	/* bytes; which is an enum dt_scratch_buffer */
 		 DT_B_SNAPSHOT, /* this rank's part of a checkpoint that is written behind training's back */
 };
 

@@ -46,6 +46,9 @@ void dt_plan_run_buffers(struct dt_plan_builder *b, struct dt_coords at);
 /* memory_data.c: of these, the input of a step. */
 void dt_plan_data_buffers(struct dt_plan_builder *b, struct dt_coords at);
 
+/* memory_scratch.c: what the device takes for its operations, where the run says what it depends on. */
+void dt_plan_scratch(struct dt_plan_builder *b, struct dt_coords at);
+
 /* away.c: the plan's list of values that leave memory; -ENOMEM. The entry of one, NULL. */
 int dt_plan_find_away(struct dt_plan_builder *b);
 const struct dt_away *dt_plan_away(const struct dt_memory_plan *plan, int v);

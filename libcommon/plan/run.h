@@ -110,6 +110,7 @@ struct dt_run {
 	int64_t details; /* every so many steps a line has norms of units and times of ranks; 0: none */
 	bool extremes;	 /* lines with details have the largest activations of units too */
 	bool measure_mfu;
+	struct dt_scratch_on scratch; /* the device of the plan's scratch; threads 0: it has none */
 	const struct dt_strs *inject; /* faults to be made; NULL: none. Not owned */
 };
 

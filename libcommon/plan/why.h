@@ -45,6 +45,7 @@ struct dt_measurement {
 	uint64_t bytes;
 	bool categories; /* cat holds what each was */
 	uint64_t cat[DT_EST_CAT_N];
+	int64_t threads;  /* of a rank on a processor; 0: not said, or on a card */
 	uint64_t process; /* what the process took, constant and all; 0: not said */
 };
 int dt_measurement_read(const char *path, uint64_t constant, struct dt_measurement *ret, struct dt_err *err);

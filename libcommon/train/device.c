@@ -118,12 +118,39 @@ int arena_open(struct trainer *t, struct dt_err *err)
 	return rc < 0 ? dt_err_sys(err, rc, "cannot set up the device") : open_messages(t, err);
 }
 
+/* Gives the device its scratch, after all measurements, whose operations are not the plan's. */
+void arena_lend(struct trainer *t)
+{
+	for (int b = 0; b < DT_SCRATCH_N; b++) {
+		const struct dt_buf *s = dt_memory_find(&t->plan, DT_B_SCRATCH, b);
+
+		dt_dev_scratch_lend(t->dev, (enum dt_scratch_buffer)b, s ? t->arena.base + s->offset : NULL,
+				    s ? s->bytes : 0);
+	}
+}
+
+uint64_t arena_lent(const struct trainer *t)
+{
+	uint64_t n = 0;
+
+	for (int b = 0; b < DT_SCRATCH_N; b++)
+		n += dt_align_up(dt_dev_scratch_most(t->dev, (enum dt_scratch_buffer)b));
+	return n;
+}
+
+static void take_back(struct trainer *t)
+{
+	for (int b = 0; b < DT_SCRATCH_N && t->dev; b++)
+		dt_dev_scratch_lend(t->dev, (enum dt_scratch_buffer)b, NULL, 0);
+}
+
 void arena_leave(struct trainer *t)
 {
 	const char *staged;
 
 	if (!t->arena.base)
 		return;
+	take_back(t);
 	dt_world_device(t->world, NULL, &staged, NULL);
 	dt_dev_free(t->dev, t->arena.base);
 	for (int i = 0; i < 2; i++) {
@@ -136,6 +163,7 @@ void arena_leave(struct trainer *t)
 void arena_close(struct trainer *t)
 {
 	if (!t->dev || dt_dev_is_host(t->dev)) {
+		take_back(t);
 		if (t->arena.base)
 			dt_buffer_unshare(t->world, t->arena.base, t->arena.bytes);
 		dt_arena_release(&t->arena);

@@ -47,16 +47,24 @@ static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
 	return rc;
 }
 
-/* Peak bytes by category. They do not change, so only the first line of a run has them. */
+/*
+ * Peak bytes by category. They do not change, so only the first line of a run has them. Scratch is what was
+ * taken, if this rank's plan is the one reported.
+ */
 static json_t *categories(struct trainer *t)
 {
 	json_t *list = json_array();
 
-	for (int c = 0; c < DT_MEM_CAT_N; c++)
-		if (t->report.memory.cat_bytes[c] > 0)
+	for (int c = 0; c < DT_MEM_CAT_N; c++) {
+		double n = t->report.memory.cat_bytes[c];
+
+		if (c == DT_MEM_SCRATCH && n > 0 && t->report.memory_own)
+			n = (double)arena_lent(t);
+		if (n > 0)
 			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
 							      dt_mem_cat_name((enum dt_mem_cat)c), "bytes",
-							      (json_int_t)t->report.memory.cat_bytes[c]));
+							      (json_int_t)n));
+	}
 	t->report.memory_said = true;
 	return list;
 }
@@ -360,7 +368,8 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_all_reduce(all, &first, NULL, 1, DT_F64, DT_MAX, "memory plans", err);
 	memset(m, 0, sizeof(*m));
-	if ((int)first == t->info.size - t->info.rank)
+	t->report.memory_own = (int)first == t->info.size - t->info.rank;
+	if (t->report.memory_own)
 		plan_to_report(&t->plan, m);
 	if (rc == 0)
 		rc = dt_all_reduce(all, m, NULL, sizeof(*m) / sizeof(double), DT_F64, DT_SUM, "memory plans",

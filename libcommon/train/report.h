@@ -31,6 +31,7 @@ struct report {
 	double sheet_rate;	     /* flop/s of all ranks by the devices' data sheet; 0: not known */
 	double peak_bytes;	     /* of the rank with the largest memory plan */
 	struct report_memory memory; /* of that rank */
+	bool memory_own;	     /* that is this rank */
 	bool memory_said;	     /* a line of metrics has had it */
 };
 

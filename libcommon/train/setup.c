@@ -192,6 +192,7 @@ static int plan(struct trainer *t, struct dt_err *err)
 
 	if ((rc = device_open(t, thread_count(t), err)) < 0)
 		return rc;
+	t->run.scratch = dt_dev_scratch_on(t->dev);
 	if ((rc = plan_memory(t, err)) < 0 || (rc = dt_model_params(&t->config, &t->table, err)) < 0 ||
 	    (rc = dt_run_decay(&t->run, &t->table, err)) < 0 ||
 	    (rc = dt_run_rates(&t->run, &t->table, err)) < 0)
@@ -269,6 +270,7 @@ int trainer_init(struct trainer *t, const struct dt_run *r, const struct dt_give
 	    (rc = trainer_check_room(t, err)) < 0 || (rc = trainer_agree(t, allocate(t, err), err)) < 0 ||
 	    (rc = offload_start(t, err)) < 0 || (rc = metrics_measure(t, err)) < 0)
 		return rc;
+	arena_lend(t);
 	return trainer_agree(t, details_open(t, err), err);
 }
 

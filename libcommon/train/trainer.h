@@ -226,7 +226,9 @@ int device_choose(struct trainer *t, struct dt_err *err);
 int device_open(struct trainer *t, int nthreads, struct dt_err *err);
 int arena_open(struct trainer *t, struct dt_err *err);
 void arena_close(struct trainer *t);
-void arena_leave(struct trainer *t);			/* frees the CUDA device's memory alone */
+void arena_lend(struct trainer *t);	      /* scratch of the plan to the device */
+uint64_t arena_lent(const struct trainer *t); /* what operations have taken of it, as a plan counts */
+void arena_leave(struct trainer *t);	      /* frees the CUDA device's memory alone */
 bool arena_has(const struct trainer *t, const void *p); /* whether p is in the arena's device memory */
 /*
  * A buffer of the plan that the CPU works on: in the arena, or with a CUDA device in zeroed host memory.

@@ -346,7 +346,7 @@ dataset() {
 		# shellcheck disable=SC2086
 		"$DT_BIN/dt-train" --model $model $args --data data.h5 --steps 1 --threads 1 --no-mfu --metrics m.json
 		# shellcheck disable=SC2086
-		estimated=$("$memest" --json $model $args | jq .peak_bytes)
+		estimated=$("$memest" --json $model $args --threads 1 | jq .peak_bytes)
 		allocated=$(jq -s '.[0].peak_bytes' m.json)
 		echo "$model $args: estimated $estimated, allocated $allocated"
 		[ "$estimated" = "$allocated" ]
@@ -415,7 +415,7 @@ random_configuration() {
 		"${start[@]}" "$DT_BIN/dt-train" --model $model $args --global-batch $batch --data data.h5 --steps 1 --threads 1 \
 			--no-mfu --metrics m.json 2>log || { echo "$i: $model $args"; cat log; false; }
 		# shellcheck disable=SC2086
-		"$memest" --json $model $args --accumulate $acc --account dt >e.json
+		"$memest" --json $model $args --accumulate $acc --account dt --threads 1 >e.json
 		allocated=$(jq -s '.[0].peak_bytes' m.json)
 		process=$(jq -s '.[0].pss_bytes // .[0].rss_bytes' m.json)
 		echo "$i: $model $args: estimated $(jq .peak_bytes e.json), allocated $allocated," \
@@ -847,6 +847,36 @@ safetensors() {
 	run "$memest" gpt2-tiny --seq 64 --microbatch 2 --recompute full --check m.json
 	[ "$status" -eq 3 ]
 	[[ "$output" == *"largest difference: activations"* ]]
+}
+
+@test "scratch memory of a processor's operations: what they have taken, to the byte" {
+	dataset
+	while read -r threads model args; do
+		# shellcheck disable=SC2086 # words
+		"$DT_BIN/dt-train" --model $model $args --global-batch 4 --data data.h5 --steps 1 --threads $threads --no-mfu \
+			--metrics m.json </dev/null
+		# shellcheck disable=SC2086
+		"$memest" --train $model $args --global-batch 4 --check m.json
+		# shellcheck disable=SC2086
+		planned=$("$memest" --train $model $args --global-batch 4 --threads $threads --json |
+			jq '.categories[] | select(.name == "scratch") | .bytes')
+		taken=$(jq -s '[.[].categories // empty][0][] | select(.name == "scratch") | .bytes' m.json)
+		echo "$threads threads, $model $args: $taken, planned $planned"
+		[ "$taken" = "$planned" ]
+		# shellcheck disable=SC2086
+		run "$memest" --train $model $args --global-batch 4 --threads $((threads + 1)) --check m.json
+		[ "$status" -eq 3 ]
+		[[ "$output" == *"largest difference: scratch"* ]]
+	done <<-END
+		1 gpt2-tiny --seq 64 --microbatch 2 --precision fp32
+		2 gpt2-tiny --seq 128 --microbatch 1 --precision bf16 --recompute full
+		12 llama-tiny --seq 128 --microbatch 1 --precision fp32 --recompute selective
+		3 llama-tiny --seq 32 --microbatch 4 --precision fp16 --lora 4
+		2 gpt2-tiny --seq 32 --microbatch 2 --precision bf16 --fp8
+		1 llama-tiny --seq 32 --microbatch 1 --precision fp32 --optimizer muon
+	END
+	[ "$("$memest" --json gpt2-tiny --train --seq 64 | jq '[.categories[] | select(.name == "scratch")] | length')" = 0 ]
+	refused 2 "cannot be combined" gpt2-tiny --serve --threads 2
 }
 
 @test "neither MPI nor a device library is linked" {

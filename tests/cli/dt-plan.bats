@@ -162,7 +162,7 @@ refused() {
 		echo "$args"
 		# shellcheck disable=SC2086
 		mpirun -np 2 "$DT_BIN/dt-train" $args --data data.h5 --steps 1 --threads 1 --no-mfu --metrics m.json
-		[ "$("$plan" --gpus 2 --gpu cpu --seq 64 --global-batch 8 --json $model | jq '.plans[0].peak_bytes')" = \
+		[ "$("$plan" --gpus 2 --gpu cpu --threads 1 --seq 64 --global-batch 8 --json $model | jq '.plans[0].peak_bytes')" = \
 			"$(jq -s '.[0].peak_bytes' m.json)" ]
 	done
 }

@@ -87,12 +87,12 @@ agrees() {
         # shellcheck disable=SC2086
         mpirun -np $ranks dt-train --model $model $args --fp8 "${common[@]}" --steps 1 --metrics m.jsonl </dev/null
         # shellcheck disable=SC2086
-        dt-memest $model --train $args --fp8 --json >e.json
+        dt-memest $model --train $args --fp8 --threads 1 --json >e.json
         echo "$args: $(jq .peak_bytes e.json), allocated $(jq .peak_bytes m.jsonl)"
         [ "$(jq .peak_bytes e.json)" = "$(jq .peak_bytes m.jsonl)" ]
         # shellcheck disable=SC2086
         # operands in 8 bits are additional buffers: never less memory than without --fp8
-        [ "$(jq .peak_bytes e.json)" -ge "$(dt-memest $model --train $args --json | jq .peak_bytes)" ]
+        [ "$(jq .peak_bytes e.json)" -ge "$(dt-memest $model --train $args --threads 1 --json | jq .peak_bytes)" ]
         jq -e '.fp8 and .account == "dt"' e.json
     done <<-END
 		1 gpt2-tiny --seq 64 --microbatch 2

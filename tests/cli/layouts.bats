@@ -509,7 +509,7 @@ RUNS
         dp=${dp:-1}
         # shellcheck disable=SC2086 # words
         dt-memest llama.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate $((8 / dp)) --layout "$layout" \
-            $extra --json >plan.json
+            $extra --threads 1 --json >plan.json
         echo "$layout $extra: $(metric m.jsonl peak_bytes), planned $(jq .peak_bytes plan.json)" >&2
         [ "$(metric m.jsonl peak_bytes)" = "$(jq .peak_bytes plan.json)" ]
     done

@@ -77,7 +77,7 @@ same() {
     # the plan includes the buffers in flight during backward, and training allocates it
     opts=(--model gpt2-mini --seq 64 --microbatch 1 --clip 0 "${away[@]}")
     dt-train "${common[@]}" "${opts[@]}" --steps 2 --global-batch 1 >m.jsonl
-    dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
+    dt-memest gpt2-mini "${opts[@]:2}" --threads 1 --json >plan.json
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     # transfers hidden by the last microbatch's backward are not counted as waiting
     opts=(gpt2-124m --seq 1024 --accumulate 2 --offload optimizer --offload-to disk --json)
@@ -132,7 +132,7 @@ same() {
 }
 
 @test "the plan says what is in memory and on disk, and training allocates it" {
-    dt-memest gpt2-tiny --seq 32 --offload optimizer --offload-to disk:sw --json >plan.json
+    dt-memest gpt2-tiny --seq 32 --offload optimizer --offload-to disk:sw --threads 1 --json >plan.json
     dt-train "${common[@]}" "${away[@]}" --steps 2 --global-batch 1 >m.jsonl
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     # masters and two moments of all tiles: read and written once per step
@@ -389,7 +389,7 @@ SH
 
 @test "weights in a file: exact plan, bytes per step, a bad disk is detected before its weights are used" {
     opts=(--model gpt2-mini --seq 64 --microbatch 1 --precision bf16 --offload "optimizer,weights" --offload-to disk:sw)
-    dt-memest gpt2-mini "${opts[@]:2}" --json >plan.json
+    dt-memest gpt2-mini "${opts[@]:2}" --threads 1 --json >plan.json
     dt-train "${common[@]}" "${opts[@]}" --global-batch 1 --steps 2 >m.jsonl
     [ "$(jq .peak_bytes plan.json)" -eq "$(jq -s '.[0].peak_bytes' m.jsonl)" ]
     [ "$(jq -s '.[1].offload_written_bytes' m.jsonl)" -eq "$(jq .disk_bytes plan.json)" ]
@@ -442,14 +442,14 @@ SH
 
 @test "auto:SIZE chooses between file and recomputation by the disk's speed: exact plan, same numbers" {
     mini=(--seq 128 --microbatch 2 --offload activations --offload-to disk:sw)
-    all=$(dt-memest gpt2-mini "${mini[@]:0:4}" --json | jq .peak_bytes)
-    least=$(dt-memest gpt2-mini "${mini[@]}" --json | jq .peak_bytes)
+    all=$(dt-memest gpt2-mini "${mini[@]:0:4}" --threads 1 --json | jq .peak_bytes)
+    least=$(dt-memest gpt2-mini "${mini[@]}" --threads 1 --json | jq .peak_bytes)
     fit=$(((all + least) / 2))
     opts=("${common[@]}" --model gpt2-mini --global-batch 4 --steps 2)
     dt-train "${opts[@]}" "${mini[@]:0:4}" --save a >a.jsonl
     for disk in 1000 0.001; do
         rm -rf b
-        dt-memest gpt2-mini "${mini[@]}" --disk-bandwidth $disk --recompute auto:${fit}B --json >$disk.json
+        dt-memest gpt2-mini "${mini[@]}" --disk-bandwidth $disk --recompute auto:${fit}B --threads 1 --json >$disk.json
         dt-train "${opts[@]}" "${mini[@]}" --disk-bandwidth $disk --recompute auto:${fit}B --save b >b.jsonl 2>err
         same
         [ "$(jq -s '.[1].peak_bytes' b.jsonl)" -eq "$(jq .peak_bytes $disk.json)" ]

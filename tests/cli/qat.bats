@@ -86,7 +86,7 @@ EOF
         train 1 whole.jsonl "${numbers[@]}" --precision $p --save whole.$p --save-every 3
         train 1 rest.jsonl "${numbers[@]}" --precision $p --save rest.$p --resume whole.$p/step-00000003
         dt-shard-ckpt diff whole.$p/latest rest.$p/latest
-        dt-memest gpt2-tiny --train --seq 64 --microbatch 2 --global-batch 4 --precision $p --qat q8_0 --json >plan.json
+        dt-memest gpt2-tiny --train --seq 64 --microbatch 2 --global-batch 4 --precision $p --qat q8_0 --threads 1 --json >plan.json
         [ "$(jq -s 'map(select(.loss))[0].peak_bytes' whole.jsonl)" = "$(jq .peak_bytes plan.json)" ]
     done
     run dt-train "${opts[@]}" --model gpt2-tiny --lr 1e-3 --steps 7 --resume whole.bf16/latest --qat none

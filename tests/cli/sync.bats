@@ -105,7 +105,7 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
         memory=("${how[@]}")
         [ "${how[-2]}" != --outer-mix ] || memory=("${how[@]:0:2}") # this option needs no memory
         peak=$(dt-memest gpt2-tiny --vocab 257 --precision fp32 --seq 32 --microbatch 1 --global-batch 4 --layout dp2 \
-            --sync diloco:4 "${memory[@]}" --json | jq .peak_bytes)
+            --sync diloco:4 "${memory[@]}" --threads 1 --json | jq .peak_bytes)
         train 2 fits.jsonl "${plain[@]}" "${how[@]}" --steps 1 --mem-limit "${peak}B"
         run train 2 over.jsonl "${plain[@]}" "${how[@]}" --steps 1 --mem-limit $((peak - 1))B
         [ "$status" -ne 0 ]

@@ -17,7 +17,7 @@ static int64_t width(const struct dt_attn *p)
 
 static int64_t scratch(const struct dt_dev *dev)
 {
-	return (int64_t)((const struct dt_cpu *)dev->impl)->scratch_n;
+	return (int64_t)dt_dev_scratch_most(dev, DT_SCRATCH_OP);
 }
 
 /* Bits of both devices. Sums are added to numbers if s adds. */
