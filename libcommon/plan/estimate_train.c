@@ -153,6 +153,7 @@ static int estimate(const struct dt_run *s, struct dt_coords at, enum dt_account
 		dt_estimate_release(&t);
 	return rc;
 }
+
 int dt_estimate_train(const struct dt_run *s, struct dt_coords at, enum dt_account account,
 		      const struct dt_extras *x, struct dt_estimate *ret, struct dt_err *err)
 {
