@@ -289,7 +289,8 @@ void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t voca
 	struct dt_drawn out = {.id = -1};
 	float max;
 
-	edit += d->first;
+	if (d->edits)
+		edit += d->first;
 	if (d->score) {
 		out.max = sample_max(logits, vocab);
 		if (isfinite(out.max))

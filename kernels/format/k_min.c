@@ -201,7 +201,7 @@ static DT_FORMAT_CODE void search(int high, const float *src, int64_t n, const f
 {
 	const int top = high ? 31 : 15, bytes = 144 + high;
 
-	for (; n > 0; n -= 256, src += 256, importance += importance ? 256 : 0, out += bytes) {
+	for (; n > 0; n -= 256, src += 256, importance = importance ? importance + 256 : NULL, out += bytes) {
 		float x[256], w[256], scale[8], min[8], d = 0, dmin = 0;
 		int s[8], m[8];
 

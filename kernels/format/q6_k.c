@@ -120,7 +120,7 @@ static DT_FORMAT_CODE int settle16(const float *x, const float *w, float d, int 
 static DT_FORMAT_CODE void search(const struct dt_format_traits *t, const float *src, int64_t n,
 				  const float *importance, uint8_t *out)
 {
-	for (; n > 0; n -= 256, src += 256, importance += importance ? 256 : 0, out += 210) {
+	for (; n > 0; n -= 256, src += 256, importance = importance ? importance + 256 : NULL, out += 210) {
 		float x[256], w[256], scale[16], most = 0, d;
 		uint8_t code[256];
 

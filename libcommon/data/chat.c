@@ -154,6 +154,9 @@ static int read_content(const json_t *content, struct dt_chat_message *m, size_t
 	json_t *wrap;
 	int rc;
 
+	m->s = calloc(1, 1);
+	if (!m->s)
+		return dt_err_sys(err, -ENOMEM, "cannot read the messages");
 	if (m->calls && (!content || json_is_null(content)))
 		return 0;
 	if (json_is_array(content))

@@ -42,7 +42,7 @@ void dt_chat_put_n(struct dt_chat_out *o, const char *s, size_t n)
 		s++;
 		n--;
 	}
-	if (n == 0 || reserve_text(o, n) < 0) /* s is NULL if the content has no parts */
+	if (n == 0 || reserve_text(o, n) < 0)
 		return;
 	o->strip = false;
 	memcpy(o->text + o->text_n, s, n);

@@ -37,7 +37,7 @@ struct dt_chat_out {
 
 struct dt_chat_message {
 	const char *role; /* system, user, assistant, tool */
-	char *s;
+	char *s;	  /* its text, without a NUL; not NULL */
 	size_t n;
 	const json_t *calls; /* the assistant's tool_calls; NULL: none */
 	bool tool;	     /* a tool's result, of the call call_id */

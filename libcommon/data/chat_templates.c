@@ -267,7 +267,7 @@ static void put_answer(struct dt_chat_out *o, const struct dt_chat_message *m)
 
 	while (at > 0 && !(at >= len && !memcmp(m->s + at - len, close, len)))
 		at--;
-	dt_chat_put_n(o, m->s ? m->s + at : NULL, m->n - at);
+	dt_chat_put_n(o, m->s + at, m->n - at);
 }
 
 /*

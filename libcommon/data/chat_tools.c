@@ -161,7 +161,7 @@ void dt_chat_llama3_calls(struct dt_chat_out *o, const struct dt_chat_message *m
 /* The published template writes a result as JSON, a text in quotes. */
 void dt_chat_llama3_result(struct dt_chat_out *o, const struct dt_chat_message *m)
 {
-	json_t *text = json_stringn(m->s ? m->s : "", m->n);
+	json_t *text = json_stringn(m->s, m->n);
 
 	put_json(o, text, 0);
 	json_decref(text);
@@ -195,7 +195,7 @@ void dt_chat_mistral_calls(struct dt_chat_out *o, const struct dt_chat_message *
 
 void dt_chat_mistral_result(struct dt_chat_out *o, const struct dt_chat_message *m)
 {
-	json_t *text = json_stringn(m->s ? m->s : "", m->n);
+	json_t *text = json_stringn(m->s, m->n);
 
 	dt_chat_special(o, "[TOOL_RESULTS]");
 	dt_chat_put(o, " {\"content\": ");

@@ -23,28 +23,37 @@ struct dt_image_loader {
 	size_t row; /* floats of a sample */
 };
 
-/* Layout of a block: its arrays, each aligned to 64 bytes. */
+/* Layout of a block: pixels, then these arrays, each aligned to 64 bytes; end: bytes of the block. */
+struct layout {
+	size_t label, label2, share, image, end;
+};
+
 static size_t align(size_t bytes)
 {
 	return (bytes + 63) / 64 * 64;
 }
 
-static struct dt_image_batch parts(const struct dt_image_loader_options *o, size_t row, const void *block,
-				   size_t *ret_bytes)
+static struct layout layout_of(const struct dt_image_loader_options *o, size_t row)
 {
 	size_t n = (size_t)o->count, at = align(n * row * sizeof(float)), each = align(n * sizeof(int32_t));
-	const char *p = block;
-	struct dt_image_batch b = {
-		.pixels = block,
-		.label = (const int32_t *)(p + at),
-		.label2 = (const int32_t *)(p + at + each),
-		.share = (const float *)(p + at + 2 * each),
-		.image = (const int64_t *)(p + at + 3 * each),
-	};
 
-	if (ret_bytes)
-		*ret_bytes = at + 3 * each + align(n * sizeof(int64_t));
-	return b;
+	return (struct layout){.label = at,
+			       .label2 = at + each,
+			       .share = at + 2 * each,
+			       .image = at + 3 * each,
+			       .end = at + 3 * each + align(n * sizeof(int64_t))};
+}
+
+static struct dt_image_batch parts(const struct dt_image_loader_options *o, size_t row, const void *block)
+{
+	struct layout at = layout_of(o, row);
+	const char *p = block;
+
+	return (struct dt_image_batch){.pixels = block,
+				       .label = (const int32_t *)(p + at.label),
+				       .label2 = (const int32_t *)(p + at.label2),
+				       .share = (const float *)(p + at.share),
+				       .image = (const int64_t *)(p + at.image)};
 }
 
 static bool past(const struct dt_image_loader *l, int64_t n)
@@ -80,7 +89,7 @@ static bool mixes(const struct dt_image_loader *l)
 static void put_labels(const struct dt_image_loader *l, int64_t n, int at, void *block,
 		       struct dt_augment_mix *ret_mix)
 {
-	struct dt_image_batch b = parts(&l->o, l->row, block, NULL);
+	struct dt_image_batch b = parts(&l->o, l->row, block);
 	bool none = past(l, n);
 	int label = none ? -1 : dt_images_label(l->o.data, image_at(l, n)), label2 = label;
 	struct dt_augment_mix m = {.share = 1};
@@ -177,7 +186,6 @@ int dt_image_loader_open(const struct dt_image_loader_options *o, struct dt_imag
 {
 	struct dt_image_loader *l = calloc(1, sizeof(*l));
 	struct dt_ahead_options a;
-	size_t bytes;
 	int rc;
 
 	if (!l)
@@ -199,12 +207,11 @@ int dt_image_loader_open(const struct dt_image_loader_options *o, struct dt_imag
 		dt_image_loader_close(l);
 		return dt_err_sys(err, -ENOMEM, "cannot make a loader of images");
 	}
-	parts(o, l->row, NULL, &bytes);
 	a = (struct dt_ahead_options){.make = make,
 				      .ctx = l,
 				      .count = o->count,
 				      .grain = 2,
-				      .block_bytes = bytes,
+				      .block_bytes = layout_of(o, l->row).end,
 				      .every = o->every ? o->every : o->count,
 				      .end = o->end,
 				      .workers = o->workers,
@@ -249,7 +256,7 @@ int dt_image_loader_get(struct dt_image_loader *l, int64_t n, int count, struct 
 				  l->o.count);
 	rc = dt_ahead_get(l->ahead, n, &block, err);
 	if (rc == 0)
-		*ret = parts(&l->o, l->row, block, NULL);
+		*ret = parts(&l->o, l->row, block);
 	return rc;
 }
 

@@ -60,7 +60,8 @@ static bool small_ratios(struct dt_mixture_order *o, const double *weight)
 			double v = weight[i] / least * k;
 
 			fits = v < UNITS && fabs(v - rint(v)) < 1e-9 * v;
-			o->weight[i] = (int64_t)rint(v);
+			if (fits)
+				o->weight[i] = (int64_t)rint(v);
 		}
 		if (!fits)
 			continue;

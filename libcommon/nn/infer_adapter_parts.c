@@ -80,7 +80,7 @@ static void cut_whole(const struct dt_infer *m, const struct dt_adapter *a, cons
 		      struct dt_infer_piece_head *h, char *at)
 {
 	const struct dt_param *of = m->plan.stage.graph.params.p;
-	char *data = at + h->own * (int64_t)sizeof(struct dt_infer_own);
+	char *data = at ? at + h->own * (int64_t)sizeof(struct dt_infer_own) : NULL;
 	int k;
 
 	for (int i = 0; i < a->nwhole; i++) {

@@ -247,8 +247,7 @@ static void test_echo_logprobs_from(void **state)
 	static const char *const refused[] = {
 		"{\"prompt\": \"abc\", \"echo\": true, \"echo_logprobs_from\": 1}",
 		"{\"prompt\": \"abc\", \"logprobs\": 1, \"echo_logprobs_from\": 1}",
-		"{\"prompt\": [\"abc\", \"abd\"], \"echo\": true, \"logprobs\": 1, \"echo_logprobs_from\": "
-		"1}"};
+		"{\"prompt\": [\"abc\", \"d\"], \"echo\": true, \"logprobs\": 1, \"echo_logprobs_from\": 1}"};
 	static const struct {
 		int from;
 		size_t first; /* the first token with a log-probability */

@@ -130,6 +130,14 @@ static void test_complete(void **state)
 		}
 }
 
+/* Field by field: the padding behind op has any value. */
+static void same_action(const struct dt_action *a, const struct dt_action *b)
+{
+	assert_int_equal(a->op, b->op);
+	assert_int_equal(a->mb, b->mb);
+	assert_int_equal(a->chunk, b->chunk);
+}
+
 /* A table of one stage has the row of the whole table, and holds as many microbatches. */
 static void test_one_stage(void **state)
 {
@@ -151,7 +159,8 @@ static void test_one_stage(void **state)
 					0);
 				for (int j = 0; j < pp; j++)
 					assert_int_equal(one.start[j + 1] - one.start[j], j == i ? n : 0);
-				assert_memory_equal(one.a, all.a + all.start[i], (size_t)n * sizeof(*one.a));
+				for (int j = 0; j < n; j++)
+					same_action(&one.a[j], &all.a[all.start[i] + j]);
 				for (int c = 0; c < chunks; c++)
 					assert_int_equal(dt_schedule_in_flight(&one, i, c),
 							 dt_schedule_in_flight(&all, i, c));
