@@ -90,6 +90,8 @@ void dt_matcher_free(struct dt_matcher *m);
 
 /* Advances by n bytes. false: they do not fit or out of memory; the state is unchanged. */
 bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n);
+/* Goes back to the state before the first byte. */
+void dt_matcher_restart(struct dt_matcher *m);
 /* Whether the text may end here. */
 bool dt_matcher_complete(const struct dt_matcher *m);
 /* Whether nothing may follow. */
@@ -100,6 +102,17 @@ bool dt_matcher_done(const struct dt_matcher *m);
  * steps.
  */
 const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o);
+/* Copies that mask to `to`; other threads may work on matchers of this grammar. false: as NULL above. */
+bool dt_matcher_copy_mask(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *to);
+
+/*
+ * The same for a thread that must not wait. -EAGAIN: the matcher is unchanged, because another thread works
+ * on its grammar, or because the result is not remembered and must be computed. push: 1, or 0 where the above
+ * returns false; copy_mask: 0 or -ENOMEM. dt_matcher_complete, done and free never wait for other threads.
+ */
+int dt_matcher_push_now(struct dt_matcher *m, const char *s, size_t n);
+int dt_matcher_restart_now(struct dt_matcher *m);
+int dt_matcher_copy_mask_now(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *to);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

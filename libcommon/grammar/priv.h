@@ -33,6 +33,8 @@ struct dt_grammar {
 	bool no_memory; /* an allocation failed: the grammar is incomplete */
 	pthread_mutex_t mu;
 	struct dt_parser *parser; /* behind mu; NULL: no text was read yet (matcher_priv.h) */
+	atomic_size_t parser_bytes;
+	_Atomic(struct dt_matcher *) gone; /* matchers freed while another thread had mu */
 };
 
 /* grammar.c: construction. These functions do not report errors; the caller checks no_memory at the end. */
