@@ -222,7 +222,8 @@ static int spread(const struct dt_grammar *g, struct finish *f)
 	for (int r = 0; r < g->nrule; r++)
 		for (int i = 0; i < g->rule[r].n; i++)
 			for (const struct dt_elem *e = alt_of(g, r, i); e->type != DT_ELEM_END; e++)
-				f->from[e->index] += e->type == DT_ELEM_RULE;
+				if (e->type == DT_ELEM_RULE)
+					f->from[e->index]++;
 	for (int r = 1; r <= g->nrule; r++)
 		f->from[r] += f->from[r - 1];
 	for (int r = 0; r < g->nrule; r++)

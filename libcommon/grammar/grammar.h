@@ -37,6 +37,12 @@ int dt_grammar_framed(const struct dt_grammar_framed *f, int n, struct dt_gramma
 /* Grammar of the plain texts that match a regular expression (dt_auto_regex) as a whole; of n listed ones. */
 int dt_grammar_regex(const char *pattern, struct dt_grammar **ret, struct dt_err *err);
 int dt_grammar_words(const char *const *word, int n, struct dt_grammar **ret, struct dt_err *err);
+/*
+ * Grammar of the plain texts that a context-free grammar in llama.cpp's notation (GBNF) describes, n bytes of
+ * UTF-8. Errors name line and column. Refused: left recursion, references to tokens (<...>), names that are
+ * undefined or defined twice, and grammars that are too large. -EINVAL, -ENOTSUP, -E2BIG, -ENOMEM.
+ */
+int dt_grammar_gbnf(const char *text, size_t n, struct dt_grammar **ret, struct dt_err *err);
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);
 void dt_grammar_drop(struct dt_grammar *g); /* NULL is allowed */
 /* Memory of the grammar and of what its matchers remember. */

@@ -60,6 +60,12 @@ TEXTS = {
         "named": "^(?<year>\\d{4})-(?:0[1-9]|1[0-2])$\0002026-11",
         "empty": "^$|a{0,3}b{2,}\0aabbb",
     },
+    "gbnf": {
+        "json": 'root ::= v\nv ::= o | "[" (v ("," v)*)? "]" | s | [0-9]+ | "true"\no ::= "{" (s ":" v ("," s ":" v)*)? "}"\ns ::= "\\"" ([^"\\\\\\x00-\\x1f] | "\\\\" ["\\\\/bfnrt])* "\\""\0{"a":[1,true]}',
+        "lines": 'root ::= # c\n  ( "\\u00e9" | . "\\U0001f600"\n )+\n  | x{2,3} x{0} x{1,}\n\nx ::= ([a-c-]? "" [^\u00e9])*\0a\u00e9b',
+        "empty": 'root ::= a* b\na ::= "" | "x" a\nb ::= (a | c?)+ "."\nc ::= "y"{,3}',
+        "errors": 'root ::= <t> | r\nr ::= r "\\q" | [] {3,2}',
+    },
     "body": {
         "completion": '0{"prompt":["ab",[1,2,3]],"model":"tiny","max_tokens":2,"n":2,"stop":["x","yz"],"stop_token_ids":[5],"logit_bias":{"7":-3.5},"logprobs":2,"echo":true,"seed":4,"top_p":0.9,"stream":true,"stream_options":{"include_usage":true},"user":"me"}',
         "chat": '1{"messages":%s,"logprobs":true,"top_logprobs":2,"max_completion_tokens":5,"response_format":{"type":"json_object"},"tools":[],"cache_salt":"a\\u0000b","min_p":0.1}' % SUA,

@@ -94,6 +94,8 @@ static const struct key keys[] = {
 	{"guided_json", DRAW, OWN},
 	{"guided_regex", DRAW, OWN},
 	{"guided_choice", DRAW, OWN},
+	{"guided_grammar", DRAW, OWN},
+	{"grammar", DRAW, OWN},
 	{"json_schema", DRAW, OWN},
 	{"truncate_prompt_tokens", ALL, INT, B(truncate), -1, INT32_MAX},
 	{"add_special_tokens", TEXT | DT_BODY_EMBEDDING, BOOL, B(special)},
@@ -110,7 +112,6 @@ static const struct key keys[] = {
 	{"id_slot", DRAW, IDLE, .any = true},
 	{"n_probs", DRAW, IDLE, .idle = {"0"}},
 	{"timings_per_token", DRAW, IDLE, .idle = {"false"}},
-	{"grammar", DRAW, IDLE, .idle = {"\"\""}},
 
 	/* vLLM's, where only the default is supported */
 	{"use_beam_search", DRAW, IDLE, .idle = {"false"}},

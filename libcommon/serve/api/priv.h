@@ -67,9 +67,9 @@ int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *re
 /* format.c: what a grammar is made from; all of it is in the key of dt_grammars. */
 struct dt_wanted {
 	const json_t *key; /* an object or an array */
-	const json_t *schema, *regex, *words;
+	const json_t *schema, *regex, *words, *gbnf;
 	enum dt_tool_form form;
-	const json_t *tools; /* NULL: none; with all four NULL: any JSON object */
+	const json_t *tools; /* NULL: none; with all five NULL: any JSON object */
 	const char *only;
 	bool parallel;
 };
