@@ -45,6 +45,7 @@ struct dt_completion {
 	bool thinks;		 /* the text may begin with <think> */
 	bool messages;		 /* the reply has the format of Anthropic's Messages API */
 	bool responses;		 /* the reply has the format of OpenAI's Responses API */
+	bool native;		 /* the reply has llama.cpp's own format */
 	bool base64;		 /* embeddings are base64-encoded */
 	bool ids;		 /* the reply contains token ids */
 	struct dt_text *prompt;	 /* [nprompts], if echo is set */
@@ -53,6 +54,7 @@ struct dt_completion {
 	json_t *asked;	   /* Responses API: request parameters to repeat; owned, NULL: another API */
 	const char *model; /* borrowed; the name of an adapter is valid as long as the call */
 	const struct dt_tokenizer *tok;
+	int max_len; /* tokens of a prompt and its answer */
 };
 
 struct dt_api_model { /* server properties needed to parse a body */
@@ -136,6 +138,7 @@ struct dt_sse {
 		int blocks;	     /* Anthropic's API: content blocks closed */
 		bool open, thinking; /* a further content block is open; it is a thinking block */
 		int scored, offset;
+		int told; /* llama.cpp's format: tokens sent */
 		bool begun, done;
 	} * at;
 	bool failed, ended;

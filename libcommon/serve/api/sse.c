@@ -1,5 +1,6 @@
 /* A completion as server-sent events. */
 #include "base/progress.h"
+#include "serve/api/native.h"
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -145,6 +146,13 @@ static int news(struct dt_sse *s, int i, FILE *f)
 		at->done = s->failed = true;
 		return emit(f, dt_api_error_json(&e));
 	}
+	if (s->c->native) {
+		rc = emit(f, dt_native_event(s->c, r, at->sent, at->told));
+		at->sent = r->detok.ready;
+		at->told = r->nout;
+		at->done = ended;
+		return rc;
+	}
 	rc = begin(s, i, f);
 	if (rc < 0)
 		return rc;
@@ -181,7 +189,7 @@ static int finale(struct dt_sse *s, FILE *f)
 	json_t *v;
 
 	s->ended = true;
-	if (s->c->messages || s->c->responses) /* these formats end with an event of their own */
+	if (s->c->messages || s->c->responses || s->c->native) /* their last event tells the end */
 		return 0;
 	if (s->c->include_usage && !s->failed) {
 		v = dt_api_envelope(s->c, true, json_array());

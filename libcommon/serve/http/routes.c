@@ -1,6 +1,7 @@
 /* The routes: parse a body, queue a reply. */
 #include "base/progress.h"
 #include "serve/api/messages.h"
+#include "serve/api/native.h"
 #include "serve/api/rank.h"
 #include "serve/api/responses.h"
 #include "serve/api/tokenize.h"
@@ -238,6 +239,7 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 		return dt_http_reply_error(q, &e);
 	v = q->completion.messages    ? dt_messages_json(&q->completion, &e)
 	    : q->completion.responses ? dt_responses_json(&q->completion, &e)
+	    : q->completion.native    ? dt_native_json(&q->completion, &e)
 				      : dt_completion_json(&q->completion, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
@@ -245,6 +247,16 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 static enum MHD_Result completions(struct dt_http_req *q)
 {
 	return complete(q, dt_completion_parse);
+}
+
+static enum MHD_Result native(struct dt_http_req *q)
+{
+	return complete(q, dt_native_parse);
+}
+
+static enum MHD_Result infill(struct dt_http_req *q)
+{
+	return complete(q, dt_infill_parse);
 }
 
 static enum MHD_Result chat(struct dt_http_req *q)
@@ -329,6 +341,9 @@ static const struct dt_route routes[] = {
 	{"POST", "/v1/unload_lora_adapter", dt_http_unload_adapter},
 	{"POST", "/v1/completions", completions},
 	{"POST", "/v1/chat/completions", chat},
+	{"POST", "/completion", native},
+	{"POST", "/completions", native},
+	{"POST", "/infill", infill},
 	{"POST", "/v1/responses", responses},
 	{"POST", "/v1/messages", messages},
 	{"POST", "/v1/messages/count_tokens", count_tokens},
