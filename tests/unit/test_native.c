@@ -231,7 +231,7 @@ static void test_stream(void **state)
 	assert_int_equal(dt_engine_submit(engine, c.call, &err), 0);
 	while (dt_sse_next(&sse, 10, &s, &n) == 1) {
 		for (char *at = s; (at = strstr(at, "data: ")); at++) {
-			json_t *v = json_loads(at + 6, JSON_DISABLE_EOF_CHECK, NULL);
+			json_t *v = json_loads(at + 6, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
 
 			assert_non_null(v);
 			strcat(text, text_of(v, "content"));
@@ -303,11 +303,105 @@ static void test_infill(void **state)
 		"only supported as an empty");
 }
 
+static size_t charged, limit; /* bytes of events */
+
+static bool take(void *arg, size_t n)
+{
+	charged += n;
+	return charged <= limit;
+}
+
+/* A finished call of two answers with 20 alternatives a token, which nobody has read yet. */
+static struct dt_completion unread(bool native)
+{
+	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny", .seed = 9};
+	json_t *v =
+		json_pack("{s:s, s:i, s:b, s:b, s:i, s:i}", "prompt", "x", "max_tokens", 90, "ignore_eos", 1,
+			  "stream", 1, native ? "n_probs" : "logprobs", 20, native ? "n_cmpl" : "n", 2);
+	struct dt_completion c;
+	struct dt_api_error e;
+	struct dt_err err;
+
+	if ((native ? dt_native_parse : dt_completion_parse)(v, &m, &c, &e) < 0)
+		fail_msg("%s", e.msg);
+	json_decref(v);
+	assert_int_equal(dt_completion_kept_cost(&c), 2 * 90 * 21 * sizeof(struct dt_logprob));
+	assert_int_equal(dt_engine_submit(engine, c.call, &err), 0);
+	dt_call_wait_done(c.call);
+	return c;
+}
+
+/* Counts the tokens of one event, and whether it is the last of its answer. */
+static int count(const json_t *v, bool native, int *ret_answer, bool *ret_last)
+{
+	const json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+
+	*ret_answer = int_of(native ? v : choice, "index");
+	*ret_last = native ? is_true(v, "stop") : json_is_string(json_object_get(choice, "finish_reason"));
+	return (int)json_array_size(native ? json_object_get(v, "completion_probabilities")
+					   : json_object_get(json_object_get(choice, "logprobs"), "tokens"));
+}
+
+/*
+ * What waits for a slow reader is sent in parts of bounded size, each charged before it is built; nothing is
+ * sent twice or left out.
+ */
+static void test_slow_reader(void **state)
+{
+	for (int native = 0; native < 2; native++) {
+		struct dt_completion c = unread(native);
+		int tokens[2] = {0}, events = 0, answer;
+		bool last[2] = {false}, end;
+		struct dt_sse s;
+		size_t n, most = 0;
+		char *text;
+
+		assert_int_equal(dt_sse_init(&s, &c), 0);
+		s.take = take;
+		limit = SIZE_MAX;
+		for (charged = 0; dt_sse_next(&s, 10, &text, &n) == 1; charged = 0) {
+			assert_true(n < charged + 100); /* [DONE] */
+			most = charged > most ? charged : most;
+			for (char *at = text; (at = strstr(at, "data: {")); at++, events++) {
+				json_t *v = json_loads(at + 6, JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, NULL);
+				int k = count(v, native, &answer, &end);
+
+				assert_false(last[answer]);
+				tokens[answer] += k;
+				last[answer] = end;
+				json_decref(v);
+			}
+			free(text);
+		}
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(tokens[i], 90);
+			assert_true(last[i]);
+		}
+		assert_true(events >= 4 && most < 2 << 20);
+		dt_sse_release(&s);
+		/* refused: the stream ends with an error, and the call is dropped */
+		assert_int_equal(dt_sse_init(&s, &c), 0);
+		s.take = take;
+		limit = 1000;
+		charged = 0;
+		assert_int_equal(dt_sse_next(&s, 10, &text, &n), 1);
+		assert_memory_equal(text, "data: {\"error\":", 15);
+		assert_non_null(strstr(text, "server_busy"));
+		free(text);
+		assert_true(c.call->cancelled);
+		assert_int_equal(dt_sse_next(&s, 10, &text, &n), 0);
+		dt_sse_release(&s);
+		dt_completion_release(&c);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_defaults), cmocka_unit_test(test_bias),	cmocka_unit_test(test_reply),
-		cmocka_unit_test(test_stops),	 cmocka_unit_test(test_stream), cmocka_unit_test(test_infill),
+		cmocka_unit_test(test_defaults),    cmocka_unit_test(test_bias),
+		cmocka_unit_test(test_reply),	    cmocka_unit_test(test_stops),
+		cmocka_unit_test(test_stream),	    cmocka_unit_test(test_infill),
+		cmocka_unit_test(test_slow_reader),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

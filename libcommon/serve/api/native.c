@@ -204,12 +204,12 @@ size_t dt_native_cost(const struct dt_completion *c, const struct dt_serve_req *
 static json_t *part_json(const struct dt_completion *c, const struct dt_serve_req *r, size_t at, int from,
 			 int to)
 {
-	const bool ids = c->ids || c->stream;
-	json_t *v = json_pack("{s:i, s:o, s:o, s:b, s:i, s:i, s:i}", "index", (int)(r - c->call->req),
-			      "content", dt_api_text(dt_detok_from(&r->detok, at), r->detok.ready - at),
-			      "tokens", ids_json(dt_serve_req_out(r) + from, ids ? to - from : 0), "stop",
-			      r->finish != DT_FINISH_NONE, "id_slot", -1, "tokens_predicted", r->nout,
-			      "tokens_evaluated", r->nprompt);
+	const bool ids = c->ids || c->stream, last = r->finish != DT_FINISH_NONE && to == r->nout;
+	json_t *text = dt_api_text(dt_detok_from(&r->detok, at), r->detok.ready - at);
+	json_t *v =
+		json_pack("{s:i, s:o, s:o, s:b, s:i, s:i, s:i}", "index", (int)(r - c->call->req), "content",
+			  text, "tokens", ids_json(dt_serve_req_out(r) + from, ids ? to - from : 0), "stop",
+			  last, "id_slot", -1, "tokens_predicted", r->nout, "tokens_evaluated", r->nprompt);
 
 	if (v && r->ask->logprobs > 0)
 		json_object_set_new(v, "completion_probabilities", dt_api_probabilities(c, r, from, to));
@@ -268,8 +268,10 @@ json_t *dt_native_json(const struct dt_completion *c, struct dt_api_error *e)
 	return v;
 }
 
-json_t *dt_native_event(const struct dt_completion *c, const struct dt_serve_req *r, size_t at, int from)
+json_t *dt_native_event(const struct dt_completion *c, const struct dt_serve_req *r, size_t at, int from,
+			int to)
 {
-	return r->finish == DT_FINISH_NONE ? part_json(c, r, at, from, r->nout) : whole(c, r, at, from);
+	return r->finish == DT_FINISH_NONE || to < r->nout ? part_json(c, r, at, from, to)
+							   : whole(c, r, at, from);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -14,10 +14,11 @@ json_t *dt_native_json(const struct dt_completion *c, struct dt_api_error *e);
 /* Upper bound of the memory that the prompt and the settings of r take in a reply. */
 size_t dt_native_cost(const struct dt_completion *c, const struct dt_serve_req *r);
 /*
- * The event of r's text from byte `at` on and its tokens from number `from` on. Call with the call locked.
- * NULL: out of memory.
+ * The event of r's text from byte `at` on and its tokens [from, to); the last one if r has ended and `to` is
+ * the number of its tokens. Call with the call locked. NULL: out of memory.
  */
-json_t *dt_native_event(const struct dt_completion *c, const struct dt_serve_req *r, size_t at, int from);
+json_t *dt_native_event(const struct dt_completion *c, const struct dt_serve_req *r, size_t at, int from,
+			int to);
 
 /*
  * For openai.c. defaults: llama.cpp's values of keys that a body lacks. read: checks the keys that only these

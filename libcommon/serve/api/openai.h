@@ -108,6 +108,11 @@ json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e
 size_t dt_completion_cost(const struct dt_completion *c, size_t hidden);
 /* The part of it that is known before the call runs: embeddings, and log-probabilities of prompts. */
 size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden);
+/* Upper bound of the log-probabilities that a stream keeps while its reader is slow. */
+size_t dt_completion_kept_cost(const struct dt_completion *c);
+/* Upper bound of the memory of an event with the text of r from byte `at` on and `tokens` tokens. */
+size_t dt_completion_event_cost(const struct dt_completion *c, const struct dt_serve_req *r, size_t at,
+				int tokens);
 /* The "usage" object. cache: include prompt tokens found in the cache, which depend on earlier requests. */
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 /* The whole text of choice i as valid UTF-8, after its prompt if echo is set. NULL: out of memory. */
@@ -141,14 +146,19 @@ struct dt_sse {
 		int told; /* llama.cpp's format: tokens sent */
 		bool begun, done;
 	} * at;
+	int first; /* choice that comes first in the next events */
 	bool failed, ended;
+	/* Charges the memory of events; the caller returns it when they are sent. NULL: no limit. */
+	bool (*take)(void *arg, size_t bytes);
+	void *arg;
 };
 
 int dt_sse_init(struct dt_sse *s, const struct dt_completion *c); /* -ENOMEM */
 void dt_sse_release(struct dt_sse *s);
 /*
- * Returns 1 and the next complete events (malloc'd). Waits at most `seconds` for new ones; then it returns a
- * comment line that keeps the connection alive. 0: the stream has ended. -ENOMEM.
+ * Returns 1 and the next complete events (malloc'd), of one call a bounded number of tokens with their
+ * log-probabilities. Waits at most `seconds` for new ones; then it returns a comment line that keeps the
+ * connection alive. If their memory is refused, the stream ends with an error. 0: it has ended. -ENOMEM.
  */
 int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n);
 

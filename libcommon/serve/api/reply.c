@@ -67,6 +67,26 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 	return cost;
 }
 
+size_t dt_completion_kept_cost(const struct dt_completion *c)
+{
+	size_t cost = 0;
+
+	for (int i = 0; i < c->call->n && c->call->ask.logprobs >= 0; i++)
+		cost += (size_t)c->call->req[i].max_tokens * (1 + (size_t)c->call->ask.logprobs) *
+			sizeof(struct dt_logprob);
+	return cost;
+}
+
+size_t dt_completion_event_cost(const struct dt_completion *c, const struct dt_serve_req *r, size_t at,
+				int tokens)
+{
+	size_t cost = 1024 + 8 * (r->detok.ready - at);
+
+	cost += r->ask->logprobs >= 0 ? scores_cost(c, tokens, r->scores.ntop) : 0;
+	cost += c->native ? (size_t)tokens * ID_BYTES : 0;
+	return cost + (c->native && r->finish != DT_FINISH_NONE ? dt_native_cost(c, r) : 0);
+}
+
 size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)
 {
 	size_t cost = 0;

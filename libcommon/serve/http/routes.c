@@ -161,29 +161,6 @@ int dt_http_submit(struct dt_http_req *q, struct dt_api_error *e)
 	return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
 }
 
-/* Refuses, before it is computed, an answer that --http-mem could never hold. */
-static int too_large(struct dt_http_req *q, struct dt_api_error *e)
-{
-	const size_t hidden = (size_t)dt_engine_params(q->engine)->model.hidden;
-	const size_t need = dt_completion_known_cost(&q->completion, hidden), max = q->params->max_memory;
-
-	if (need <= max)
-		return 0;
-	dt_api_fail(e, 400, "invalid_request_error", "answer_too_large",
-		    "the answer could take %zu MiB, more than the %zu MiB of --http-mem: ask for fewer or "
-		    "shorter prompts or fewer log-probabilities",
-		    need >> 20, max >> 20);
-	return -EINVAL;
-}
-
-/* Charges what a stream begins with: a prompt with its log-probabilities. */
-static int charge_stream(struct dt_http_req *q, struct dt_api_error *e)
-{
-	const size_t need = dt_completion_known_cost(&q->completion, 0);
-
-	return q->completion.stream && !dt_http_take(q, need) ? dt_http_no_memory(e) : 0;
-}
-
 /* Parses the body and submits its call; watches the connection from then on. -EINVAL with e filled. */
 static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 {
@@ -207,7 +184,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 		return rc;
 	}
 	dt_http_marks_give(&marks, c);
-	if (too_large(q, e) < 0 || charge_stream(q, e) < 0)
+	if (dt_http_too_large(q, e) < 0 || dt_http_charge_stream(q, e) < 0)
 		return -EINVAL;
 	c->call->peer = peer;
 	return dt_http_submit(q, e);
