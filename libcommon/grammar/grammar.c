@@ -27,6 +27,7 @@ void dt_grammar_drop(struct dt_grammar *g)
 		return;
 	for (int i = 0; i < g->nrule; i++)
 		free(g->rule[i].alt);
+	dt_matchers_sweep(g, false);
 	dt_parser_free(g->parser);
 	pthread_mutex_destroy(&g->mu);
 	free(g->rule);
@@ -42,11 +43,7 @@ size_t dt_grammar_bytes(struct dt_grammar *g)
 
 	for (int i = 0; i < g->nrule; i++)
 		sum += (size_t)g->rule[i].cap * sizeof(*g->rule[i].alt);
-	pthread_mutex_lock(&g->mu);
-	if (g->parser)
-		sum += dt_parser_bytes(g->parser);
-	pthread_mutex_unlock(&g->mu);
-	return sum;
+	return sum + atomic_load(&g->parser_bytes); /* without the lock, which a slow mask may hold */
 }
 
 /* Ensures room for one more entry of size bytes. */
@@ -225,7 +222,8 @@ static int spread(const struct dt_grammar *g, struct finish *f)
 	for (int r = 0; r < g->nrule; r++)
 		for (int i = 0; i < g->rule[r].n; i++)
 			for (const struct dt_elem *e = alt_of(g, r, i); e->type != DT_ELEM_END; e++)
-				f->from[e->index] += e->type == DT_ELEM_RULE;
+				if (e->type == DT_ELEM_RULE)
+					f->from[e->index]++;
 	for (int r = 1; r <= g->nrule; r++)
 		f->from[r] += f->from[r - 1];
 	for (int r = 0; r < g->nrule; r++)

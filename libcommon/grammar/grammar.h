@@ -37,6 +37,12 @@ int dt_grammar_framed(const struct dt_grammar_framed *f, int n, struct dt_gramma
 /* Grammar of the plain texts that match a regular expression (dt_auto_regex) as a whole; of n listed ones. */
 int dt_grammar_regex(const char *pattern, struct dt_grammar **ret, struct dt_err *err);
 int dt_grammar_words(const char *const *word, int n, struct dt_grammar **ret, struct dt_err *err);
+/*
+ * Grammar of the plain texts that a context-free grammar in llama.cpp's notation (GBNF) describes, n bytes of
+ * UTF-8. Errors name line and column. Refused: left recursion, references to tokens (<...>), names that are
+ * undefined or defined twice, and grammars that are too large. -EINVAL, -ENOTSUP, -E2BIG, -ENOMEM.
+ */
+int dt_grammar_gbnf(const char *text, size_t n, struct dt_grammar **ret, struct dt_err *err);
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);
 void dt_grammar_drop(struct dt_grammar *g); /* NULL is allowed */
 /* Memory of the grammar and of what its matchers remember. */
@@ -90,6 +96,8 @@ void dt_matcher_free(struct dt_matcher *m);
 
 /* Advances by n bytes. false: they do not fit or out of memory; the state is unchanged. */
 bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n);
+/* Goes back to the state before the first byte. */
+void dt_matcher_restart(struct dt_matcher *m);
 /* Whether the text may end here. */
 bool dt_matcher_complete(const struct dt_matcher *m);
 /* Whether nothing may follow. */
@@ -100,6 +108,17 @@ bool dt_matcher_done(const struct dt_matcher *m);
  * steps.
  */
 const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o);
+/* Copies that mask to `to`; other threads may work on matchers of this grammar. false: as NULL above. */
+bool dt_matcher_copy_mask(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *to);
+
+/*
+ * The same for a thread that must not wait. -EAGAIN: the matcher is unchanged, because another thread works
+ * on its grammar, or because the result is not remembered and must be computed. push: 1, or 0 where the above
+ * returns false; copy_mask: 0 or -ENOMEM. dt_matcher_complete, done and free never wait for other threads.
+ */
+int dt_matcher_push_now(struct dt_matcher *m, const char *s, size_t n);
+int dt_matcher_restart_now(struct dt_matcher *m);
+int dt_matcher_copy_mask_now(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *to);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -193,6 +193,17 @@ static struct dt_mask *oldest(struct dt_parser *p)
 	return old;
 }
 
+const uint32_t *dt_mask_known(struct dt_parser *p, const struct dt_matcher *m, const struct dt_vocab_order *o)
+{
+	struct dt_mask *k;
+
+	if (p->order != o || p->serial != o->serial || p->known[m->now].mask < 0)
+		return NULL;
+	k = &p->mask[p->known[m->now].mask];
+	k->used = ++p->clock;
+	return k->bits;
+}
+
 const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o)
 {
 	const size_t bytes = ((size_t)o->vocab + 31) / 32 * sizeof(uint32_t);
@@ -202,11 +213,8 @@ const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const stru
 
 	if (!set_order(p, o))
 		return NULL;
-	if (p->known[m->now].mask >= 0) {
-		k = &p->mask[p->known[m->now].mask];
-		k->used = ++p->clock;
-		return k->bits;
-	}
+	if (p->known[m->now].mask >= 0)
+		return dt_mask_known(p, m, o);
 	k = oldest(p);
 	if (!k->bits)
 		k->bits = malloc(bytes);

@@ -1,9 +1,10 @@
 #include "grammar/matcher_priv.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_WORK (1 << 26) /* max expansions for a mask: up to 0.5 s, during which all requests wait */
+#define MAX_WORK (1 << 26) /* max expansions for a mask: up to 0.5 s, during which its grammar is locked */
 
 void dt_parser_free(struct dt_parser *p)
 {
@@ -45,6 +46,18 @@ static struct dt_parser *parser_new(const struct dt_grammar *g)
 	return p;
 }
 
+/* Sets what m's state tells about the end of the text. Call with the grammar locked. */
+static void look_at_end(struct dt_matcher *m)
+{
+	const struct dt_parser *p = m->g->parser;
+	const struct dt_known_state *k = &p->known[m->now];
+
+	m->complete = false;
+	for (int i = 0; i < k->n; i++)
+		m->complete |= p->tops[k->first + i] < 0;
+	m->done = m->complete && k->n == 1;
+}
+
 struct dt_matcher *dt_matcher_new(struct dt_grammar *g)
 {
 	struct dt_matcher *m = calloc(1, sizeof(*m));
@@ -59,6 +72,8 @@ struct dt_matcher *dt_matcher_new(struct dt_grammar *g)
 		m->now = g->parser->start;
 		LIST_INSERT_HEAD(&g->parser->matchers, m, link);
 		g->parser->nmatchers++;
+		atomic_store(&g->parser_bytes, dt_parser_bytes(g->parser));
+		look_at_end(m);
 	}
 	pthread_mutex_unlock(&g->mu);
 	if (m->g)
@@ -67,16 +82,41 @@ struct dt_matcher *dt_matcher_new(struct dt_grammar *g)
 	return NULL;
 }
 
+static void unlink_matcher(struct dt_matcher *m, struct dt_parser *p)
+{
+	LIST_REMOVE(m, link);
+	p->nmatchers--;
+}
+
+void dt_matchers_sweep(struct dt_grammar *g, bool unlink)
+{
+	struct dt_matcher *m = atomic_exchange(&g->gone, NULL), *next;
+
+	for (; m; m = next) {
+		next = m->next_gone;
+		if (unlink)
+			unlink_matcher(m, g->parser);
+		free(m);
+	}
+}
+
 void dt_matcher_free(struct dt_matcher *m)
 {
+	struct dt_grammar *g;
+
 	if (!m)
 		return;
-	pthread_mutex_lock(&m->g->mu);
-	LIST_REMOVE(m, link);
-	m->g->parser->nmatchers--;
-	pthread_mutex_unlock(&m->g->mu);
-	dt_grammar_drop(m->g);
-	free(m);
+	g = m->g;
+	if (pthread_mutex_trylock(&g->mu) == 0) {
+		unlink_matcher(m, g->parser);
+		pthread_mutex_unlock(&g->mu);
+		free(m);
+	} else { /* whoever locks it next frees m */
+		m->next_gone = atomic_load(&g->gone);
+		while (!atomic_compare_exchange_weak(&g->gone, &m->next_gone, m))
+			continue;
+	}
+	dt_grammar_drop(g);
 }
 
 /* The parser, locked, to read bytes or find a mask. End with end_work. */
@@ -85,6 +125,7 @@ static struct dt_parser *begin_work(struct dt_matcher *m)
 	struct dt_parser *p = m->g->parser;
 
 	pthread_mutex_lock(&m->g->mu);
+	dt_matchers_sweep(m->g, true);
 	if (dt_stacks_many(p) || dt_states_many(p))
 		dt_states_forget(p, NULL, 0);
 	p->work = MAX_WORK;
@@ -95,6 +136,7 @@ static struct dt_parser *begin_work(struct dt_matcher *m)
 static void end_work(struct dt_matcher *m)
 {
 	m->failed = m->g->parser->failed;
+	atomic_store(&m->g->parser_bytes, dt_parser_bytes(m->g->parser));
 	pthread_mutex_unlock(&m->g->mu);
 }
 
@@ -109,32 +151,34 @@ bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n)
 			dt_states_forget(p, &at, 1);
 	}
 	m->now = at < 0 ? m->now : at;
+	look_at_end(m);
 	end_work(m);
 	return at >= 0;
 }
 
-static bool may_end(const struct dt_matcher *m, bool alone)
+/* Call with the grammar locked. */
+static void restart(struct dt_matcher *m)
 {
-	const struct dt_parser *p = m->g->parser;
-	const struct dt_known_state *k;
-	bool end = false;
+	m->now = m->g->parser->start;
+	m->failed = false;
+	look_at_end(m);
+}
 
+void dt_matcher_restart(struct dt_matcher *m)
+{
 	pthread_mutex_lock(&m->g->mu);
-	k = &p->known[m->now];
-	for (int i = 0; i < k->n; i++)
-		end |= p->tops[k->first + i] < 0 && (!alone || k->n == 1);
+	restart(m);
 	pthread_mutex_unlock(&m->g->mu);
-	return end;
 }
 
 bool dt_matcher_complete(const struct dt_matcher *m)
 {
-	return may_end(m, false);
+	return m->complete;
 }
 
 bool dt_matcher_done(const struct dt_matcher *m)
 {
-	return may_end(m, true);
+	return m->done;
 }
 
 const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_order *o)
@@ -144,5 +188,62 @@ const uint32_t *dt_matcher_mask(struct dt_matcher *m, const struct dt_vocab_orde
 
 	end_work(m);
 	return bits;
+}
+
+bool dt_matcher_copy_mask(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *to)
+{
+	struct dt_parser *p = begin_work(m);
+	const uint32_t *bits = m->failed ? NULL : dt_mask_of(p, m, o);
+
+	if (bits)
+		memcpy(to, bits, ((size_t)o->vocab + 31) / 32 * sizeof(*to));
+	end_work(m);
+	return bits;
+}
+
+int dt_matcher_push_now(struct dt_matcher *m, const char *s, size_t n)
+{
+	struct dt_parser *p = m->g->parser;
+	int32_t at;
+	int rc;
+
+	if (m->failed)
+		return 0;
+	if (pthread_mutex_trylock(&m->g->mu) != 0)
+		return -EAGAIN;
+	p->work = 0; /* only transitions that are remembered */
+	p->failed = false;
+	at = m->now;
+	for (size_t i = 0; i < n && at >= 0; i++)
+		at = dt_state_next(p, at, (unsigned char)s[i]);
+	rc = p->failed ? -EAGAIN : at >= 0;
+	m->now = at < 0 ? m->now : at;
+	look_at_end(m);
+	pthread_mutex_unlock(&m->g->mu);
+	return rc;
+}
+
+int dt_matcher_restart_now(struct dt_matcher *m)
+{
+	if (pthread_mutex_trylock(&m->g->mu) != 0)
+		return -EAGAIN;
+	restart(m);
+	pthread_mutex_unlock(&m->g->mu);
+	return 0;
+}
+
+int dt_matcher_copy_mask_now(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *to)
+{
+	const uint32_t *bits;
+
+	if (m->failed)
+		return -ENOMEM;
+	if (pthread_mutex_trylock(&m->g->mu) != 0)
+		return -EAGAIN;
+	bits = dt_mask_known(m->g->parser, m, o);
+	if (bits)
+		memcpy(to, bits, ((size_t)o->vocab + 31) / 32 * sizeof(*to));
+	pthread_mutex_unlock(&m->g->mu);
+	return bits ? 0 : -EAGAIN;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -4,8 +4,8 @@
  * may come next (masks.c): texts of one grammar pass through the same states, and so do the tokens of a
  * vocabulary. A matcher is little more than the number of its state.
  *
- * All of it is behind the grammar's mutex. What has grown too large is forgotten, except what the states of
- * the matchers need.
+ * All of it is behind the grammar's mutex, which a thread holds for as long as it computes a mask. What has
+ * grown too large is forgotten, except what the states of the matchers need.
  */
 #ifndef DT_GRAMMAR_MATCHER_PRIV_H
 #define DT_GRAMMAR_MATCHER_PRIV_H
@@ -74,11 +74,14 @@ struct dt_parser {
 struct dt_matcher {
 	struct dt_grammar *g;
 	LIST_ENTRY(dt_matcher) link;
-	int32_t now; /* state */
-	bool failed; /* a call failed: the state may be behind the text */
+	struct dt_matcher *next_gone; /* in g->gone */
+	int32_t now;		      /* state */
+	bool complete, done;	      /* of state now: the text may end, must end */
+	bool failed;		      /* a call failed: the state may be behind the text */
 };
 
-void dt_parser_free(struct dt_parser *p); /* NULL is allowed */
+void dt_parser_free(struct dt_parser *p);		   /* NULL is allowed */
+void dt_matchers_sweep(struct dt_grammar *g, bool unlink); /* frees g->gone; unlink: with g->mu locked */
 size_t dt_parser_bytes(const struct dt_parser *p);
 
 /* The stacks before the first byte. */
@@ -115,6 +118,9 @@ static inline int32_t dt_state_next(struct dt_parser *p, int32_t state, unsigned
 
 /* The mask of a state, for dt_matcher_mask. dt_masks_forget: when the states get new numbers. */
 const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o);
+/* It, if it is remembered; else NULL. */
+const uint32_t *dt_mask_known(struct dt_parser *p, const struct dt_matcher *m,
+			      const struct dt_vocab_order *o);
 void dt_masks_forget(struct dt_parser *p);
 /* The indices of the masks used last, ret [DT_MASKS_KEPT]; returns their number. */
 int dt_masks_used_last(const struct dt_parser *p, int *ret);

@@ -1,5 +1,8 @@
-/* Grammars of plain texts: those that match a regular expression, and listed ones. */
+/* Grammars of plain texts: of a regular expression, of listed texts, of a grammar in GBNF. */
+#include "grammar/gbnf.h"
 #include "grammar/schema.h"
+
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -74,5 +77,40 @@ int dt_grammar_words(const char *const *word, int n, struct dt_grammar **ret, st
 		return dt_err_sys(err, -ENOMEM, "cannot read the list of texts");
 	rc = dt_auto_words(word, n, &b.work, &a);
 	return finish(&b, a, rc, "the list of texts", ret);
+}
+
+static bool is_utf8(const char *text, size_t n)
+{
+	size_t m;
+	char *clean = dt_utf8_clean(text, n, &m);
+	const bool same = clean && m == n && !memcmp(clean, text, n);
+
+	free(clean);
+	return same;
+}
+
+int dt_grammar_gbnf(const char *text, size_t n, struct dt_grammar **ret, struct dt_err *err)
+{
+	struct dt_gbnf x = {.text = text, .end = text + n, .at = text, .work = MAX_STEPS, .err = err};
+	struct dt_grammar *g = dt_grammar_new();
+	struct dt_matcher *m = NULL;
+
+	if (!g)
+		x.rc = dt_err_sys(err, -ENOMEM, "cannot read the grammar");
+	else if (!is_utf8(text, n))
+		x.rc = dt_err_set(err, -EINVAL, "the grammar is not UTF-8");
+	else if (dt_gbnf_read(&x) && dt_gbnf_rules(&x, g) && !dt_gr_prune(g) && !g->no_memory)
+		x.rc = dt_err_set(err, -EINVAL, "no text can match the grammar: its rules never end");
+	dt_gbnf_release(&x);
+	if (x.rc == 0 && g->no_memory)
+		x.rc = dt_err_sys(err, -ENOMEM, "cannot read the grammar");
+	if (x.rc == 0 && !(m = dt_matcher_new(g)))
+		x.rc = dt_err_set(err, -E2BIG, "the grammar is too large: too much may come first");
+	dt_matcher_free(m);
+	if (x.rc < 0)
+		dt_grammar_drop(g);
+	else
+		*ret = g;
+	return x.rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -33,6 +33,8 @@ struct dt_grammar {
 	bool no_memory; /* an allocation failed: the grammar is incomplete */
 	pthread_mutex_t mu;
 	struct dt_parser *parser; /* behind mu; NULL: no text was read yet (matcher_priv.h) */
+	atomic_size_t parser_bytes;
+	_Atomic(struct dt_matcher *) gone; /* matchers freed while another thread had mu */
 };
 
 /* grammar.c: construction. These functions do not report errors; the caller checks no_memory at the end. */
@@ -44,6 +46,12 @@ int dt_gr_members(struct dt_grammar *g, const char *members); /* these bytes, li
 struct dt_elem dt_gr_range(struct dt_grammar *g, int first, int last);
 /* Adds an alternative of n elements to a rule. */
 void dt_gr_alt(struct dt_grammar *g, int rule, const struct dt_elem *e, int n);
+/*
+ * wide.c. encode: a code point as UTF-8; returns its length. wide: adds code points lo to hi beyond ASCII to
+ * a rule, without surrogates.
+ */
+int dt_gr_encode(uint32_t c, uint8_t out[4]);
+void dt_gr_wide(struct dt_grammar *g, int rule, uint32_t lo, uint32_t hi);
 /* A rule that matches these bytes. */
 int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n);
 /* A rule that matches e min to max times (-1: no limit), separated by the rule sep (-1: none). */

@@ -481,6 +481,42 @@ PY
     done
 }
 
+@test "/completion in llama.cpp's format, whole and streamed; grammars in GBNF on every route; /infill is refused" {
+    start --chat-template chatml
+    said=$(post /completion '{"prompt": "Once", "n_predict": 5, "seed": 3, "ignore_eos": true}' | head -n 1)
+    jq -e '.stop and .stop_type == "limit" and .tokens_predicted == 5 and .tokens_evaluated == 4 and .prompt == "Once" and
+        .timings.predicted_n == 5 and .truncated == false' <<<"$said"
+    curl -sN "$url/completion" -d '{"prompt": "Once", "n_predict": 5, "seed": 3, "ignore_eos": true, "stream": true}' |
+        sed -n 's/^data: //p' >events
+    [ "$(jq -sc '[.[].stop] | map(select(.)) | length' events)" = 1 ]
+    [ "$(jq -sr 'map(.content) | add' events)" = "$(jq -r .content <<<"$said")" ]
+    # the same answer as by the other route with these values
+    same='"prompt": "Once", "max_tokens": 5, "seed": 3, "ignore_eos": true'
+    [ "$(post /v1/completions "{$same, \"temperature\": 0.8, \"top_k\": 40, \"top_p\": 0.95, \"min_p\": 0.05}" |
+        head -n 1 | jq -r '.choices[0].text')" = "$(jq -r .content <<<"$said")" ]
+
+    jq -n --arg g $'# a move\nroot ::= "1. " move (" " move)? # or two\nmove ::= [NBKQR]? [a-h] [1-8] [+#]? |\n  "O-O" "-O"?' \
+        '{prompt: "x", grammar: $g, max_tokens: 40}' >body
+    for seed in 1 2 3 4 5; do
+        jq -c ".seed = $seed" body >one
+        [[ "$(curl -s "$url/completion" -d @one | jq -r .content)" =~ ^1\.\ ([NBKQR]?[a-h][1-8][+#]?|O-O(-O)?)(\ ([NBKQR]?[a-h][1-8][+#]?|O-O(-O)?))?$ ]]
+        jq -c '.structured_outputs.grammar = .grammar | del(.grammar)' one >two
+        [[ "$(curl -s "$url/v1/completions" -d @two | jq -r '.choices[0].text')" == 1.\ * ]]
+        jq -c '.guided_grammar = .grammar | .messages = [{role: "user", content: "x"}] | del(.grammar, .prompt)' one >three
+        [[ "$(curl -s "$url/v1/chat/completions" -d @three | jq -r '.choices[0].message.content')" == 1.\ * ]]
+    done
+    said=$(post /completion '{"prompt": "x", "grammar": "root ::= a\na ::= a \"x\" | \"y\""}')
+    [ "$(status_of "$said")" = 400 ]
+    [[ "$said" == *"line 2, column 1: the rule 'a' can begin with itself"* ]]
+    for body in '{"prompt": "x", "n_predct": 1}' '{"prompt": "x", "samplers": ["top_k"]}' '{"prompt": "x", "grammar": 1}'; do
+        [ "$(status_of "$(post /completion "$body")")" = 400 ] || { echo "$body"; return 1; }
+    done
+    said=$(post /infill '{"input_prefix": "a", "input_suffix": "b"}')
+    [ "$(status_of "$said")" = 400 ]
+    [[ "$said" == *"no tokens to fill in"* ]]
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/completion")" = 405 ]
+}
+
 @test "/tokenize: messages with tools give the chat's prompt, with or without the generation prompt" {
     start --chat-template chatml
     chat='"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]'

@@ -1,8 +1,9 @@
 /*
  * Bodies of every route, without a server, and texts in which calls of tools are looked for. The first byte
- * says which: 0 to 7 the chat's and its like, A to D those of other APIs, E to J texts.
+ * says which: 0 to 7 the chat's and its like, A to D and K, L those of other APIs, E to J texts.
  */
 #include "serve/api/messages.h"
+#include "serve/api/native.h"
 #include "serve/api/openai.h"
 #include "serve/api/rank.h"
 #include "serve/api/responses.h"
@@ -80,7 +81,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 							      dt_messages_parse,
 							      dt_responses_parse,
 							      rerank,
-							      score};
+							      score,
+							      dt_native_parse,
+							      dt_infill_parse};
 	static struct dt_engine_params p = {
 		.model = {.forward = no_forward, .vocab = 300, .hidden = 3, .eos = {256}, .neos = 1},
 		.max_seqs = 4,
@@ -108,7 +111,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 		     n - 1);
 		return 0;
 	}
-	which = n > 0 && data[0] >= 'A' && data[0] <= 'D' ? 4 + data[0] - 'A' : n > 0 ? data[0] % 4 : 0;
+	which = n > 0 ? data[0] % 4 : 0;
+	if (n > 0 && data[0] >= 'A' && data[0] <= 'D')
+		which = 4 + data[0] - 'A';
+	else if (n > 0 && (data[0] == 'K' || data[0] == 'L'))
+		which = 8 + data[0] - 'K';
 	v = n ? json_loadb((const char *)data + 1, n - 1, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL)
 	      : NULL;
 	m.batch = n && which < 4 && data[0] & 4;

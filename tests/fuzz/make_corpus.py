@@ -60,6 +60,12 @@ TEXTS = {
         "named": "^(?<year>\\d{4})-(?:0[1-9]|1[0-2])$\0002026-11",
         "empty": "^$|a{0,3}b{2,}\0aabbb",
     },
+    "gbnf": {
+        "json": 'root ::= v\nv ::= o | "[" (v ("," v)*)? "]" | s | [0-9]+ | "true"\no ::= "{" (s ":" v ("," s ":" v)*)? "}"\ns ::= "\\"" ([^"\\\\\\x00-\\x1f] | "\\\\" ["\\\\/bfnrt])* "\\""\0{"a":[1,true]}',
+        "lines": 'root ::= # c\n  ( "\\u00e9" | . "\\U0001f600"\n )+\n  | x{2,3} x{0} x{1,}\n\nx ::= ([a-c-]? "" [^\u00e9])*\0a\u00e9b',
+        "empty": 'root ::= a* b\na ::= "" | "x" a\nb ::= (a | c?)+ "."\nc ::= "y"{,3}',
+        "errors": 'root ::= <t> | r\nr ::= r "\\q" | [] {3,2}',
+    },
     "body": {
         "completion": '0{"prompt":["ab",[1,2,3]],"model":"tiny","max_tokens":2,"n":2,"stop":["x","yz"],"stop_token_ids":[5],"logit_bias":{"7":-3.5},"logprobs":2,"echo":true,"seed":4,"top_p":0.9,"stream":true,"stream_options":{"include_usage":true},"user":"me"}',
         "chat": '1{"messages":%s,"logprobs":true,"top_logprobs":2,"max_completion_tokens":5,"response_format":{"type":"json_object"},"tools":[],"cache_salt":"a\\u0000b","min_p":0.1}' % SUA,
@@ -69,6 +75,8 @@ TEXTS = {
         "messages": 'A{"max_tokens":5,"system":[{"type":"text","text":"S"}],"messages":[{"role":"user","content":[{"type":"text","text":"U"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"x"},{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"R"}]}],"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f"},"stop_sequences":["x"]}',
         "responses": 'B{"input":[{"role":"user","content":[{"type":"input_text","text":"U"}]},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":"R"}],"instructions":"S","tools":[{"type":"function","name":"f","parameters":{"type":"object"}}],"tool_choice":{"type":"function","name":"f"},"max_output_tokens":5}',
         "format": 'B{"input":"U","text":{"format":{"type":"json_schema","name":"n","schema":{"enum":[1]}}},"store":true}',
+        "native": 'K{"prompt":["ab",[1,2]],"n_predict":3,"n_probs":2,"return_tokens":true,"logit_bias":[[7,1.5],["ab",false]],"grammar":"root ::= [a-c]+","seed":-1,"repeat_last_n":64,"n_cmpl":2}',
+        "infill": 'L{"input_prefix":"a","input_suffix":"b","input_extra":[],"prompt":"c","stream":true}',
         "rerank": 'C{"query":"q","documents":["a",{"text":"b"}],"top_n":1,"return_documents":false}',
         "score": 'D{"text_1":"q","text_2":["a","b"]}',
         "hermes": 'E<think>\nx</think>Text <tool_call>\n{"name": "f", "arguments": {"a": "}\\""}}\n</tool_call><tool_call>{"name":"g","arguments":{}}',

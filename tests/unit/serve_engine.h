@@ -23,6 +23,7 @@ static uint64_t kv_host;	 /* where the prefix cache of these engines goes on */
 static struct dt_kvdisk *kv_disk;
 static const struct dt_kvpeers_params *peers; /* servers that compute prompts for these engines */
 static uint64_t cache_name;
+static struct dt_schedtrace *trace; /* where these engines record decisions */
 
 static inline int setup(void **state)
 {
@@ -64,6 +65,7 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 				     .kv_always = true,
 				     .peers = peers,
 				     .cache_name = cache_name,
+				     .trace = trace,
 				     .stuck_after = stuck_after};
 	struct dt_engine *e;
 	struct dt_err err;

@@ -237,10 +237,9 @@ static void test_hints(void **state)
 		"\"cache_prompt\": false", "\"id_slot\": 3",	    "\"use_beam_search\": false",
 		"\"length_penalty\": 1.0", "\"request_id\": \"r\"", "\"spaces_between_special_tokens\": true",
 		"\"bad_words\": []",	   "\"n_probs\": 0",	    "\"grammar\": \"\""};
-	static const char *const not_idle[] = {"\"use_beam_search\": true",   "\"length_penalty\": 2",
-					       "\"bad_words\": [\"a\"]",      "\"n_probs\": 3",
-					       "\"grammar\": \"root ::= x\"", "\"allowed_token_ids\": [1]",
-					       "\"repeat_last_n\": 64"};
+	static const char *const not_idle[] = {"\"use_beam_search\": true",  "\"length_penalty\": 2",
+					       "\"bad_words\": [\"a\"]",     "\"n_probs\": 3",
+					       "\"allowed_token_ids\": [1]", "\"repeat_last_n\": 64"};
 	char body[300];
 
 	for (size_t i = 0; i < sizeof(idle) / sizeof(*idle); i++) {
@@ -272,6 +271,10 @@ static void test_constraints(void **state)
 		{"\"guided_json\": {\"enum\": [\"u\", 7]}", {"\"u\"", "7"}},
 		{"\"guided_json\": \"{\\\"enum\\\": [\\\"u\\\", 7]}\"", {"\"u\"", "7"}},
 		{"\"json_schema\": {\"const\": true}", {"true"}},
+		{"\"grammar\": \"root ::= a \\\"s\\\" | [n] \\\"o\\\"\\na ::= \\\"ye\\\"\"", {"yes", "no"}},
+		{"\"guided_grammar\": \"root ::= \\\"<\\\" [a-c]+ \\\">\\\"\"", {NULL}, "<", ">"},
+		{"\"structured_outputs\": {\"grammar\": \"root ::= \\\"\\u00e9\\\"{2}\"}", {"\u00e9\u00e9"}},
+		{"\"guided_choice\": [\"x\"], \"grammar\": \"\"", {"x"}},
 		{"\"structured_outputs\": {\"json\": {\"const\": null}}", {"null"}},
 		{"\"response_format\": {\"type\": \"json_object\", \"schema\": {\"const\": 12}}", {"12"}},
 	};
@@ -303,7 +306,11 @@ static void test_constraints(void **state)
 	refused("{" P ", \"guided_regex\": \"a(?=b)\"}", "not supported");
 	refused("{" P ", \"guided_json\": \"{\"}", "not a JSON schema");
 	refused("{" P ", \"guided_json\": {\"const\": 1}, \"guided_regex\": \"a\"}", "cannot be combined");
-	refused("{" P ", \"structured_outputs\": {\"grammar\": \"root ::= x\"}}", "unknown key 'grammar'");
+	refused("{" P ", \"structured_outputs\": {\"grammar\": \"root ::= x\"}}",
+		"the grammar, line 1, column 10: the rule 'x' is not defined");
+	refused("{" P ", \"grammar\": [\"root\"]}", "'grammar' is not the text of a grammar");
+	refused("{" P ", \"guided_grammar\": \"\"}", "no rule 'root'");
+	refused("{" P ", \"grammar\": \"root ::= root\", \"guided_regex\": \"a\"}", "cannot be combined");
 	refused("{" P ", \"structured_outputs\": {\"json\": {}, \"choice\": [\"a\"]}}", "cannot be combined");
 	refused("{" P ", \"structured_outputs\": {\"json_object\": true}, \"response_format\": {\"type\": "
 		"\"json_object\"}}",

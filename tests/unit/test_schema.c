@@ -491,7 +491,7 @@ static bool has_mask(int ways, const struct dt_vocab_order *order)
 	return made;
 }
 
-/* All requests wait while a mask is made: one that takes too many steps is given up. */
+/* A mask that takes too many steps is given up. */
 static void test_hostile_masks(void **state)
 {
 	enum { VOCAB = 100000 };

@@ -138,20 +138,66 @@ static int read_stops(struct dt_body *b, int32_t end)
 	return 0;
 }
 
+static int add_bias(struct dt_body *b, int32_t id, float bias)
+{
+	if (b->ask.sampling.nbias == MAX_BIAS)
+		return dt_body_bad(b->e, "logit_bias", "'logit_bias' has more than %d tokens", MAX_BIAS);
+	b->ask.bias[b->ask.sampling.nbias++] = (struct dt_bias){id, bias};
+	return 0;
+}
+
+/* One of llama.cpp's pairs: a token id, or a text for all of its tokens, and a bias, or false: never. */
+static int read_pair(struct dt_body *b, const json_t *pair)
+{
+	const json_t *what = json_array_get(pair, 0), *by = json_array_get(pair, 1);
+	const double bias = json_is_false(by) ? -INFINITY : json_number_value(by);
+	int32_t *ids = NULL;
+	struct dt_err err;
+	size_t n = 0;
+	int rc = 0;
+
+	if (json_array_size(pair) != 2 || (!json_is_integer(what) && !json_is_string(what)) ||
+	    (!json_is_false(by) && !(json_is_number(by) && fabs(bias) <= 100)))
+		return dt_body_bad(
+			b->e, "logit_bias",
+			"'logit_bias' has an element that is not a pair of a token id or text, and a "
+			"number between -100 and 100 or false");
+	if (json_is_integer(what) &&
+	    (json_integer_value(what) < 0 || json_integer_value(what) >= b->m->engine->model.vocab))
+		return dt_body_bad(b->e, "logit_bias",
+				   "'logit_bias' has an element that is not a token id below %d",
+				   b->m->engine->model.vocab);
+	if (json_is_integer(what))
+		return add_bias(b, (int32_t)json_integer_value(what), (float)bias);
+	if (dt_tokenizer_encode(b->m->engine->tok, json_string_value(what), json_string_length(what), false,
+				&ids, &n, &err) < 0)
+		return dt_body_bad(b->e, "logit_bias", "%s", err.msg);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = add_bias(b, ids[i], (float)bias);
+	free(ids);
+	return rc;
+}
+
 static int read_bias(struct dt_body *b)
 {
 	json_t *o = json_object_get(b->o, "logit_bias"), *v;
-	size_t n = json_object_size(o);
+	size_t n = json_is_array(o) ? MAX_BIAS : json_object_size(o), i;
 	const char *key;
 
 	if (!o || json_is_null(o))
 		return 0;
-	if (!json_is_object(o) || n > MAX_BIAS)
+	if ((!json_is_object(o) && !json_is_array(o)) || n > MAX_BIAS)
 		return dt_body_bad(b->e, "logit_bias", "'logit_bias' is not an object of at most %d ids",
 				   MAX_BIAS);
 	b->ask.bias = calloc(n + 1, sizeof(*b->ask.bias));
 	if (!b->ask.bias)
 		return dt_body_no_memory(b->e);
+	b->ask.sampling.bias = b->ask.bias;
+	json_array_foreach(o, i, v)
+	{
+		if (read_pair(b, v) < 0)
+			return -EINVAL;
+	}
 	json_object_foreach(o, key, v)
 	{
 		char *end;
@@ -164,10 +210,8 @@ static int read_bias(struct dt_body *b)
 		if (!json_is_number(v) || !(fabs(json_number_value(v)) <= 100))
 			return dt_body_bad(b->e, "logit_bias",
 					   "'logit_bias' of token %ld is not between -100 and 100", id);
-		b->ask.bias[b->ask.sampling.nbias++] =
-			(struct dt_bias){(int32_t)id, (float)json_number_value(v)};
+		add_bias(b, (int32_t)id, (float)json_number_value(v));
 	}
-	b->ask.sampling.bias = b->ask.bias;
 	return 0;
 }
 

@@ -137,6 +137,7 @@ int dt_body_call(struct dt_body *b, struct dt_completion *c)
 	make_id(c->chat ? "chatcmpl-" : "cmpl-", c->id);
 	c->model = c->call->adapter ? c->call->adapter->name : b->m->name;
 	c->tok = b->m->engine->tok;
+	c->max_len = b->m->engine->max_len;
 	c->created = time(NULL);
 	for (int i = 0; i < c->nprompts; i++) {
 		for (int k = 0; k < c->n; k++)

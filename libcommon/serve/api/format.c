@@ -1,6 +1,6 @@
 /*
  * Grammars of the output. response_format is OpenAI's key; structured_outputs and guided_* are vLLM's,
- * json_schema is llama.cpp's.
+ * json_schema and grammar are llama.cpp's.
  */
 #include "serve/api/priv.h"
 
@@ -41,6 +41,8 @@ static int make_grammar(const struct dt_wanted *w, struct dt_grammar **ret, stru
 		return dt_grammar_regex(json_string_value(w->regex), ret, err);
 	if (w->words)
 		return words_grammar(w->words, ret, err);
+	if (w->gbnf)
+		return dt_grammar_gbnf(json_string_value(w->gbnf), json_string_length(w->gbnf), ret, err);
 	*ret = dt_grammar_json();
 	return *ret ? 0 : dt_err_sys(err, -ENOMEM, "cannot make a grammar");
 }
@@ -113,6 +115,10 @@ static int set_kind(struct dt_body *b, const char *param, const char *kind, cons
 		w.regex = v;
 		if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
 			rc = dt_body_bad(b->e, param, "'%s' is not a regular expression", param);
+	} else if (rc == 0 && !strcmp(kind, "grammar")) {
+		w.gbnf = v;
+		if (!json_is_string(v))
+			rc = dt_body_bad(b->e, param, "'%s' is not the text of a grammar", param);
 	} else if (rc == 0) {
 		w.words = v;
 		rc = check_words(b, param, v);
@@ -127,8 +133,8 @@ static int set_kind(struct dt_body *b, const char *param, const char *kind, cons
 /* vLLM's structured_outputs: an object with one constraint. */
 static int read_structured(struct dt_body *b)
 {
-	static const char *const kinds[] = {"json", "regex", "choice", NULL};
-	static const char *const known[] = {"json", "regex", "choice", "json_object", NULL};
+	static const char *const kinds[] = {"json", "regex", "choice", "grammar", NULL};
+	static const char *const known[] = {"json", "regex", "choice", "grammar", "json_object", NULL};
 	const json_t *o = json_object_get(b->o, "structured_outputs"), *any;
 
 	if (!o || json_is_null(o))
@@ -176,21 +182,26 @@ static int read_response_format(struct dt_body *b)
 	return dt_body_grammar(b, "response_format", &(struct dt_wanted){.key = f, .schema = s});
 }
 
+/* llama.cpp's clients send an empty grammar for none. */
+static bool is_none(const char *key, const json_t *v)
+{
+	return !v || json_is_null(v) ||
+	       (!strcmp(key, "grammar") && json_is_string(v) && json_string_length(v) == 0);
+}
+
 int dt_body_format(struct dt_body *b)
 {
 	static const struct {
 		const char *key, *kind;
-	} other[] = {{"json_schema", "json"},
-		     {"guided_json", "json"},
-		     {"guided_regex", "regex"},
-		     {"guided_choice", "choice"}};
+	} other[] = {{"json_schema", "json"},	  {"guided_json", "json"},	 {"guided_regex", "regex"},
+		     {"guided_choice", "choice"}, {"guided_grammar", "grammar"}, {"grammar", "grammar"}};
 
 	if (read_response_format(b) < 0 || read_structured(b) < 0)
 		return -EINVAL;
 	for (size_t i = 0; i < sizeof(other) / sizeof(*other); i++) {
 		const json_t *v = json_object_get(b->o, other[i].key);
 
-		if (v && !json_is_null(v) && set_kind(b, other[i].key, other[i].kind, v) < 0)
+		if (!is_none(other[i].key, v) && set_kind(b, other[i].key, other[i].kind, v) < 0)
 			return -EINVAL;
 	}
 	return 0;

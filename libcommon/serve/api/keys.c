@@ -28,23 +28,27 @@ struct key {
 	bool any;	     /* IDLE: no value has an effect */
 };
 
-#define LINES (DT_BODY_LINE | DT_BODY_CHAT_LINE)
-#define HTTP  (DT_BODY_TEXT | DT_BODY_CHAT | DT_BODY_EMBEDDING)
-#define TEXT  (DT_BODY_TEXT | DT_BODY_LINE)
-#define CHAT  (DT_BODY_CHAT | DT_BODY_CHAT_LINE)
-#define DRAW  (TEXT | CHAT)
-#define ALL   (HTTP | LINES)
+#define LINES  (DT_BODY_LINE | DT_BODY_CHAT_LINE)
+#define NATIVE (DT_BODY_NATIVE | DT_BODY_INFILL)
+#define HTTP   (DT_BODY_TEXT | DT_BODY_CHAT | DT_BODY_EMBEDDING | NATIVE)
+#define TEXT   (DT_BODY_TEXT | DT_BODY_LINE)
+#define CHAT   (DT_BODY_CHAT | DT_BODY_CHAT_LINE)
+#define DRAW   (TEXT | CHAT | NATIVE)
+#define ALL    (HTTP | LINES)
 
 #define B(field) offsetof(struct dt_body, field)
 #define S(field) offsetof(struct dt_body, ask.sampling.field)
 
 static const struct key keys[] = {
-	{"prompt", TEXT, OWN},
+	{"prompt", TEXT | NATIVE, OWN},
+	{"input_prefix", DT_BODY_INFILL, OWN},
+	{"input_suffix", DT_BODY_INFILL, OWN},
+	{"input_extra", DT_BODY_INFILL, OWN},
 	{"messages", CHAT, OWN},
 	{"input", DT_BODY_EMBEDDING, OWN},
 	{"id", LINES, OWN},
 	{"model", ALL, OWN},
-	{"stream", DT_BODY_TEXT | DT_BODY_CHAT, BOOL, B(stream)},
+	{"stream", DT_BODY_TEXT | DT_BODY_CHAT | NATIVE, BOOL, B(stream)},
 	{"stream_options", DT_BODY_TEXT | DT_BODY_CHAT, OWN},
 	{"n", DT_BODY_TEXT | DT_BODY_CHAT, INT, B(n), 1, 128},
 	{"best_of", DT_BODY_TEXT, INT, B(best_of), 1, 128},
@@ -94,9 +98,11 @@ static const struct key keys[] = {
 	{"guided_json", DRAW, OWN},
 	{"guided_regex", DRAW, OWN},
 	{"guided_choice", DRAW, OWN},
+	{"guided_grammar", DRAW, OWN},
+	{"grammar", DRAW, OWN},
 	{"json_schema", DRAW, OWN},
 	{"truncate_prompt_tokens", ALL, INT, B(truncate), -1, INT32_MAX},
-	{"add_special_tokens", TEXT | DT_BODY_EMBEDDING, BOOL, B(special)},
+	{"add_special_tokens", TEXT | DT_BODY_EMBEDDING | NATIVE, BOOL, B(special)},
 	{"add_special_tokens", CHAT, IDLE, .idle = {"false"}},
 	{"chat_template_kwargs", CHAT, OWN},
 	{"reasoning_effort", CHAT, OWN},
@@ -104,13 +110,33 @@ static const struct key keys[] = {
 	/* llama.cpp's names, and hints of it that change no answer */
 	{"n_predict", DRAW, INT, B(n_predict), -1, INT32_MAX},
 	{"repeat_penalty", DRAW, REAL, S(repetition_penalty), 0.01, 100},
-	{"repeat_last_n", DRAW, IDLE, .idle = {"-1"}},
+	{"repeat_last_n", DRAW & ~NATIVE, IDLE, .idle = {"-1"}},
+	{"repeat_last_n", NATIVE, OWN},
 	{"typical_p", DRAW, IDLE, .idle = {"1", "1.0"}},
 	{"cache_prompt", DRAW, IDLE, .any = true},
 	{"id_slot", DRAW, IDLE, .any = true},
-	{"n_probs", DRAW, IDLE, .idle = {"0"}},
+	{"n_probs", DRAW & ~NATIVE, IDLE, .idle = {"0"}},
+	{"n_probs", NATIVE, INT, B(n_probs), 0, DT_LOGPROBS_MAX},
+	{"n_cmpl", NATIVE, INT, B(n), 1, 128},
+	{"return_tokens", NATIVE, BOOL, B(ids)},
+	{"n_keep", NATIVE, IDLE, .any = true},
+	{"n_cache_reuse", NATIVE, IDLE, .any = true},
+	{"slot_id", NATIVE, IDLE, .any = true},
+	{"dynatemp_range", NATIVE, IDLE, .idle = {"0", "0.0"}},
+	{"dynatemp_exponent", NATIVE, IDLE, .any = true},
+	{"n_indent", NATIVE, IDLE, .idle = {"0"}},
+	{"min_keep", NATIVE, IDLE, .idle = {"0"}},
+	{"t_max_predict_ms", NATIVE, IDLE, .idle = {"0"}},
+	{"tfs_z", NATIVE, IDLE, .idle = {"1", "1.0"}},
+	{"top_n_sigma", NATIVE, IDLE, .idle = {"-1", "-1.0"}},
+	{"penalize_nl", NATIVE, IDLE, .idle = {"false"}},
+	{"post_sampling_probs", NATIVE, IDLE, .idle = {"false"}},
+	{"return_progress", NATIVE, IDLE, .idle = {"false"}},
+	{"response_fields", NATIVE, IDLE, .idle = {"[]"}},
+	{"image_data", NATIVE, IDLE, .idle = {"[]"}},
+	{"lora", NATIVE, IDLE, .idle = {"[]"}},
+	{"samplers", NATIVE, IDLE},
 	{"timings_per_token", DRAW, IDLE, .idle = {"false"}},
-	{"grammar", DRAW, IDLE, .idle = {"\"\""}},
 
 	/* vLLM's, where only the default is supported */
 	{"use_beam_search", DRAW, IDLE, .idle = {"false"}},
@@ -163,7 +189,9 @@ static const struct key *find(struct dt_body *b, const char *name)
 		    {DT_BODY_CHAT, "/v1/chat/completions"},
 		    {DT_BODY_EMBEDDING, "/v1/embeddings"},
 		    {DT_BODY_LINE, "a line with 'prompt'"},
-		    {DT_BODY_CHAT_LINE, "a line with 'messages'"}};
+		    {DT_BODY_CHAT_LINE, "a line with 'messages'"},
+		    {DT_BODY_NATIVE, "/completion"},
+		    {DT_BODY_INFILL, "/infill"}};
 	unsigned where = 0;
 
 	for (size_t i = 0; i < NKEYS; i++) {

@@ -1,4 +1,5 @@
 /* Parses completion, chat and embedding bodies, and plain lines of a batch. */
+#include "serve/api/native.h"
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -241,6 +242,13 @@ static int read_embedding(struct dt_body *b, struct dt_completion *c)
 	return read_prompts(b, "input");
 }
 
+static int read_native(struct dt_body *b, struct dt_completion *c)
+{
+	if (dt_native_read(b, c) < 0 || dt_body_ask(b, -1) < 0)
+		return -EINVAL;
+	return b->kind == DT_BODY_INFILL ? dt_native_infill(b) : read_prompts(b, "prompt");
+}
+
 static int read_body(struct dt_body *b, struct dt_completion *c)
 {
 	int rc;
@@ -253,6 +261,8 @@ static int read_body(struct dt_body *b, struct dt_completion *c)
 		rc = read_embedding(b, c);
 	else if (b->kind == DT_BODY_CHAT || b->kind == DT_BODY_CHAT_LINE)
 		rc = read_chat(b, c);
+	else if (b->kind == DT_BODY_NATIVE || b->kind == DT_BODY_INFILL)
+		rc = read_native(b, c);
 	else
 		rc = read_completion(b, c);
 	return rc < 0 ? rc : dt_body_call(b, c);
@@ -313,6 +323,8 @@ static int parse(const json_t *o, const struct dt_api_model *m, enum dt_body_kin
 
 	b.o = all;
 	b.ask.sampling.seed = m->seed;
+	if (kind == DT_BODY_NATIVE || kind == DT_BODY_INFILL)
+		dt_native_defaults(&b);
 	rc = all ? read_body(&b, &c) : dt_body_no_memory(e);
 	body_release(&b);
 	json_decref(all);
@@ -345,6 +357,18 @@ int dt_embedding_parse(const json_t *o, const struct dt_api_model *m, struct dt_
 		       struct dt_api_error *e)
 {
 	return parse(o, m, DT_BODY_EMBEDDING, ret, e);
+}
+
+int dt_native_parse(const json_t *o, const struct dt_api_model *m, struct dt_completion *ret,
+		    struct dt_api_error *e)
+{
+	return parse(o, m, DT_BODY_NATIVE, ret, e);
+}
+
+int dt_infill_parse(const json_t *o, const struct dt_api_model *m, struct dt_completion *ret,
+		    struct dt_api_error *e)
+{
+	return parse(o, m, DT_BODY_INFILL, ret, e);
 }
 
 void dt_completion_release(struct dt_completion *c)

@@ -45,6 +45,7 @@ struct dt_completion {
 	bool thinks;		 /* the text may begin with <think> */
 	bool messages;		 /* the reply has the format of Anthropic's Messages API */
 	bool responses;		 /* the reply has the format of OpenAI's Responses API */
+	bool native;		 /* the reply has llama.cpp's own format */
 	bool base64;		 /* embeddings are base64-encoded */
 	bool ids;		 /* the reply contains token ids */
 	struct dt_text *prompt;	 /* [nprompts], if echo is set */
@@ -53,6 +54,7 @@ struct dt_completion {
 	json_t *asked;	   /* Responses API: request parameters to repeat; owned, NULL: another API */
 	const char *model; /* borrowed; the name of an adapter is valid as long as the call */
 	const struct dt_tokenizer *tok;
+	int max_len; /* tokens of a prompt and its answer */
 };
 
 struct dt_api_model { /* server properties needed to parse a body */
@@ -106,6 +108,11 @@ json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e
 size_t dt_completion_cost(const struct dt_completion *c, size_t hidden);
 /* The part of it that is known before the call runs: embeddings, and log-probabilities of prompts. */
 size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden);
+/* Upper bound of the log-probabilities that a stream keeps while its reader is slow. */
+size_t dt_completion_kept_cost(const struct dt_completion *c);
+/* Upper bound of the memory of an event with the text of r from byte `at` on and `tokens` tokens. */
+size_t dt_completion_event_cost(const struct dt_completion *c, const struct dt_serve_req *r, size_t at,
+				int tokens);
 /* The "usage" object. cache: include prompt tokens found in the cache, which depend on earlier requests. */
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache);
 /* The whole text of choice i as valid UTF-8, after its prompt if echo is set. NULL: out of memory. */
@@ -136,16 +143,22 @@ struct dt_sse {
 		int blocks;	     /* Anthropic's API: content blocks closed */
 		bool open, thinking; /* a further content block is open; it is a thinking block */
 		int scored, offset;
+		int told; /* llama.cpp's format: tokens sent */
 		bool begun, done;
 	} * at;
+	int first; /* choice that comes first in the next events */
 	bool failed, ended;
+	/* Charges the memory of events; the caller returns it when they are sent. NULL: no limit. */
+	bool (*take)(void *arg, size_t bytes);
+	void *arg;
 };
 
 int dt_sse_init(struct dt_sse *s, const struct dt_completion *c); /* -ENOMEM */
 void dt_sse_release(struct dt_sse *s);
 /*
- * Returns 1 and the next complete events (malloc'd). Waits at most `seconds` for new ones; then it returns a
- * comment line that keeps the connection alive. 0: the stream has ended. -ENOMEM.
+ * Returns 1 and the next complete events (malloc'd), of one call a bounded number of tokens with their
+ * log-probabilities. Waits at most `seconds` for new ones; then it returns a comment line that keeps the
+ * connection alive. If their memory is refused, the stream ends with an error. 0: it has ended. -ENOMEM.
  */
 int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n);
 

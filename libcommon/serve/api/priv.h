@@ -18,6 +18,8 @@ enum dt_body_kind {
 	DT_BODY_EMBEDDING = 4,
 	DT_BODY_LINE = 8, /* a plain line of --batch, with a prompt or with messages */
 	DT_BODY_CHAT_LINE = 16,
+	DT_BODY_NATIVE = 32, /* llama.cpp's /completion */
+	DT_BODY_INFILL = 64,
 };
 
 struct dt_body {
@@ -30,6 +32,7 @@ struct dt_body {
 	bool stream, echo, chat_logprobs, parallel, ids, goes_on, opens;
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three: -1 if not given */
 	int logprobs_from;						 /* characters of the prompt */
+	int n_probs;
 	int truncate;  /* tokens of the prompt to keep; -1: as many as fit; 0: all */
 	int n_predict; /* -1: no limit; -2: not given */
 	bool special;  /* add the bos token to texts */
@@ -67,9 +70,9 @@ int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *re
 /* format.c: what a grammar is made from; all of it is in the key of dt_grammars. */
 struct dt_wanted {
 	const json_t *key; /* an object or an array */
-	const json_t *schema, *regex, *words;
+	const json_t *schema, *regex, *words, *gbnf;
 	enum dt_tool_form form;
-	const json_t *tools; /* NULL: none; with all four NULL: any JSON object */
+	const json_t *tools; /* NULL: none; with all five NULL: any JSON object */
 	const char *only;
 	bool parallel;
 };
@@ -98,6 +101,8 @@ json_t *dt_api_token_name(const struct dt_tokenizer *tok, int32_t id);
  */
 json_t *dt_api_scores(const struct dt_completion *c, const struct dt_serve_req *r, bool prompt, int from,
 		      int to, int *offset);
+/* In llama.cpp's format. */
+json_t *dt_api_probabilities(const struct dt_completion *c, const struct dt_serve_req *r, int from, int to);
 /*
  * The value of ask.score_from with which the prompt's tokens that begin at or behind its character `chars`
  * are scored, and none before.

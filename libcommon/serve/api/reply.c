@@ -1,3 +1,4 @@
+#include "serve/api/native.h"
 #include "serve/api/priv.h"
 
 #include "base/progress.h"
@@ -35,7 +36,7 @@ int dt_completion_failed(const struct dt_serve_req *r, struct dt_api_error *e)
 
 static size_t scores_cost(const struct dt_completion *c, int n, int ntop)
 {
-	return (size_t)n * (2 + (size_t)ntop) * (c->chat ? CHAT_SCORE_BYTES : SCORE_BYTES);
+	return (size_t)n * (2 + (size_t)ntop) * (c->chat || c->native ? CHAT_SCORE_BYTES : SCORE_BYTES);
 }
 
 /* Of the prompt's tokens that are listed without a log-probability. */
@@ -56,6 +57,7 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 	for (int i = 0; i < c->call->n; i++) {
 		const struct dt_serve_req *r = &c->call->req[i];
 
+		cost += c->native ? dt_native_cost(c, r) : 0;
 		cost += c->ids ? (size_t)(r->nprompt + r->nout) * ID_BYTES : 0;
 		cost += 1024 + 8 * r->detok.n + (c->echo ? 8 * c->prompt[i / c->n].n : 0);
 		cost += scores_cost(c, r->scores.n, r->scores.ntop);
@@ -63,6 +65,26 @@ size_t dt_completion_cost(const struct dt_completion *c, size_t hidden)
 		cost += r->pooled ? embedding_cost(c, hidden) : 0;
 	}
 	return cost;
+}
+
+size_t dt_completion_kept_cost(const struct dt_completion *c)
+{
+	size_t cost = 0;
+
+	for (int i = 0; i < c->call->n && c->call->ask.logprobs >= 0; i++)
+		cost += (size_t)c->call->req[i].max_tokens * (1 + (size_t)c->call->ask.logprobs) *
+			sizeof(struct dt_logprob);
+	return cost;
+}
+
+size_t dt_completion_event_cost(const struct dt_completion *c, const struct dt_serve_req *r, size_t at,
+				int tokens)
+{
+	size_t cost = 1024 + 8 * (r->detok.ready - at);
+
+	cost += r->ask->logprobs >= 0 ? scores_cost(c, tokens, r->scores.ntop) : 0;
+	cost += c->native ? (size_t)tokens * ID_BYTES : 0;
+	return cost + (c->native && r->finish != DT_FINISH_NONE ? dt_native_cost(c, r) : 0);
 }
 
 size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)

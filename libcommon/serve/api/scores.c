@@ -160,6 +160,31 @@ static json_t *chat_token(const struct dt_completion *c, const struct dt_logprob
 			 (double)p->logprob, "bytes", bytes);
 }
 
+static json_t *native_token(const struct dt_completion *c, const struct dt_logprob *p)
+{
+	json_t *v = chat_token(c, p);
+
+	if (v)
+		json_object_set_new(v, "id", json_integer(p->id));
+	return v;
+}
+
+json_t *dt_api_probabilities(const struct dt_completion *c, const struct dt_serve_req *r, int from, int to)
+{
+	const struct dt_scores *s = &r->scores;
+	json_t *list = json_array();
+
+	for (int i = from; i < to && i < s->n; i++) {
+		json_t *v = native_token(c, &s->chosen[i]), *top = json_array();
+
+		for (int k = 0; k < s->ntop; k++)
+			json_array_append_new(top, native_token(c, &s->top[i * s->ntop + k]));
+		json_object_set_new(v, "top_logprobs", top);
+		json_array_append_new(list, v);
+	}
+	return list;
+}
+
 static json_t *chat_scores(const struct dt_completion *c, const struct dt_serve_req *r, int from, int to)
 {
 	const struct dt_scores *s = &r->scores;

@@ -1,5 +1,6 @@
 /* A completion as server-sent events. */
 #include "base/progress.h"
+#include "serve/api/native.h"
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -16,6 +17,18 @@ void dt_sse_release(struct dt_sse *s)
 {
 	free(s->at);
 	s->at = NULL;
+}
+
+#define MOST_SCORES 1024      /* log-probabilities of a choice in one event: bounds its memory */
+#define MOST_BYTES  (1 << 20) /* of events, after which the other choices wait for the next call */
+
+/* Number of the token up to which the next event of r goes, when those before `from` were sent. */
+static int next_tokens(const struct dt_sse *s, const struct dt_serve_req *r, int from)
+{
+	const int all = s->c->native ? r->nout : r->scores.n;
+	const int most = MOST_SCORES / (2 + (r->ask->logprobs > 0 ? r->ask->logprobs : 0));
+
+	return all - from > most ? from + most : all;
 }
 
 static int emit(FILE *f, json_t *v)
@@ -84,7 +97,7 @@ static json_t *special(const struct dt_sse *s, int i, const char *key, json_t *v
  * The same for text that may contain tool calls: text, then each call in pieces, then the end. Call with the
  * call locked.
  */
-static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
+static int tool_news(struct dt_sse *s, int i, json_t *logprobs, bool ended, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[i];
 	struct dt_sse_at *at = &s->at[i];
@@ -120,7 +133,7 @@ static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
 		at->calls = k + 1;
 		at->args = calls.call[k].nargs;
 	}
-	if (rc == 0 && r->finish != DT_FINISH_NONE) {
+	if (rc == 0 && ended) {
 		at->done = true;
 		rc = emit(f, chunk(s, i, json_string(""), json_null(), dt_api_finish(s->c, i, &calls),
 				   dt_api_stop_reason(r)));
@@ -129,31 +142,59 @@ static int tool_news(struct dt_sse *s, int i, json_t *logprobs, FILE *f)
 	return rc;
 }
 
+/* Whether choice i failed, or the memory of an event with `tokens` tokens is refused; fills e. */
+static bool failed(struct dt_sse *s, int i, int tokens, struct dt_api_error *e)
+{
+	const struct dt_serve_req *r = &s->c->call->req[i];
+
+	if (dt_completion_failed(r, e))
+		return true;
+	if (!s->take || s->take(s->arg, dt_completion_event_cost(s->c, r, s->at[i].sent, tokens)))
+		return false;
+	dt_api_fail(e, 503, "server_error", "server_busy",
+		    "the memory for requests and answers (--http-mem) is used up");
+	dt_call_cancel(s->c->call);
+	for (int k = 0; k < s->c->call->n; k++)
+		s->at[k].done = true;
+	return true;
+}
+
 /* Writes the new part of choice i. Call with the call locked. */
 static int news(struct dt_sse *s, int i, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[i];
 	struct dt_sse_at *at = &s->at[i];
-	bool ended = r->finish != DT_FINISH_NONE;
+	const int from = s->c->native ? at->told : at->scored, to = next_tokens(s, r, from);
+	const bool part = to < (s->c->native ? r->nout : r->scores.n);
+	const bool ended = r->finish != DT_FINISH_NONE && !part;
 	struct dt_api_error e;
 	json_t *lp;
 	int rc;
 
-	if (at->done || (!ended && r->detok.ready == (s->c->tools || s->c->thinks ? at->ready : at->sent)))
+	if (at->done ||
+	    (!ended && !part && r->detok.ready == (s->c->tools || s->c->thinks ? at->ready : at->sent)))
 		return 0;
-	if (dt_completion_failed(r, &e)) {
+	if (failed(s, i, to - from, &e)) {
 		at->done = s->failed = true;
 		return emit(f, dt_api_error_json(&e));
+	}
+	if (s->c->native) {
+		rc = emit(f, dt_native_event(s->c, r, at->sent, from, to));
+		at->sent = r->detok.ready;
+		at->told = to;
+		at->done = ended;
+		return rc;
 	}
 	rc = begin(s, i, f);
 	if (rc < 0)
 		return rc;
-	lp = dt_api_scores(s->c, r, false, at->scored, r->scores.n, &at->offset);
-	at->scored = r->scores.n;
+	lp = dt_api_scores(s->c, r, false, from, to, &at->offset);
+	at->scored = to;
 	if (s->c->tools || s->c->thinks)
-		return tool_news(s, i, lp, f);
+		return tool_news(s, i, lp, ended, f);
 	rc = emit(f, chunk(s, i, dt_api_text(dt_detok_from(&r->detok, at->sent), r->detok.ready - at->sent),
-			   lp, dt_finish_name(r->finish), ended ? dt_api_stop_reason(r) : json_null()));
+			   lp, ended ? dt_finish_name(r->finish) : NULL,
+			   ended ? dt_api_stop_reason(r) : json_null()));
 	at->sent = r->detok.ready;
 	at->done = ended;
 	return rc;
@@ -165,15 +206,21 @@ static int events(struct dt_sse *s, FILE *f)
 	const struct dt_serve_req *r = &s->c->call->req[0];
 	struct dt_sse_at *at = &s->at[0];
 	struct dt_api_error e;
-	bool failed;
+	bool bad;
 
 	if (at->done || (at->begun && r->finish == DT_FINISH_NONE && r->detok.ready == at->ready))
 		return 0;
-	failed = dt_completion_failed(r, &e);
-	if (failed)
+	bad = failed(s, 0, 0, &e);
+	if (bad)
 		at->done = s->failed = true;
-	return s->c->messages ? dt_messages_news(s, failed ? &e : NULL, f)
-			      : dt_responses_news(s, failed ? &e : NULL, f);
+	return s->c->messages ? dt_messages_news(s, bad ? &e : NULL, f)
+			      : dt_responses_news(s, bad ? &e : NULL, f);
+}
+
+/* Whether events of a further choice fit in, without too much memory at a time. */
+static bool has_room(const struct dt_sse *s, FILE *f)
+{
+	return ftell(f) == 0 || (s->c->call->ask.logprobs < 0 && ftell(f) < MOST_BYTES);
 }
 
 static int finale(struct dt_sse *s, FILE *f)
@@ -181,7 +228,7 @@ static int finale(struct dt_sse *s, FILE *f)
 	json_t *v;
 
 	s->ended = true;
-	if (s->c->messages || s->c->responses) /* these formats end with an event of their own */
+	if (s->c->messages || s->c->responses || s->c->native) /* their last event tells the end */
 		return 0;
 	if (s->c->include_usage && !s->failed) {
 		v = dt_api_envelope(s->c, true, json_array());
@@ -210,12 +257,18 @@ int dt_sse_next(struct dt_sse *s, double seconds, char **ret, size_t *ret_n)
 		return -ENOMEM;
 	pthread_mutex_lock(&call->mu);
 	for (;;) {
-		int open = 0;
+		int open = 0, next = -1;
 
-		for (int i = 0; i < call->n && rc == 0; i++) {
-			rc = s->c->messages || s->c->responses ? events(s, f) : news(s, i, f);
+		for (int k = 0; k < call->n && rc == 0; k++) {
+			const int i = (s->first + k) % call->n;
+
+			if (has_room(s, f))
+				rc = s->c->messages || s->c->responses ? events(s, f) : news(s, i, f);
+			else if (next < 0)
+				next = i;
 			open += !s->at[i].done;
 		}
+		s->first = next < 0 ? 0 : next;
 		if (rc == 0 && open == 0)
 			rc = finale(s, f);
 		left = end - dt_now();

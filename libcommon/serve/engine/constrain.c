@@ -54,18 +54,115 @@ static int masks_open(struct dt_engine_mask *k, const struct dt_engine_params *p
 const uint32_t *dt_constrain_mask(struct dt_engine *e, const struct dt_serve_req *r)
 {
 	const size_t words = ((size_t)e->p.model.vocab + 31) / 32;
-	const uint32_t *mask;
 
-	if (!e->mask.allow && masks_open(&e->mask, &e->p) < 0)
-		return NULL;
-	mask = dt_matcher_mask(r->matcher, &e->mask.order);
-	if (!mask)
-		return NULL;
 	for (size_t i = 0; i < words; i++)
-		e->mask.allow[i] = mask[i] | (r->lead > 0 ? e->mask.space[i] : 0);
+		e->mask.allow[i] = r->allow[i] | (r->lead > 0 ? e->mask.space[i] : 0);
 	for (int i = 0; i < r->ask->nstop_ids && dt_matcher_complete(r->matcher); i++)
 		e->mask.allow[r->ask->stop_ids[i] / 32] |= 1u << r->ask->stop_ids[i] % 32;
 	return e->mask.allow;
+}
+
+/* Prepares e->mask, once. A thread of constrain_jobs.c calls it. -ENOMEM. */
+static int masks_need(struct dt_engine *e)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&e->jobs.order_mu);
+	if (!atomic_load(&e->mask.open)) {
+		rc = masks_open(&e->mask, &e->p);
+		if (rc == 0)
+			atomic_store(&e->mask.open, true);
+	}
+	pthread_mutex_unlock(&e->jobs.order_mu);
+	return rc;
+}
+
+/* Sets r->allow. now: -EAGAIN where that takes work. */
+static int set_mask(struct dt_engine *e, struct dt_serve_req *r, bool now)
+{
+	const size_t words = ((size_t)e->p.model.vocab + 31) / 32;
+	int rc = 0;
+
+	if (!atomic_load(&e->mask.open))
+		rc = now ? -EAGAIN : masks_need(e);
+	if (rc == 0 && !r->allow && !(r->allow = malloc(words * sizeof(*r->allow))))
+		rc = -ENOMEM;
+	if (rc < 0)
+		return rc;
+	if (now)
+		return dt_matcher_copy_mask_now(r->matcher, &e->mask.order, r->allow);
+	return dt_matcher_copy_mask(r->matcher, &e->mask.order, r->allow) ? 0 : -ENOMEM;
+}
+
+/* Reads r->unread; the next stage depends on where that leads. -EAGAIN as above. */
+static int read_bytes(struct dt_serve_req *r, bool now)
+{
+	const char *trigger = r->ask->trigger;
+	const int rc = now ? dt_matcher_push_now(r->matcher, r->unread, r->nunread)
+			   : dt_matcher_push(r->matcher, r->unread, r->nunread);
+
+	if (rc < 0)
+		return rc;
+	r->dormant = r->waking && !rc;
+	r->stage = r->dormant ? DT_CONSTRAIN_READY : DT_CONSTRAIN_MASK;
+	if (!r->waking && trigger && *trigger && dt_matcher_complete(r->matcher)) {
+		r->stage = DT_CONSTRAIN_RESTART; /* free text until the next trigger */
+	} else if (!r->waking && dt_matcher_done(r->matcher)) {
+		r->over = true;
+		r->stage = DT_CONSTRAIN_READY;
+	}
+	return 0;
+}
+
+static int begin_again(struct dt_serve_req *r, bool now)
+{
+	const int rc = now ? dt_matcher_restart_now(r->matcher) : 0;
+
+	if (rc < 0)
+		return rc;
+	if (!now)
+		dt_matcher_restart(r->matcher);
+	r->dormant = true;
+	r->woken = r->looked = r->detok.n;
+	r->stage = DT_CONSTRAIN_READY;
+	return 0;
+}
+
+/* Does what is to be done before r's next token. now: -EAGAIN when it meets what takes work. */
+static int go_on(struct dt_engine *e, struct dt_serve_req *r, bool now)
+{
+	int rc = 0;
+
+	if (r->stage == DT_CONSTRAIN_READ)
+		rc = read_bytes(r, now);
+	if (r->stage == DT_CONSTRAIN_RESTART && rc == 0)
+		rc = begin_again(r, now);
+	if (r->stage == DT_CONSTRAIN_MASK && rc == 0)
+		rc = set_mask(e, r, now);
+	if (rc != -EAGAIN) {
+		r->stage = DT_CONSTRAIN_READY;
+		r->unmasked = rc;
+	}
+	return rc;
+}
+
+void dt_constrain_work(struct dt_engine *e, struct dt_serve_req *r)
+{
+	go_on(e, r, false);
+}
+
+static void start(struct dt_engine *e, struct dt_serve_req *r)
+{
+	if (go_on(e, r, true) == -EAGAIN)
+		dt_constrain_give(e, r);
+}
+
+void dt_constrain_begin(struct dt_engine *e, struct dt_serve_req *r)
+{
+	if (!r->matcher || r->dormant)
+		return;
+	r->stage = DT_CONSTRAIN_MASK;
+	start(e, r);
 }
 
 /* Number of bytes after the next trigger; -1: there is no trigger yet. */
@@ -92,7 +189,7 @@ static ssize_t behind_trigger(struct dt_serve_req *r)
 }
 
 /* Searches for the trigger; from there on the grammar applies. */
-static void wake_matcher(struct dt_serve_req *r)
+static void wake_matcher(struct dt_engine *e, struct dt_serve_req *r)
 {
 	ssize_t n = behind_trigger(r);
 	const char *s = dt_detok_from(&r->detok, r->detok.n - (n > 0 ? (size_t)n : 0));
@@ -101,11 +198,15 @@ static void wake_matcher(struct dt_serve_req *r)
 		return;
 	while (n > 0 && is_space(s, 1))
 		s++, n--;
-	r->dormant = !dt_matcher_push(r->matcher, s, (size_t)n);
 	r->lead = n == 0 ? MAX_LEAD : 0;
+	r->unread = s;
+	r->nunread = (size_t)n;
+	r->waking = true;
+	r->stage = DT_CONSTRAIN_READ;
+	start(e, r);
 }
 
-bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_t id)
+bool dt_constrain_tell(struct dt_engine *e, struct dt_serve_req *r, int32_t id)
 {
 	size_t n = 0;
 	const char *s = dt_tokenizer_piece(e->p.tok, id, false, &n);
@@ -113,7 +214,7 @@ bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_
 	if (!r->matcher)
 		return false;
 	if (r->dormant) {
-		wake_matcher(r);
+		wake_matcher(e, r);
 		return false;
 	}
 	if (r->lead > 0 && is_space(s ? s : "", s ? n : 0)) {
@@ -121,16 +222,11 @@ bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_
 		return false;
 	}
 	r->lead = 0;
-	dt_matcher_push(r->matcher, s ? s : "", s ? n : 0);
-	if (r->ask->trigger && *r->ask->trigger && dt_matcher_complete(r->matcher)) { /* until the next one */
-		struct dt_matcher *m = dt_matcher_new(r->ask->grammar);
-
-		dt_matcher_free(r->matcher);
-		r->matcher = m;
-		r->dormant = true;
-		r->woken = r->looked = r->detok.n;
-		return false;
-	}
-	return dt_matcher_done(r->matcher);
+	r->unread = s ? s : "";
+	r->nunread = s ? n : 0;
+	r->waking = false;
+	r->stage = DT_CONSTRAIN_READ;
+	start(e, r);
+	return !r->waiting && r->over;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

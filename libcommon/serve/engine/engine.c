@@ -38,6 +38,7 @@ void dt_engine_retire(struct dt_engine *e, struct dt_serve_req *r, enum dt_finis
 	leave_followers(r);
 	e->preparing -= r->preparing;
 	r->preparing = false;
+	dt_constrain_retire(e, r);
 	dt_engine_beyond_retire(e, r);
 	dt_schedtrace_remove(e->p.trace, &r->seq);
 	dt_sched_remove(&e->sched, &r->seq);
@@ -147,6 +148,7 @@ static void take_inbox(struct dt_engine *e, struct dt_req_list *in)
 		TAILQ_REMOVE(in, r, in_list);
 		TAILQ_INSERT_TAIL(&e->live, r, in_list);
 		r->number = ++e->taken;
+		dt_constrain_begin(e, r);
 		r->preparing = e->p.model.ready && r->call->adapter && !e->gate.failed;
 		e->preparing += r->preparing;
 		if (!r->preparing)
@@ -174,7 +176,8 @@ static void wait_for_work(struct dt_engine *e)
 {
 	struct dt_engine_gate *g = &e->gate;
 	const double beat = e->p.model.beat ? e->p.model.beat_s : 0;
-	const double most = e->beyond.held > 0 ? HELD_LOOK : beat;
+	const bool look = e->beyond.held > 0 || e->constrained > 0;
+	const double most = look ? HELD_LOOK : beat;
 	struct dt_err err;
 	int rc;
 
@@ -183,7 +186,7 @@ static void wait_for_work(struct dt_engine *e)
 		return;
 	}
 	rc = dt_cond_wait_s(&g->work, &g->mu, most);
-	if (e->beyond.held > 0 ? beat == 0 || dt_now() - e->told < beat : rc == 0)
+	if (look ? beat == 0 || dt_now() - e->told < beat : rc == 0)
 		return;
 	pthread_mutex_unlock(&g->mu);
 	e->told = dt_now();
@@ -196,7 +199,7 @@ static void wait_for_work(struct dt_engine *e)
 /* Whether there is a step to compute. */
 static bool can_step(const struct dt_engine *e)
 {
-	return e->sched.nrunning + e->sched.waiting > 0;
+	return e->sched.nrunning + e->sched.waiting > 0 && !e->stalled;
 }
 
 static void *engine_main(void *arg)
@@ -213,12 +216,14 @@ static void *engine_main(void *arg)
 		g->busy_since = 0;
 		dt_engine_show(e);
 		while (!g->stop && TAILQ_EMPTY(&g->inbox) && !can_step(e) && !e->preparing &&
-		       !dt_engine_beyond_due(e)) {
+		       !dt_engine_beyond_due(e) && !(e->stalled && g->constrained)) {
 			wait_for_work(e);
 			dt_engine_show(e);
-			if (e->beyond.held > 0) /* one may have its blocks, be cancelled, or be late */
+			/* one may have its blocks or its mask, be cancelled, or be late */
+			if (e->beyond.held > 0 || e->constrained > 0)
 				break;
 		}
+		e->stalled = g->constrained = false;
 		g->busy_since = dt_now();
 		TAILQ_CONCAT(&in, &g->inbox, in_list);
 		stop = g->stop;
@@ -228,6 +233,7 @@ static void *engine_main(void *arg)
 		if (stop)
 			break;
 		drop_cancelled(e);
+		dt_constrain_collect(e);
 		prepare(e);
 		dt_engine_beyond_bring(e);
 		if (dt_engine_beyond_due(e))
@@ -244,6 +250,7 @@ static void *engine_main(void *arg)
 
 static void engine_free(struct dt_engine *e)
 {
+	dt_constrain_jobs_release(e);
 	dt_engine_buffers_release(e);
 	dt_engine_mask_release(&e->mask);
 	dt_grammars_free(e->p.grammars);
@@ -311,6 +318,7 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 	e->depth = p->model.depth ? p->model.depth : 1;
 	TAILQ_INIT(&e->live);
 	dt_metrics_init(&e->metrics);
+	dt_constrain_jobs_init(e);
 	rc = dt_engine_gate_init(e);
 	if (rc < 0) {
 		dt_err_sys(err, rc, "cannot start the engine");

@@ -13,11 +13,13 @@ TAILQ_HEAD(dt_req_list, dt_serve_req);
 /* State shared with the threads that submit and cancel. Guarded by mu. */
 struct dt_engine_gate {
 	pthread_mutex_t mu;
-	pthread_cond_t work; /* wakes the engine's thread: submitted, cancelled, or blocks arrived */
+	pthread_cond_t
+		work; /* wakes the engine's thread: submitted, cancelled, blocks arrived, a job ended */
 	pthread_cond_t idle; /* signals dt_engine_wait_idle; CLOCK_MONOTONIC */
 	struct dt_req_list inbox;
 	int inflight, counted; /* requests in flight, and how many of them count against max_seqs + queue */
 	bool draining, stop;
+	bool constrained; /* a job of constrain_jobs.c ended */
 	bool failed;
 	struct dt_err why;	/* why the engine failed */
 	double busy_since;	/* dt_now() when the step in progress began, 0: none */
@@ -64,10 +66,26 @@ struct dt_engine_results {
 	struct dt_logprob *top;	   /* [max_seqs, DT_PROMPT_LOGPROBS_MAX] */
 };
 
-/* Tokens a grammar allows, as a bit mask for the sampler. Used by the engine's thread alone. */
+/* The vocabulary of grammars, constant once it is open, and a mask for the sampler. */
 struct dt_engine_mask {
 	struct dt_vocab_order order; /* built when the first request has a grammar */
-	uint32_t *allow, *space;     /* [vocab / 32]; space: tokens of white space alone */
+	uint32_t *space;	     /* [vocab / 32] tokens of white space alone */
+	uint32_t *allow;	     /* [vocab / 32] of the next draw; used by the engine's thread alone */
+	atomic_bool open;
+};
+
+enum { DT_CONSTRAIN_THREADS = 4 };
+
+/* constrain_jobs.c: threads that compute masks. Guarded by mu, but for order_mu. */
+struct dt_constrain_jobs {
+	pthread_mutex_t mu;
+	pthread_cond_t work;
+	TAILQ_HEAD(, dt_serve_req) queue;
+	pthread_t thread[DT_CONSTRAIN_THREADS];		   /* started when they are needed */
+	const struct dt_grammar *at[DT_CONSTRAIN_THREADS]; /* that a thread works on; NULL: none */
+	int nqueued, nthreads, started, idle;
+	bool stop;
+	pthread_mutex_t order_mu; /* held while e->mask is opened */
 };
 
 /* tell.c: a thread that wakes the threads waiting for tokens. */
@@ -120,6 +138,9 @@ struct dt_engine {
 	struct dt_engine_results out;
 	double ended; /* dt_now() when the last step had handed out its tokens */
 	struct dt_engine_mask mask;
+	struct dt_constrain_jobs jobs;
+	int constrained; /* requests with a job whose end was not seen yet */
+	bool stalled;	 /* no step could be planned before one of these jobs ends */
 	struct dt_serve_sampler sampler;
 	struct dt_spec spec;
 	struct dt_teller teller;
@@ -176,11 +197,31 @@ int dt_engine_draft(struct dt_engine *e, int n);
 /* draws.c: lets the model draw the tokens of the batch where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);
 
-/* constrain.c: mask of the tokens that r's grammar allows, and end of text if it may end. NULL: no memory. */
+/*
+ * constrain.c. begin: r was submitted; its first mask is needed. mask: the tokens that r's grammar allows,
+ * and end of text if it may end; r must be ready. tell: advances r's grammar by a token; true: nothing may
+ * follow. What is not remembered becomes a job: dt_constrain_work does it, in a thread of constrain_jobs.c.
+ */
+void dt_constrain_begin(struct dt_engine *e, struct dt_serve_req *r);
 const uint32_t *dt_constrain_mask(struct dt_engine *e, const struct dt_serve_req *r);
-/* Advances r's grammar by a token; true: nothing may follow. */
-bool dt_constrain_tell(const struct dt_engine *e, struct dt_serve_req *r, int32_t id);
+bool dt_constrain_tell(struct dt_engine *e, struct dt_serve_req *r, int32_t id);
+void dt_constrain_work(struct dt_engine *e, struct dt_serve_req *r);
 void dt_engine_mask_release(struct dt_engine_mask *k);
+
+/*
+ * constrain_jobs.c. give: starts the job of r. ready: whether r's next token can be drawn; waits a short time
+ * if r is the only request. hold: discards r's last row, and leaves r out of steps until its job is done.
+ * ends: ends r if nothing may follow or its mask cannot be computed; true: it has ended. collect: lets the
+ * requests whose jobs are done run again. retire: r ends.
+ */
+void dt_constrain_jobs_init(struct dt_engine *e);
+void dt_constrain_jobs_release(struct dt_engine *e); /* joins the threads; after the last request has ended */
+void dt_constrain_give(struct dt_engine *e, struct dt_serve_req *r);
+bool dt_constrain_ready(struct dt_engine *e, struct dt_serve_req *r);
+void dt_constrain_hold(struct dt_serve_req *r);
+bool dt_constrain_ends(struct dt_engine *e, struct dt_serve_req *r);
+void dt_constrain_collect(struct dt_engine *e);
+void dt_constrain_retire(struct dt_engine *e, struct dt_serve_req *r);
 
 /* rows.c: computes what the items' requests ask for of their rows of logits, with all threads. */
 void dt_engine_score_rows(struct dt_engine *e, const struct dt_sched_item *items, int n);

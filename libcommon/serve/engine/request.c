@@ -34,6 +34,7 @@ struct dt_call *dt_call_new(int n)
 		c->req[i].call = c;
 		c->req[i].ask = &c->ask;
 		c->req[i].stop_id = -1;
+		atomic_init(&c->req[i].working, false);
 		c->req[i].detok.stopped = -1;
 	}
 	return c;
@@ -68,6 +69,7 @@ static void req_release(struct dt_serve_req *r)
 	free(r->prompt_scores.top);
 	free(r->pooled);
 	dt_matcher_free(r->matcher);
+	free(r->allow);
 }
 
 void dt_call_drop(struct dt_call *c)

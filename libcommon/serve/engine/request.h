@@ -100,6 +100,24 @@ struct dt_serve_req {
 	int lead;		    /* white-space tokens that may still come between trigger and grammar */
 	size_t looked, woken;	    /* bytes searched for the trigger; where to search for the next one */
 
+	/* constrain.c: what is to be done before the next token can be drawn; a thread's while working */
+	enum dt_constrain_stage {
+		DT_CONSTRAIN_READY,
+		DT_CONSTRAIN_READ,    /* read unread [nunread] */
+		DT_CONSTRAIN_RESTART, /* begin the grammar again, dormant */
+		DT_CONSTRAIN_MASK,    /* set allow */
+	} stage;
+	const char *unread; /* borrowed */
+	size_t nunread;
+	bool waking;	 /* unread follows the trigger */
+	bool over;	 /* nothing may follow */
+	int unmasked;	 /* negative errno: allow could not be set */
+	uint32_t *allow; /* [vocab / 32] tokens that matcher allows; NULL: not allocated yet */
+	atomic_bool working;
+	bool queued;  /* guarded by the jobs' lock */
+	bool waiting; /* the engine's thread has not seen the end of the job yet */
+	TAILQ_ENTRY(dt_serve_req) in_jobs;
+
 	/* results so far */
 	int nout;
 	int cached; /* tokens of the prompt that were found, from its first step on */

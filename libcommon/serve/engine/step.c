@@ -101,7 +101,7 @@ static void guess(struct dt_engine *e)
 		struct dt_serve_req *r = dt_serve_req_of(q);
 		int most = r->max_tokens - r->nout - 1;
 
-		if (q->known - q->computed != 1)
+		if (q->held || q->known - q->computed != 1)
 			continue;
 		most = most < e->p.draft ? most : e->p.draft;
 		if (most > 0)
@@ -196,10 +196,14 @@ static bool begin(struct dt_engine *e)
 	guess(e);
 	dt_schedtrace_state(e->p.trace, &e->sched);
 	f->n = dt_sched_step(&e->sched, f->items);
-	if (f->n > 0)
+	if (f->n >= 0)
 		dt_schedtrace_plan(e->p.trace, &e->sched, f->items, f->n);
 	if (f->n == 0 && e->nflight > 0)
 		return false;
+	if (f->n == 0 && e->constrained > 0) {
+		e->stalled = true;
+		return false;
+	}
 	if (f->n <= 0) {
 		cannot_plan(e, f->n < 0 ? f->n : -EPROTO);
 		return false;

@@ -66,8 +66,8 @@ static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, 
 		s.ban = r->ask->stop_ids;
 		s.nban = r->ask->nstop_ids;
 	}
-	if (r->matcher && !r->dormant && !(s.allow = dt_constrain_mask(e, r)))
-		return -ENOMEM;
+	if (r->matcher && !r->dormant)
+		s.allow = dt_constrain_mask(e, r);
 	if (r->ask->logprobs >= 0) /* the sampler overwrites the logits */
 		memcpy(raw, logits, (size_t)e->p.model.vocab * sizeof(*raw));
 	id = dt_sample(&e->sampler, &s, logits, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
@@ -104,10 +104,7 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 	}
 	id = d ? as_drawn(r, d, &chosen) : draw(e, r, logits, row, &chosen);
 	if (id == -ENOMEM) {
-		dt_err_set(&err, -ENOMEM,
-			   r->matcher
-				   ? "cannot follow the grammar of the response format: it is too ambiguous"
-				   : "cannot sample a token");
+		dt_err_set(&err, -ENOMEM, "cannot sample a token");
 		dt_engine_retire_error(e, r, &err);
 		return -1;
 	}
@@ -175,36 +172,52 @@ static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, con
 		if (!ok)
 			continue;
 		dt_serve_req_start(r, leader->t_start);
-		memcpy(own, logits, vocab * sizeof(*own));
 		dt_call_ref(c); /* ending r may free the call */
-		next_token(e, r, own, row, NULL);
+		if (!dt_constrain_ready(e, r)) {
+			dt_constrain_hold(r);
+		} else if (!dt_constrain_ends(e, r)) {
+			memcpy(own, logits, vocab * sizeof(*own));
+			next_token(e, r, own, row, NULL);
+		}
 		dt_call_drop(c);
 	}
 }
 
-/* Takes r's tokens: from its last known row and from the rows of accepted draft tokens. */
+/*
+ * Takes r's tokens: from its last known row, for which it is ready, and from the rows of accepted draft
+ * tokens. Returns their number.
+ */
 static int take_tokens(struct dt_engine *e, struct dt_serve_req *r, int row)
 {
 	const struct dt_drawn *drawn = e->step->batch.draw ? e->out.drawn + row : NULL;
 	size_t vocab = (size_t)e->p.model.vocab;
 	float *logits = e->out.logits + (size_t)row * vocab;
-	int guessed = r->seq.draft, n = 0;
+	int guessed = r->seq.draft, n = 0, given = 0;
 	int32_t id;
 
 	r->seq.draft = 0;
+	if (dt_constrain_ends(e, r))
+		return 0;
 	if (r->nout == 0 && !drawn)
 		fork_followers(e, r, logits, row);
 	for (;; n++) {
 		int32_t guess = n < guessed ? r->tokens[r->seq.known] : -1;
 
+		if (n > 0 && !dt_constrain_ready(e, r)) {
+			dt_constrain_hold(r);
+			break;
+		}
+		if (n > 0 && dt_constrain_ends(e, r))
+			break;
 		id = next_token(e, r, logits + (size_t)n * vocab, row + n, drawn ? drawn + n : NULL);
+		given++;
 		if (id < 0 || id != guess)
 			break;
 		r->seq.computed++;
 	}
 	if (guessed > 0)
 		dt_metrics_guessed(&e->metrics, guessed, n);
-	return n + 1;
+	return given;
 }
 
 /* Copies new blocks of r's prompt for another server, before they are published or released. */
@@ -251,6 +264,10 @@ static int take_item(struct dt_engine *e, const struct dt_sched_item *it, int *w
 	}
 	*want += it->first + it->n - end;
 	it->seq->computed = end;
+	if (last >= 0 && !dt_constrain_ready(e, r)) {
+		dt_constrain_hold(r);
+		last = -1;
+	}
 	if (r->call->out)
 		export_blocks(e, r);
 	dt_schedtrace_computed(e->p.trace, it->seq, it->n);

@@ -4,6 +4,8 @@
  */
 #include "serve/http/priv.h"
 
+#include <errno.h>
+
 /* Bytes of jansson's values on a 64-bit machine, rounded up, including malloc's overhead. */
 #define OBJECT_BYTES 288
 #define ARRAY_BYTES  160
@@ -22,10 +24,40 @@ bool dt_http_take(struct dt_http_req *q, size_t n)
 	return true;
 }
 
+void dt_http_give(struct dt_http_req *q, size_t n)
+{
+	atomic_fetch_sub(&q->http->memory, n);
+	q->memory -= n;
+}
+
 void dt_http_give_back(struct dt_http_req *q)
 {
 	atomic_fetch_sub(&q->http->memory, q->memory);
 	q->memory = 0;
+}
+
+int dt_http_too_large(struct dt_http_req *q, struct dt_api_error *e)
+{
+	const size_t hidden = (size_t)dt_engine_params(q->engine)->model.hidden;
+	const size_t kept = q->completion.stream ? dt_completion_kept_cost(&q->completion) : 0;
+	const size_t need = dt_completion_known_cost(&q->completion, hidden) + kept,
+		     max = q->params->max_memory;
+
+	if (need <= max)
+		return 0;
+	dt_api_fail(e, 400, "invalid_request_error", "answer_too_large",
+		    "the answer could take %zu MiB, more than the %zu MiB of --http-mem: ask for fewer or "
+		    "shorter prompts or fewer log-probabilities",
+		    need >> 20, max >> 20);
+	return -EINVAL;
+}
+
+int dt_http_charge_stream(struct dt_http_req *q, struct dt_api_error *e)
+{
+	const size_t need =
+		dt_completion_known_cost(&q->completion, 0) + dt_completion_kept_cost(&q->completion);
+
+	return q->completion.stream && !dt_http_take(q, need) ? dt_http_no_memory(e) : 0;
 }
 
 size_t dt_http_json_cost(struct dt_http_req *q, const char *s, size_t n)

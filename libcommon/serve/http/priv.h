@@ -82,6 +82,7 @@ struct dt_http_req { /* one request being answered */
 	bool kv_here, kv_ended; /* blocks go over the connection; the last record was made */
 	char *pending;		/* events that libmicrohttpd has not taken yet */
 	size_t pending_n, pending_off;
+	size_t pending_memory; /* its part of memory */
 };
 
 struct dt_route {
@@ -170,7 +171,15 @@ int dt_http_no_memory(struct dt_api_error *e); /* -EINVAL */
 
 /* memory.c: charges n bytes of the memory budget to q. false: the budget is exhausted. */
 bool dt_http_take(struct dt_http_req *q, size_t n);
-void dt_http_give_back(struct dt_http_req *q); /* returns all that q was charged */
+void dt_http_give(struct dt_http_req *q, size_t n); /* returns n bytes of what q was charged */
+void dt_http_give_back(struct dt_http_req *q);	    /* all of it */
+/* Refuses, before it is computed, an answer that --http-mem could never hold. -EINVAL with e filled. */
+int dt_http_too_large(struct dt_http_req *q, struct dt_api_error *e);
+/*
+ * Charges what a stream begins with, a prompt with its log-probabilities, and the answer's log-probabilities,
+ * which are kept for a slow reader. -EINVAL with e filled.
+ */
+int dt_http_charge_stream(struct dt_http_req *q, struct dt_api_error *e);
 /* Upper bound of the memory needed to parse the next n bytes of the body. */
 size_t dt_http_json_cost(struct dt_http_req *q, const char *s, size_t n);
 

@@ -102,6 +102,17 @@ enum MHD_Result dt_http_reply_error(struct dt_http_req *q, const struct dt_api_e
 	return dt_http_reply(q, (unsigned)e->status, r, "application/json");
 }
 
+/* Charges events to the request, until libmicrohttpd has taken them. */
+static bool take_events(void *arg, size_t n)
+{
+	struct dt_http_req *q = arg;
+
+	if (!dt_http_take(q, n))
+		return false;
+	q->pending_memory += n;
+	return true;
+}
+
 static ssize_t read_events(void *cls, uint64_t pos, char *buf, size_t max)
 {
 	struct dt_http_req *q = cls;
@@ -113,6 +124,8 @@ static ssize_t read_events(void *cls, uint64_t pos, char *buf, size_t max)
 		free(q->pending);
 		q->pending = NULL;
 		q->pending_off = q->pending_n = 0;
+		dt_http_give(q, q->pending_memory);
+		q->pending_memory = 0;
 		rc = dt_sse_next(&q->sse, PING_SECONDS, &q->pending, &q->pending_n);
 		if (rc == 0)
 			return MHD_CONTENT_READER_END_OF_STREAM;
@@ -133,6 +146,8 @@ enum MHD_Result dt_http_reply_stream(struct dt_http_req *q)
 
 	if (!r)
 		return MHD_NO;
+	q->sse.take = take_events;
+	q->sse.arg = q;
 	MHD_add_response_header(r, "Cache-Control", "no-cache");
 	dt_http_answered(q, 0, true);
 	return dt_http_reply(q, 200, r, "text/event-stream; charset=utf-8");

@@ -1,6 +1,7 @@
 /* The routes: parse a body, queue a reply. */
 #include "base/progress.h"
 #include "serve/api/messages.h"
+#include "serve/api/native.h"
 #include "serve/api/rank.h"
 #include "serve/api/responses.h"
 #include "serve/api/tokenize.h"
@@ -160,29 +161,6 @@ int dt_http_submit(struct dt_http_req *q, struct dt_api_error *e)
 	return dt_api_fail_submit(e, rc, &err, c->call->retry_after);
 }
 
-/* Refuses, before it is computed, an answer that --http-mem could never hold. */
-static int too_large(struct dt_http_req *q, struct dt_api_error *e)
-{
-	const size_t hidden = (size_t)dt_engine_params(q->engine)->model.hidden;
-	const size_t need = dt_completion_known_cost(&q->completion, hidden), max = q->params->max_memory;
-
-	if (need <= max)
-		return 0;
-	dt_api_fail(e, 400, "invalid_request_error", "answer_too_large",
-		    "the answer could take %zu MiB, more than the %zu MiB of --http-mem: ask for fewer or "
-		    "shorter prompts or fewer log-probabilities",
-		    need >> 20, max >> 20);
-	return -EINVAL;
-}
-
-/* Charges what a stream begins with: a prompt with its log-probabilities. */
-static int charge_stream(struct dt_http_req *q, struct dt_api_error *e)
-{
-	const size_t need = dt_completion_known_cost(&q->completion, 0);
-
-	return q->completion.stream && !dt_http_take(q, need) ? dt_http_no_memory(e) : 0;
-}
-
 /* Parses the body and submits its call; watches the connection from then on. -EINVAL with e filled. */
 static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 {
@@ -206,7 +184,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 		return rc;
 	}
 	dt_http_marks_give(&marks, c);
-	if (too_large(q, e) < 0 || charge_stream(q, e) < 0)
+	if (dt_http_too_large(q, e) < 0 || dt_http_charge_stream(q, e) < 0)
 		return -EINVAL;
 	c->call->peer = peer;
 	return dt_http_submit(q, e);
@@ -238,6 +216,7 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 		return dt_http_reply_error(q, &e);
 	v = q->completion.messages    ? dt_messages_json(&q->completion, &e)
 	    : q->completion.responses ? dt_responses_json(&q->completion, &e)
+	    : q->completion.native    ? dt_native_json(&q->completion, &e)
 				      : dt_completion_json(&q->completion, &e);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
@@ -245,6 +224,16 @@ static enum MHD_Result complete(struct dt_http_req *q, parse_fn *parse)
 static enum MHD_Result completions(struct dt_http_req *q)
 {
 	return complete(q, dt_completion_parse);
+}
+
+static enum MHD_Result native(struct dt_http_req *q)
+{
+	return complete(q, dt_native_parse);
+}
+
+static enum MHD_Result infill(struct dt_http_req *q)
+{
+	return complete(q, dt_infill_parse);
 }
 
 static enum MHD_Result chat(struct dt_http_req *q)
@@ -329,6 +318,9 @@ static const struct dt_route routes[] = {
 	{"POST", "/v1/unload_lora_adapter", dt_http_unload_adapter},
 	{"POST", "/v1/completions", completions},
 	{"POST", "/v1/chat/completions", chat},
+	{"POST", "/completion", native},
+	{"POST", "/completions", native},
+	{"POST", "/infill", infill},
 	{"POST", "/v1/responses", responses},
 	{"POST", "/v1/messages", messages},
 	{"POST", "/v1/messages/count_tokens", count_tokens},

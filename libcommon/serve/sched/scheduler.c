@@ -95,7 +95,7 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 	s->running_on[q->replica]--;
 	dt_kvpool_free(dt_sched_pool(s, q), &q->blocks);
 	q->computed = q->draft = 0;
-	q->picked = false;
+	q->picked = q->held = false;
 	q->state = DT_SEQ_WAITING;
 	TAILQ_INSERT_HEAD(&dt_sched_tenant(s, q)->waiting, q, in_list);
 	s->waiting++;

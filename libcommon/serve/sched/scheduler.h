@@ -43,9 +43,10 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 		score_end; /* logits of rows [first, end) are needed too; 0: of the last known one only */
 	int cached;	   /* tokens found in the prefix cache when it was first admitted */
 	bool admitted;
-	bool busy;    /* with s->depth > 1: in a step in flight; the owner clears it after that step */
-	bool picked;  /* selected for the step being planned */
-	int64_t turn; /* last step that planned it, or the step that admitted it */
+	bool busy;   /* with s->depth > 1: in a step in flight; the owner clears it after that step */
+	bool held;   /* no step computes it until the owner clears this; it may be preempted, which does so */
+	bool picked; /* selected for the step being planned */
+	int64_t turn;	      /* last step that planned it, or the step that admitted it */
 	const uint64_t *mark; /* [nmarks] marks of its prefixes (serve/sched/kvmarks.h) */
 	int nmarks, marked;
 	double mark_tokens;    /* tokens from one mark to the next */
@@ -124,7 +125,8 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err);
 
 /*
  * Plans one step: fills items [max_seqs], grouped by replica in ascending order, and s->copy. Returns the
- * number of items, or -ENOMEM; 0 only when nothing runs or waits, or when steps are in flight. A step needs
+ * number of items, or -ENOMEM; 0 only when no unheld sequence runs or waits, or when steps are in flight, or
+ * when none can run beside the held ones. A step needs
  * the logits of at most max_seqs rows; with depth > 1, of dt_sched_step_seqs rows a replica.
  */
 int dt_sched_step(struct dt_sched *s, struct dt_sched_item *items);

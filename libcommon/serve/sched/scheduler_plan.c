@@ -3,10 +3,15 @@
 
 #include <stdint.h>
 
+static bool can_run(const struct dt_seq *q)
+{
+	return !q->busy && !q->held && !q->picked;
+}
+
 /*
- * Picks the sequences of a replica for the step: of those not in flight, the ones that have waited longest;
- * an equal share of all for each step that can be in flight. fresh: considers only sequences that this step
- * has admitted, in addition to those already picked.
+ * Picks the sequences of a replica for the step: of those not in flight or held, the ones that have waited
+ * longest; an equal share of all for each step that can be in flight. fresh: considers only sequences that
+ * this step has admitted, in addition to those already picked.
  */
 static void pick_on(struct dt_sched *s, int replica, bool fresh)
 {
@@ -20,13 +25,13 @@ static void pick_on(struct dt_sched *s, int replica, bool fresh)
 		int64_t least = INT64_MAX;
 
 		TAILQ_FOREACH (q, &s->running, in_list)
-			if (q->replica == replica && !q->busy && !q->picked &&
+			if (q->replica == replica && can_run(q) &&
 			    (fresh ? q->turn == s->turn : q->turn < least))
 				least = q->turn;
 		if (least == INT64_MAX)
 			return;
 		TAILQ_FOREACH (q, &s->running, in_list)
-			if (q->replica == replica && !q->busy && !q->picked && q->turn == least && room > 0) {
+			if (q->replica == replica && can_run(q) && q->turn == least && room > 0) {
 				q->picked = true;
 				room--;
 			}

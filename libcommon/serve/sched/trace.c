@@ -79,8 +79,8 @@ void dt_schedtrace_state(struct dt_schedtrace *t, const struct dt_sched *s)
 	a = json_array();
 	TAILQ_FOREACH (q, &s->running, in_list) {
 		json_array_append_new(a,
-				      json_pack("[I,i,i,i,o]", (json_int_t)q->number, q->known, q->computed,
-						q->draft, ids(q->tokens, q->traced, q->known)));
+				      json_pack("[I,i,i,i,o,b]", (json_int_t)q->number, q->known, q->computed,
+						q->draft, ids(q->tokens, q->traced, q->known), q->held));
 		q->traced = q->known;
 	}
 	put(t, json_pack("{s:o}", "state", a));

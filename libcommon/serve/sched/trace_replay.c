@@ -171,6 +171,7 @@ static int take_state(struct replay *r, const json_t *a, struct dt_err *err)
 		q->known = (int)known;
 		q->computed = (int)computed;
 		q->draft = (int)draft;
+		q->held = json_is_true(json_array_get(json_array_get(a, i), 5)); /* old files omit it */
 	}
 	return 0;
 }
