@@ -349,15 +349,13 @@ static bool goes_on(struct dt_gbnf *x)
 
 static bool read_alternatives(struct dt_gbnf *x, int rule, bool nested)
 {
-	if (!read_sequence(x, rule, nested))
-		return false;
-	while (goes_on(x)) {
+	while (read_sequence(x, rule, nested)) {
+		if (!goes_on(x))
+			return true;
 		x->at++;
 		skip(x, true);
-		if (!read_sequence(x, rule, nested))
-			return false;
 	}
-	return true;
+	return false;
 }
 
 static bool read_rule(struct dt_gbnf *x)

@@ -56,7 +56,7 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 	int64_t rows = x->p->rows[DT_ROWS_ALL], before = keys ? n->attr.heads : 0,
 		heads = keys ? n->attr.kv_heads : n->attr.heads, d = n->attr.head_dim;
 	struct dt_heads at = {before, heads, d};
-	char *r = (char *)dt_call_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
+	char *r;
 
 	if (n->attr.whole)
 		at = (struct dt_heads){keys ? n->attr.heads / heads : 0, 1, heads * d};
@@ -66,6 +66,7 @@ static struct part part_of(const struct dt_exec *x, const struct dt_node *n, boo
 	}
 	if (raw < 0) /* no backward follows */
 		return (struct part){.heads = at, .param = n->param[keys]};
+	r = (char *)dt_call_at(x, raw) + rows * before * d * dt_dtype_size(x->dtype);
 	return (struct part){
 		.heads = at,
 		.param = n->param[keys],
