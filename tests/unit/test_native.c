@@ -37,27 +37,7 @@ static int parse(const char *body, struct dt_completion *c, struct dt_api_error 
 	return rc;
 }
 
-static struct dt_completion good(const char *body)
-{
-	struct dt_completion c;
-	struct dt_api_error e;
-
-	if (parse(body, &c, &e) < 0)
-		fail_msg("%s: %s", body, e.msg);
-	return c;
-}
-
-static void refused(const char *body, const char *msg)
-{
-	struct dt_completion c;
-	struct dt_api_error e;
-
-	if (parse(body, &c, &e) == 0)
-		fail_msg("%s is accepted", body);
-	assert_int_equal(e.status, 400);
-	if (!strstr(e.msg, msg))
-		fail_msg("%s: %s", body, e.msg);
-}
+#include "serve_parse.h"
 
 static struct dt_completion run(const char *body)
 {
