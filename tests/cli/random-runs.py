@@ -91,7 +91,8 @@ def reason(said):
 
 
 def ask_memest(r):
-    rc, out, said = run([bin_dir + "/dt-memest", "--json", "--account", "dt", r["model"]] + r["args"])
+    rc, out, said = run([bin_dir + "/dt-memest", "--json", "--account", "dt", "--threads", "1", r["model"]] +
+                        r["args"])
     return (json.loads(out)["peak_bytes"], None) if rc == 0 else (None, reason(said))
 
 
@@ -101,7 +102,7 @@ def ask_plan(r):
     fp8 = "--fp8" in r["args"]  # dt-plan plans fp8 for GPUs only, whose memory holds no --save-async copies
     if fp8 and "--save-async" in r["args"]:
         return None
-    rc, out, said = run([bin_dir + "/dt-plan", "--json", "--account", "dt", "--gpus", str(r["ranks"]), "--gpu",
+    rc, out, said = run([bin_dir + "/dt-plan", "--json", "--account", "dt", "--threads", "1", "--gpus", str(r["ranks"]), "--gpu",
                          "H100" if fp8 else "cpu",
                          "--gpu-mem", "64GiB", "--compare"] + r["args"][1:2] + r["args"][2:] + [r["model"]])
     if rc in (0, 3):  # 3: not among the layouts that dt-plan tries by itself
