@@ -51,15 +51,6 @@ static json_t *timings_json(const struct dt_serve_req *r)
 	return v;
 }
 
-static json_t *ids_json(const int32_t *id, int n)
-{
-	json_t *list = json_array();
-
-	for (int i = 0; i < n; i++)
-		json_array_append_new(list, json_integer(id[i]));
-	return list;
-}
-
 /* The text of the prompt's tokens. */
 static json_t *prompt_json(const struct dt_completion *c, const struct dt_serve_req *r)
 {
@@ -97,7 +88,7 @@ static json_t *part_json(const struct dt_completion *c, const struct dt_serve_re
 	json_t *text = dt_api_text(dt_detok_from(&r->detok, at), r->detok.ready - at);
 	json_t *v =
 		json_pack("{s:i, s:o, s:o, s:b, s:i, s:i, s:i}", "index", (int)(r - c->call->req), "content",
-			  text, "tokens", ids_json(dt_serve_req_out(r) + from, ids ? to - from : 0), "stop",
+			  text, "tokens", dt_api_ids(dt_serve_req_out(r) + from, ids ? to - from : 0), "stop",
 			  last, "id_slot", -1, "tokens_predicted", r->nout, "tokens_evaluated", r->nprompt);
 
 	if (v && r->ask->logprobs > 0)

@@ -93,6 +93,7 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 
 /* scores.c: s as a JSON string, with ill-formed UTF-8 replaced; NULL: out of memory. */
 json_t *dt_api_text(const char *s, size_t n);
+json_t *dt_api_ids(const int32_t *id, int n); /* an array of token ids */
 /* The text of one token; "bytes:\xe2\x82" if it is not valid UTF-8 by itself, as in OpenAI's API. */
 json_t *dt_api_token_name(const struct dt_tokenizer *tok, int32_t id);
 /*

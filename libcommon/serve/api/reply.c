@@ -212,15 +212,6 @@ static json_t *calls_json(const struct dt_completion *c, int i, const struct dt_
 	return list;
 }
 
-static json_t *ids_json(const int32_t *ids, int n)
-{
-	json_t *list = json_array();
-
-	for (int i = 0; i < n; i++)
-		json_array_append_new(list, json_integer(ids[i]));
-	return list;
-}
-
 static json_t *whole_choice(const struct dt_completion *c, int i)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
@@ -245,8 +236,8 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 		      dt_completion_logprobs(c, i), "finish_reason", dt_api_finish(c, i, &calls),
 		      "stop_reason", dt_api_stop_reason(r));
 	if (v && c->ids) { /* in vLLM's format */
-		json_object_set_new(v, "prompt_token_ids", ids_json(r->tokens, r->nprompt));
-		json_object_set_new(v, "token_ids", ids_json(dt_serve_req_out(r), r->nout));
+		json_object_set_new(v, "prompt_token_ids", dt_api_ids(r->tokens, r->nprompt));
+		json_object_set_new(v, "token_ids", dt_api_ids(dt_serve_req_out(r), r->nout));
 	}
 	if (v && r->ask->prompt_logprobs >= 0)
 		json_object_set_new(v, "prompt_logprobs", dt_completion_prompt_logprobs(c, i));

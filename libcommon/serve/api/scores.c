@@ -15,6 +15,15 @@ json_t *dt_api_text(const char *s, size_t n)
 	return v;
 }
 
+json_t *dt_api_ids(const int32_t *id, int n)
+{
+	json_t *list = json_array();
+
+	for (int i = 0; i < n; i++)
+		json_array_append_new(list, json_integer(id[i]));
+	return list;
+}
+
 json_t *dt_api_token_name(const struct dt_tokenizer *tok, int32_t id)
 {
 	size_t n = 0, len, o = 6;
