@@ -179,12 +179,16 @@ static void share_heads(struct dt_paged_run *a, int threads)
 	a->shares = dt_ceil_div(group, a->heads);
 }
 
-/* Key heads per task of few rows: all, if that still leaves a task for each thread. */
+/*
+ * Key heads per task of few rows: all, if sequences or their spans still give each thread several tasks.
+ * Then a thread reads whole cache rows.
+ */
 static int64_t heads_together(const struct dt_paged_run *a, int threads)
 {
-	const int64_t parts = a->g->nseq >= 4 * threads || a->g->nseq % threads == 0 ? 1 : threads;
+	const int64_t tasks = a->spans > 1 ? dt_paged_all_spans(a) : a->g->nseq;
+	const bool enough = tasks >= 4 * threads || (a->spans == 1 && tasks % threads == 0);
 
-	return dt_ceil_div(a->p->kv_heads, parts);
+	return dt_ceil_div(a->p->kv_heads, enough ? 1 : threads);
 }
 
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
@@ -209,7 +213,6 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	if (p->value_dim)
 		share_heads(&a, dev->nthreads);
 	a.tokens = DT_TILE / a.heads;
-	a.together = heads_together(&a, dev->nthreads);
 	for (int i = 0; i < g->nseq; i++) {
 		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;
 		keys = g->kv_len[i] > keys ? g->kv_len[i] : keys;
@@ -226,6 +229,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 		return -ENOMEM;
 	if (a.spans > 1)
 		dt_paged_parts_lay(&a, buf + room);
+	a.together = heads_together(&a, dev->nthreads);
 	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
 	/* Consecutive short tasks, so that the keys of one are prefetched during another. */
 	run = a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1;

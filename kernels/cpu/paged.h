@@ -117,8 +117,9 @@ static inline int64_t dt_paged_spans(int64_t from, int64_t end)
 	return (end - 1) / DT_PAGED_SPAN - from / DT_PAGED_SPAN + 1;
 }
 
-/* Number of spans of the longest sequence. */
+/* Number of spans of the longest sequence, and of all sequences. */
 int64_t dt_paged_longest(const struct dt_paged_run *a);
+int64_t dt_paged_all_spans(const struct dt_paged_run *a);
 /*
  * Sets a->spans; tokens: maximum per sequence. Returns the bytes for parts; if spans > 1, pass memory of that
  * size, aligned to 64, to _lay.

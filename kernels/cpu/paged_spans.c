@@ -59,6 +59,15 @@ int64_t dt_paged_longest(const struct dt_paged_run *a)
 	return most;
 }
 
+int64_t dt_paged_all_spans(const struct dt_paged_run *a)
+{
+	int64_t all = 0;
+
+	for (int i = 0; i < a->g->nseq; i++)
+		all += spans_of(a, i);
+	return all;
+}
+
 static int64_t tasks_of_sequence(const struct dt_paged_run *a)
 {
 	return a->p->kv_heads * a->shares;
@@ -88,15 +97,12 @@ static size_t head_bytes(const struct dt_paged_run *a)
 size_t dt_paged_parts_bytes(struct dt_paged_run *a, int64_t tokens, int threads)
 {
 	const int64_t row = dt_attn_value_pad(a->p) + (int64_t)sizeof(struct dt_attn_row) / 4;
-	int64_t all = 0;
 
 	a->spans = apart(a, a->heads * tokens, threads) ? dt_paged_longest(a) : 1;
 	if (a->spans == 1)
 		return 0;
-	for (int i = 0; i < a->g->nseq; i++)
-		all += spans_of(a, i);
 	a->parts.words = dt_ceil_div(a->heads * tokens * row, 16) * 16;
-	return head_bytes(a) + (size_t)(all * tasks_of_sequence(a) * a->parts.words) * 4;
+	return head_bytes(a) + (size_t)(dt_paged_all_spans(a) * tasks_of_sequence(a) * a->parts.words) * 4;
 }
 
 void dt_paged_parts_lay(struct dt_paged_run *a, void *memory)

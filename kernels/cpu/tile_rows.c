@@ -29,7 +29,7 @@ DT_INLINE __m256 part_of(__m256i words, const enum dt_dtype type, const int part
 {
 	switch (type) {
 	case DT_BF16:
-		return _mm256_castsi256_ps(part ? _mm256_slli_epi32(_mm256_srli_epi32(words, 16), 16)
+		return _mm256_castsi256_ps(part ? _mm256_and_si256(words, _mm256_set1_epi32(-65536))
 						: _mm256_slli_epi32(words, 16));
 	case DT_I8:
 		return _mm256_cvtepi32_ps(
