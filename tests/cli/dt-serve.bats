@@ -508,13 +508,33 @@ PY
     said=$(post /completion '{"prompt": "x", "grammar": "root ::= a\na ::= a \"x\" | \"y\""}')
     [ "$(status_of "$said")" = 400 ]
     [[ "$said" == *"line 2, column 1: the rule 'a' can begin with itself"* ]]
-    for body in '{"prompt": "x", "n_predct": 1}' '{"prompt": "x", "samplers": ["top_k"]}' '{"prompt": "x", "grammar": 1}'; do
+    for body in '{"prompt": "x", "n_predct": 1}' '{"prompt": "x", "samplers": ["topk"]}' '{"prompt": "x", "grammar": 1}'; do
         [ "$(status_of "$(post /completion "$body")")" = 400 ] || { echo "$body"; return 1; }
     done
     said=$(post /infill '{"input_prefix": "a", "input_suffix": "b"}')
     [ "$(status_of "$said")" = 400 ]
     [[ "$said" == *"no tokens to fill in"* ]]
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/completion")" = 405 ]
+}
+
+@test "/completion: samplers in any order, probabilities after them, chosen fields of the reply, mixed prompts" {
+    start
+    ask='"prompt": ["On", 99, "e"], "n_predict": 4, "seed": 3, "ignore_eos": true'
+    # the usual order by its names is no other draw; a sampler that is not listed is off
+    said=$(post /completion "{$ask, \"samplers\": [\"temperature\", \"min_p\", \"top_k\", \"top_p\"]}" | head -n 1)
+    [ "$(jq -r .prompt <<<"$said")" = Once ]
+    [ "$(jq -c .content <<<"$said")" = "$(post /completion "{$ask}" | head -n 1 | jq -c .content)" ]
+    said=$(post /completion "{$ask, \"samplers\": \"kt\", \"top_k\": 1, \"temperature\": 90}" | head -n 1)
+    [ "$(jq -c .content <<<"$said")" = "$(post /completion "{$ask, \"temperature\": 0}" | head -n 1 | jq -c .content)" ]
+    jq -e '.generation_settings.samplers == ["top_k", "temperature"] and .generation_settings.top_p == 1' <<<"$said"
+    for stream in false true; do
+        curl -sN "$url/completion" -d "{$ask, \"stream\": $stream, \"n_probs\": 5, \"post_sampling_probs\": true, \"samplers\": \"tk\",
+            \"top_k\": 2, \"response_fields\": [\"completion_probabilities\", \"timings/predicted_n\"]}" | sed 's/^data: //' | grep . |
+            jq -sc '{last: (last | keys), p: (map(.completion_probabilities) | add)}' >"out.$stream"
+        jq -e '.last == ["completion_probabilities", "timings/predicted_n"] and (.p | length == 4) and
+            (.p | all((.top_probs | length == 2) and ((.top_probs | map(.prob) | add) - 1 | fabs < 1e-6) and .prob > 0))' "out.$stream"
+    done
+    [ "$(jq -c .p out.false)" = "$(jq -c .p out.true)" ]
 }
 
 @test "/tokenize: messages with tools give the chat's prompt, with or without the generation prompt" {

@@ -78,6 +78,17 @@ int dt_body_salt(struct dt_body *b)
 	return 0;
 }
 
+int dt_body_id(struct dt_body *b, const char *key, const json_t *v, int32_t *ret)
+{
+	const json_int_t id = json_integer_value(v);
+
+	if (!json_is_integer(v) || id < 0 || id >= b->m->engine->model.vocab)
+		return dt_body_bad(b->e, key, "'%s' has an element that is not a token id below %d", key,
+				   b->m->engine->model.vocab);
+	*ret = (int32_t)id;
+	return 0;
+}
+
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret)
 {
 	size_t i;
@@ -85,12 +96,8 @@ int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *re
 
 	json_array_foreach(a, i, v)
 	{
-		json_int_t id = json_integer_value(v);
-
-		if (!json_is_integer(v) || id < 0 || id >= b->m->engine->model.vocab)
-			return dt_body_bad(b->e, key, "'%s' has an element that is not a token id below %d",
-					   key, b->m->engine->model.vocab);
-		ret[i] = (int32_t)id;
+		if (dt_body_id(b, key, v, &ret[i]) < 0)
+			return -EINVAL;
 	}
 	return 0;
 }
@@ -331,6 +338,6 @@ int dt_body_ask(struct dt_body *b, int32_t end)
 {
 	if (read_bias(b) < 0 || read_breakers(b) < 0 || read_stops(b, end) < 0)
 		return -EINVAL;
-	return dt_body_format(b);
+	return dt_body_samplers(b) < 0 ? -EINVAL : dt_body_format(b);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_FIELDS	64
+#define MAX_FIELD_BYTES 256
+
 void dt_native_defaults(struct dt_body *b)
 {
 	struct dt_sampling *s = &b->ask.sampling;
@@ -16,6 +19,29 @@ void dt_native_defaults(struct dt_body *b)
 	s->top_k = 40;
 	s->top_p = 0.95;
 	s->min_p = 0.05;
+}
+
+/* Members of a reply, by their paths: "content", "timings/predicted_n". */
+static int read_fields(struct dt_body *b, struct dt_completion *c)
+{
+	json_t *v = json_object_get(b->o, "response_fields"), *name;
+	size_t i;
+
+	if (!v || json_is_null(v))
+		return 0;
+	if (!json_is_array(v) || json_array_size(v) > MAX_FIELDS)
+		return dt_body_bad(b->e, "response_fields",
+				   "'response_fields' is not an array of at most %d strings", MAX_FIELDS);
+	json_array_foreach(v, i, name)
+	{
+		if (!json_is_string(name) || json_string_length(name) > MAX_FIELD_BYTES)
+			return dt_body_bad(b->e, "response_fields",
+					   "'response_fields' has an element that is not a string of at most "
+					   "%d bytes",
+					   MAX_FIELD_BYTES);
+	}
+	c->fields = json_array_size(v) > 0 ? json_incref(v) : NULL;
+	return 0;
 }
 
 int dt_native_read(struct dt_body *b, struct dt_completion *c)
@@ -40,7 +66,8 @@ int dt_native_read(struct dt_body *b, struct dt_completion *c)
 	if (b->n_probs > b->m->engine->model.vocab)
 		return dt_body_bad(b->e, "n_probs", "'n_probs' exceeds the vocabulary size");
 	b->ask.logprobs = b->n_probs > 0 ? b->n_probs : -1;
-	return 0;
+	b->ask.drawn_probs = b->post_probs && b->n_probs > 0;
+	return read_fields(b, c);
 }
 
 /* ---- /infill ---- */
@@ -59,23 +86,16 @@ static int read_text(struct dt_body *b, const char *key, const char **ret, size_
 /* The prompt goes on after the token that begins what is filled in. */
 static int append(struct dt_body *b, struct dt_prompt *p, const char *text, size_t bytes)
 {
-	int32_t *more = NULL, *all;
+	int32_t *more = NULL;
 	size_t n = 0;
 	struct dt_err err;
+	int rc;
 
 	if (dt_tokenizer_encode(b->m->engine->tok, text, bytes, false, &more, &n, &err) < 0)
 		return dt_body_bad(b->e, "prompt", "%s", err.msg);
-	all = realloc(p->ids, (p->n + n + 1) * sizeof(*all));
-	if (!all) {
-		free(more);
-		return dt_body_no_memory(b->e);
-	}
-	if (n > 0)
-		memcpy(all + p->n, more, n * sizeof(*all));
+	rc = dt_body_append(b, p, more, n);
 	free(more);
-	p->ids = all;
-	p->n += n;
-	return 0;
+	return rc;
 }
 
 int dt_native_infill(struct dt_body *b)

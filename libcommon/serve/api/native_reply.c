@@ -21,13 +21,13 @@ static json_t *settings_json(const struct dt_completion *c, const struct dt_serv
 	const struct dt_sampling *s = &a->sampling;
 
 	return json_pack(
-		"{s:I, s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:i, s:i, s:b, s:b, s:i, s:o}",
+		"{s:I, s:f, s:i, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:i, s:i, s:b, s:b, s:i, s:o, s:o}",
 		"seed", (json_int_t)s->seed, "temperature", s->temperature, "top_k", s->top_k, "top_p",
 		s->top_p, "min_p", s->min_p, "repeat_penalty", s->repetition_penalty, "presence_penalty",
 		s->presence_penalty, "frequency_penalty", s->frequency_penalty, "mirostat", s->mirostat,
 		"mirostat_tau", s->tau, "mirostat_eta", s->eta, "n_predict", r->max_tokens, "max_tokens",
 		r->max_tokens, "ignore_eos", a->ignore_eos, "stream", c->stream, "n_probs",
-		a->logprobs > 0 ? a->logprobs : 0, "stop", stops_json(a));
+		a->logprobs > 0 ? a->logprobs : 0, "stop", stops_json(a), "samplers", dt_api_samplers(s));
 }
 
 static void set_times(json_t *v, const char *const name[4], int n, double seconds)
@@ -77,7 +77,7 @@ size_t dt_native_cost(const struct dt_completion *c, const struct dt_serve_req *
 	}
 	for (int i = 0; i < r->ask->nstop; i++)
 		bytes += r->ask->stop[i].n;
-	return 8 * bytes + 8192;
+	return (c->fields ? 16 : 8) * bytes + 8192; /* a field and an object around it may both be listed */
 }
 
 /* The members that every reply and event has; tokens [from, to) and their text from byte `at` on. */
@@ -113,6 +113,31 @@ static json_t *end_json(const struct dt_completion *c, const struct dt_serve_req
 		"tokens_cached", r->cached, "timings", timings_json(r));
 }
 
+/* Replaces a finished answer by the members that the request names; those that it has not are left out. */
+static json_t *only_fields(const struct dt_completion *c, json_t *v)
+{
+	json_t *to, *name;
+	size_t i;
+
+	if (!c->fields)
+		return v;
+	to = json_object();
+	json_array_foreach(c->fields, i, name)
+	{
+		const char *at = json_string_value(name), *end;
+		json_t *member = v;
+
+		for (; member && at; at = *end ? end + 1 : NULL) {
+			end = strchrnul(at, '/');
+			member = json_object_getn(member, at, (size_t)(end - at));
+		}
+		if (member)
+			json_object_set(to, json_string_value(name), member);
+	}
+	json_decref(v);
+	return to;
+}
+
 static json_t *whole(const struct dt_completion *c, const struct dt_serve_req *r, size_t at, int from)
 {
 	json_t *v = part_json(c, r, at, from, r->nout), *end = end_json(c, r);
@@ -120,7 +145,7 @@ static json_t *whole(const struct dt_completion *c, const struct dt_serve_req *r
 
 	json_decref(end);
 	if (rc == 0)
-		return v;
+		return only_fields(c, v);
 	json_decref(v);
 	return NULL;
 }

@@ -44,83 +44,6 @@ int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, 
 	return fclose(f) == EOF ? -ENOMEM : 0;
 }
 
-static int add_text(struct dt_body *b, const json_t *v)
-{
-	struct dt_prompt *p = &b->prompt[b->nprompts];
-	const struct dt_engine_params *m = b->m->engine;
-	const json_t *suffix = json_object_get(b->o, "suffix");
-	struct dt_err err;
-
-	p->text.n = json_string_length(v);
-	p->text.s = malloc(p->text.n + 1);
-	if (!p->text.s)
-		return dt_body_no_memory(b->e);
-	memcpy(p->text.s, json_string_value(v), p->text.n + 1);
-	b->nprompts++;
-	if (json_string_length(suffix) > 0)
-		return dt_body_infill(b, p, suffix);
-	if ((b->special ? dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err)
-			: dt_tokenizer_encode(m->tok, p->text.s, p->text.n, true, &p->ids, &p->n, &err)) < 0)
-		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
-	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: an empty prompt starts a new document */
-		p->ids = realloc(p->ids, sizeof(*p->ids));
-		if (!p->ids)
-			return dt_body_no_memory(b->e);
-		p->ids[0] = m->model.eos[0];
-		p->n = 1;
-	}
-	return 0;
-}
-
-static int add_ids(struct dt_body *b, const json_t *a)
-{
-	struct dt_prompt *p = &b->prompt[b->nprompts++];
-
-	p->n = json_array_size(a);
-	p->ids = malloc((p->n + 1) * sizeof(*p->ids));
-	if (!p->ids)
-		return dt_body_no_memory(b->e);
-	if (dt_body_ids(b, dt_body_prompt_key(b), a, p->ids) < 0)
-		return -EINVAL;
-	if (b->echo && dt_api_decode(b->m->engine->tok, p->ids, p->n, &p->text.s, &p->text.n) < 0)
-		return dt_body_no_memory(b->e);
-	return 0;
-}
-
-/* Parses a string, an array of strings, an array of ids, or an array of arrays of ids. */
-static int read_prompts(struct dt_body *b, const char *key)
-{
-	const json_t *v = json_object_get(b->o, key);
-	size_t n = json_is_array(v) && !json_is_integer(json_array_get(v, 0)) ? json_array_size(v) : 1;
-
-	if (!v)
-		return dt_body_bad(b->e, key, "key '%s' is missing", key);
-	if (n == 0)
-		return dt_body_bad(b->e, key, "'%s' is empty", key);
-	if (n > 1 && b->kind == DT_BODY_LINE)
-		return dt_body_bad(b->e, "prompt", "a line must have exactly one prompt");
-	b->prompt = calloc(n, sizeof(*b->prompt));
-	if (!b->prompt)
-		return dt_body_no_memory(b->e);
-	if (json_is_string(v))
-		return add_text(b, v);
-	if (json_is_array(v) && n == 1 && json_is_integer(json_array_get(v, 0)))
-		return add_ids(b, v);
-	for (size_t i = 0; i < n; i++) {
-		const json_t *x = json_array_get(v, i);
-		int rc;
-
-		if (!json_is_string(x) && !json_is_array(x))
-			return dt_body_bad(
-				b->e, key,
-				"'%s' must be a string, an array of token ids, or an array of these", key);
-		rc = json_is_string(x) ? add_text(b, x) : add_ids(b, x);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
-}
-
 static int check_suffix(struct dt_body *b)
 {
 	const json_t *v = json_object_get(b->o, "suffix"), *prompt = json_object_get(b->o, "prompt");
@@ -166,7 +89,7 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 				   "'prompt_logprobs_temperature' needs 'prompt_logprobs'");
 	b->default_tokens = 16;
 	b->ask.score_prompt = (c->echo && b->ask.logprobs >= 0) || b->ask.prompt_logprobs >= 0;
-	if (dt_body_ask(b, -1) < 0 || read_prompts(b, "prompt") < 0)
+	if (dt_body_ask(b, -1) < 0 || dt_body_prompts(b, "prompt") < 0)
 		return -EINVAL;
 	if (b->logprobs_from > 0 && (!c->echo || b->ask.logprobs < 0 || b->nprompts > 1))
 		return dt_body_bad(b->e, "echo_logprobs_from",
@@ -239,14 +162,14 @@ static int read_embedding(struct dt_body *b, struct dt_completion *c)
 	c->base64 = format && !strcmp(format, "base64");
 	b->ask.embed = true;
 	b->default_tokens = 0;
-	return read_prompts(b, "input");
+	return dt_body_prompts(b, "input");
 }
 
 static int read_native(struct dt_body *b, struct dt_completion *c)
 {
 	if (dt_native_read(b, c) < 0 || dt_body_ask(b, -1) < 0)
 		return -EINVAL;
-	return b->kind == DT_BODY_INFILL ? dt_native_infill(b) : read_prompts(b, "prompt");
+	return b->kind == DT_BODY_INFILL ? dt_native_infill(b) : dt_body_prompts(b, "prompt");
 }
 
 static int read_body(struct dt_body *b, struct dt_completion *c)
@@ -376,6 +299,7 @@ void dt_completion_release(struct dt_completion *c)
 	for (int i = 0; c->prompt && i < c->nprompts; i++)
 		free(c->prompt[i].s);
 	free(c->prompt);
+	json_decref(c->fields);
 	json_decref(c->asked);
 	dt_call_drop(c->call);
 	*c = (struct dt_completion){0};

@@ -51,6 +51,7 @@ struct dt_completion {
 	struct dt_text *prompt;	 /* [nprompts], if echo is set */
 	char id[40];
 	int64_t created;
+	json_t *fields;	   /* llama.cpp's response_fields; owned, NULL: all members of a reply */
 	json_t *asked;	   /* Responses API: request parameters to repeat; owned, NULL: another API */
 	const char *model; /* borrowed; the name of an adapter is valid as long as the call */
 	const struct dt_tokenizer *tok;

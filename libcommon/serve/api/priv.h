@@ -33,6 +33,7 @@ struct dt_body {
 	int n, best_of, top_logprobs, max_tokens, max_completion_tokens; /* the last three: -1 if not given */
 	int logprobs_from;						 /* characters of the prompt */
 	int n_probs;
+	bool post_probs;
 	int truncate;  /* tokens of the prompt to keep; -1: as many as fit; 0: all */
 	int n_predict; /* -1: no limit; -2: not given */
 	bool special;  /* add the bos token to texts */
@@ -64,7 +65,8 @@ int dt_body_stream(struct dt_body *b, struct dt_completion *c); /* stream, strea
 int dt_body_salt(struct dt_body *b);				/* cache_salt */
 /* logit_bias, stop, stop_token_ids, response_format; end: an additional stop id, -1: none. */
 int dt_body_ask(struct dt_body *b, int32_t end);
-/* Reads an array of ids into ret, which has room for all of them. */
+/* Reads a token id; an array of ids into ret, which has room for all of them. */
+int dt_body_id(struct dt_body *b, const char *key, const json_t *v, int32_t *ret);
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret);
 
 /* format.c: what a grammar is made from; all of it is in the key of dt_grammars. */
@@ -84,6 +86,16 @@ int dt_body_only(struct dt_body *b, const char *key, const json_t *o, const char
 
 /* template.c: *ret: the chat template with chat_template_kwargs and reasoning_effort of the body applied. */
 int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat *ret, struct dt_api_error *e);
+
+/* prompt.c: the prompts under this key: a text, an array of ids and texts, or an array of these. */
+int dt_body_prompts(struct dt_body *b, const char *key);
+/* Appends n ids to p. */
+int dt_body_append(struct dt_body *b, struct dt_prompt *p, const int32_t *ids, size_t n);
+
+/* samplers.c: the key samplers, which turns the others off and sets the order of the rest. */
+int dt_body_samplers(struct dt_body *b);
+/* One line for generation_settings: the samplers that s applies, in their order, with llama.cpp's names. */
+json_t *dt_api_samplers(const struct dt_sampling *s);
 
 /* infill.c: sets the ids of p, whose text is set, so that the model fills in what comes before the suffix. */
 int dt_body_infill(struct dt_body *b, struct dt_prompt *p, const json_t *suffix);

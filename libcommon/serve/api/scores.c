@@ -2,6 +2,7 @@
 #include "base/utf8.h"
 #include "serve/api/priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,26 +170,33 @@ static json_t *chat_token(const struct dt_completion *c, const struct dt_logprob
 			 (double)p->logprob, "bytes", bytes);
 }
 
-static json_t *native_token(const struct dt_completion *c, const struct dt_logprob *p)
+/* drawn: with the probability that the samplers left, in place of the log-probability of the model. */
+static json_t *native_token(const struct dt_completion *c, const struct dt_logprob *p, bool drawn)
 {
 	json_t *v = chat_token(c, p);
 
 	if (v)
 		json_object_set_new(v, "id", json_integer(p->id));
+	if (v && drawn) {
+		json_object_del(v, "logprob");
+		json_object_set_new(v, "prob", json_real(exp((double)p->logprob)));
+	}
 	return v;
 }
 
 json_t *dt_api_probabilities(const struct dt_completion *c, const struct dt_serve_req *r, int from, int to)
 {
 	const struct dt_scores *s = &r->scores;
+	const bool drawn = r->ask->drawn_probs;
 	json_t *list = json_array();
 
 	for (int i = from; i < to && i < s->n; i++) {
-		json_t *v = native_token(c, &s->chosen[i]), *top = json_array();
+		json_t *v = native_token(c, &s->chosen[i], drawn), *top = json_array();
+		const struct dt_logprob *p = s->top + (size_t)i * (size_t)s->ntop;
 
-		for (int k = 0; k < s->ntop; k++)
-			json_array_append_new(top, native_token(c, &s->top[i * s->ntop + k]));
-		json_object_set_new(v, "top_logprobs", top);
+		for (int k = 0; k < s->ntop && p[k].id >= 0; k++)
+			json_array_append_new(top, native_token(c, &p[k], drawn));
+		json_object_set_new(v, drawn ? "top_probs" : "top_logprobs", top);
 		json_array_append_new(list, v);
 	}
 	return list;

@@ -1,4 +1,7 @@
-/* XTC and mirostat (serve/engine/sampling.h), over the weights of kernels/sample.h in descending order. */
+/*
+ * Samplers in any order, XTC and mirostat (serve/engine/sampling.h), over the weights of kernels/sample.h in
+ * descending order. Each sampler drops tokens at one end of the ranks, so what is left is always a range.
+ */
 #include "serve/engine/sampling.h"
 
 #include <errno.h>
@@ -22,20 +25,38 @@ static int by_rank(const void *a, const void *b)
 	return x->id < y->id ? -1 : x->id > y->id;
 }
 
+struct left {		  /* the tokens that the samplers have left */
+	struct ranked *r; /* [n] */
+	int n;
+	double cold;
+	bool stale; /* the weights are not those of cold */
+};
+
 /* Collects the tokens with a weight of at least `least` in descending order; returns their number. */
-static int rank(const struct dt_draw *d, const float *logits, int vocab, float max, uint64_t least,
-		struct ranked *to)
+static int rank(double cold, const float *logits, int vocab, float max, uint64_t least, struct ranked *to)
 {
 	int n = 0;
 
 	for (int i = 0; i < vocab; i++) {
-		const uint64_t w = dt_sample_weight(dt_sample_x(logits[i], max, d->cold));
+		const uint64_t w = dt_sample_weight(dt_sample_x(logits[i], max, cold));
 
 		if (w >= least)
 			to[n++] = (struct ranked){w, logits[i], i};
 	}
 	qsort(to, (size_t)n, sizeof(*to), by_rank);
 	return n;
+}
+
+/* Sets the weights, relative to that of the most likely token left, and drops tokens that weigh nothing. */
+static void weigh(struct left *l)
+{
+	if (!l->stale)
+		return;
+	for (int i = 0; i < l->n; i++)
+		l->r[i].w = dt_sample_weight(dt_sample_x(l->r[i].logit, l->r[0].logit, l->cold));
+	while (l->r[l->n - 1].w == 0)
+		l->n--;
+	l->stale = false;
 }
 
 static uint64_t sum_of(const struct ranked *r, int n)
@@ -47,17 +68,13 @@ static uint64_t sum_of(const struct ranked *r, int n)
 	return sum;
 }
 
-/* Number of tokens that top_k and top_p keep. */
-static int truncate_ranks(const struct dt_draw *d, const struct ranked *r, int n)
+/* Number of tokens whose share is top_p. */
+static int share(const struct ranked *r, int n, double top_p)
 {
-	uint64_t want, sum = 0;
+	const uint64_t want = dt_sample_share(top_p, sum_of(r, n));
+	uint64_t sum = 0;
 	int k = 0;
 
-	if (d->top_k > 0 && d->top_k < n)
-		n = d->top_k;
-	if (d->top_p >= 1)
-		return n;
-	want = dt_sample_share(d->top_p, sum_of(r, n));
 	while (k < n && sum < want)
 		sum += r[k++].w;
 	return k;
@@ -120,32 +137,119 @@ static int pick(const struct dt_draw *d, const struct ranked *r, int n)
 	return i;
 }
 
+/* ---- the chain of samplers ---- */
+
+static const uint8_t usual[] = {DT_SAMPLER_TEMPERATURE, DT_SAMPLER_MIN_P, DT_SAMPLER_TOP_K, DT_SAMPLER_TOP_P,
+				DT_SAMPLER_XTC};
+
+static void apply(struct left *l, enum dt_sampling_step what, const struct dt_sampling *p,
+		  const struct dt_draw *d)
+{
+	int gone;
+
+	if (what != DT_SAMPLER_TEMPERATURE && what != DT_SAMPLER_TOP_K)
+		weigh(l);
+	switch (what) {
+	case DT_SAMPLER_TEMPERATURE:
+		l->n = d->cold == 0 ? 1 : l->n;
+		l->cold *= d->cold == 0 ? 1 : d->cold;
+		l->stale = true;
+		break;
+	case DT_SAMPLER_MIN_P:
+		while ((double)l->r[l->n - 1].w < d->min_p * (double)l->r[0].w)
+			l->n--;
+		break;
+	case DT_SAMPLER_TOP_K:
+		l->n = d->top_k > 0 && d->top_k < l->n ? d->top_k : l->n;
+		break;
+	case DT_SAMPLER_TOP_P:
+		l->n = d->top_p < 1 ? share(l->r, l->n, d->top_p) : l->n;
+		break;
+	case DT_SAMPLER_XTC:
+		gone = exclude(p, d, l->r, l->n);
+		l->r += gone;
+		l->n -= gone;
+		break;
+	}
+}
+
+/*
+ * Applies the n samplers of order to all tokens. Ranked are only those that weigh something at the highest
+ * temperature that the order comes to, since no others can be drawn; and where the usual order begins, only
+ * those that min_p leaves.
+ */
+static void run_chain(struct left *l, const uint8_t *order, int n, const struct dt_sampling *p,
+		      const struct dt_draw *d, const float *logits, int vocab, float max)
+{
+	const bool begins = n > 1 && order[0] == usual[0] && order[1] == usual[1];
+	const double by = d->cold == 0 ? 1 : d->cold;
+	double cold = 1, hot = n > 0 && order[0] == DT_SAMPLER_TEMPERATURE ? by : 1;
+
+	for (int i = 0; i < n; i++) {
+		cold *= order[i] == DT_SAMPLER_TEMPERATURE ? by : 1;
+		hot = i > 0 && cold < hot ? cold : hot;
+	}
+	l->cold = 1;
+	l->stale = true;
+	l->n = rank(hot, logits, vocab, max, begins && !(hot < by) ? dt_sample_least(d->min_p) : 1, l->r);
+	for (int i = 0; i < n; i++)
+		apply(l, order[i], p, d);
+	weigh(l);
+}
+
+/* Sets p->drawn to the token at `at` and the best of those left. */
+static void tell_drawn(const struct dt_sampling *p, const struct left *l, int at)
+{
+	const double sum = log((double)sum_of(l->r, l->n));
+
+	for (int i = -1; i < p->ndrawn; i++) {
+		const struct ranked *r = &l->r[i < 0 ? at : i];
+
+		p->drawn[1 + i] = i < l->n ? (struct dt_logprob){r->id, (float)(log((double)r->w) - sum), 0}
+					   : (struct dt_logprob){-1, 0, 0};
+	}
+}
+
+/* Mirostat replaces the chain; returns the index that is drawn. */
+static int run_mirostat(struct left *l, const struct dt_sampling *p, const struct dt_draw *d,
+			const float *logits, int vocab, float max)
+{
+	int at;
+
+	l->n = rank(d->cold, logits, vocab, max, 1, l->r);
+	if (d->index == 0)
+		*p->mu = 2 * p->tau;
+	l->n = p->mirostat == 1 ? zipf_count(l->r, l->n, *p->mu, vocab) : bits_count(l->r, l->n, *p->mu);
+	at = pick(d, l->r, l->n);
+	*p->mu -= p->eta * (-log2((double)l->r[at].w / (double)sum_of(l->r, l->n)) - p->tau);
+	return at;
+}
+
 int32_t dt_sampling_draw_own(const struct dt_sampling *p, const struct dt_draw *d, const float *logits,
 			     int vocab)
 {
 	const float max = dt_sample_max(logits, vocab);
+	const bool own = p->norder >= 0;
 	struct ranked *r;
-	int32_t id = -EDOM;
-	int n, from = 0, at;
+	struct left l = {0};
+	int32_t id;
+	int at;
 
 	if (!isfinite(max))
 		return -EDOM;
-	r = malloc((size_t)vocab * sizeof(*r));
+	l.r = r = malloc((size_t)vocab * sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	n = rank(d, logits, vocab, max, p->mirostat ? 1 : dt_sample_least(d->min_p), r);
-	if (p->mirostat) {
-		if (d->index == 0)
-			*p->mu = 2 * p->tau;
-		n = p->mirostat == 1 ? zipf_count(r, n, *p->mu, vocab) : bits_count(r, n, *p->mu);
+	if (p->mirostat && p->temperature > 0) {
+		at = run_mirostat(&l, p, d, logits, vocab, max);
 	} else {
-		n = truncate_ranks(d, r, n);
-		from = exclude(p, d, r, n);
+		run_chain(&l, own ? p->order : usual, own ? p->norder : (int)sizeof(usual), p, d, logits,
+			  vocab, max);
+		at = pick(d, l.r, l.n);
 	}
-	at = from + pick(d, r + from, n - from);
-	id = r[at].id;
-	if (p->mirostat)
-		*p->mu -= p->eta * (-log2((double)r[at].w / (double)sum_of(r, n)) - p->tau);
+	id = l.r[at].id;
+	if (p->drawn)
+		tell_drawn(p, &l, at);
 	free(r);
 	return id;
 }

@@ -57,6 +57,7 @@ struct dt_ask {
 				     * ignored; only a grammar that allows nothing more ends the text */
 	int priority;		    /* within the tenant: lower goes first, as in vLLM */
 	int logprobs;		    /* alternatives a token, -1: no log-probabilities at all */
+	bool drawn_probs;	    /* logprobs are those that the samplers left */
 	int prompt_logprobs;	    /* the same for prompt tokens, independent of logprobs; -1: none */
 	double prompt_temperature;  /* temperature t of prompt logprobs, log softmax(logits / t) */
 	struct dt_grammar *grammar; /* grammar of the output, NULL: none */

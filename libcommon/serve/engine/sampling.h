@@ -16,7 +16,8 @@
  *             the number is estimated from Zipf's exponent of the 100 most likely tokens; 2: candidates are
  *             the tokens with a surprise of at most mu bits.
  *
- * XTC and mirostat run on the host, in f64 from the same weights, never where the model is computed.
+ * XTC, mirostat and samplers in another order than that of enum dt_sampling_step run on the host, in f64 from
+ * the same weights, never where the model is computed.
  */
 #ifndef DT_SERVE_SAMPLING_H
 #define DT_SERVE_SAMPLING_H
@@ -26,6 +27,21 @@
 struct dt_bias {
 	int32_t id;
 	float bias;
+};
+
+enum dt_sampling_step { /* in the order of a draw */
+			DT_SAMPLER_TEMPERATURE,
+			DT_SAMPLER_MIN_P,
+			DT_SAMPLER_TOP_K,
+			DT_SAMPLER_TOP_P,
+			DT_SAMPLER_XTC,
+};
+enum { DT_SAMPLERS_MAX = 16 }; /* of an order, in which one may be repeated */
+
+struct dt_logprob {
+	int32_t id;
+	float logprob;
+	int rank; /* 1 + the number of likelier ids; 0: not computed */
 };
 
 struct dt_sampling {
@@ -50,7 +66,15 @@ struct dt_sampling {
 	double xtc_threshold;
 	int mirostat; /* 0: off */
 	double tau, eta;
-	double *mu;	       /* mirostat's state, initialised when nout is 0 and updated by each draw */
+	double *mu; /* mirostat's state, initialised when nout is 0 and updated by each draw */
+	uint8_t order[DT_SAMPLERS_MAX]; /* enum dt_sampling_step: these in this order, without mirostat */
+	int norder;			/* -1: all, in the usual order */
+	/*
+	 * [1 + ndrawn] set to the drawn token and the most likely ones that the samplers left, best first,
+	 * with their log-probabilities among those left; id -1: there are no more. NULL: not wanted.
+	 */
+	struct dt_logprob *drawn;
+	int ndrawn;
 	const uint32_t *allow; /* bit id % 32 of word id / 32: only these ids may be drawn; NULL: all */
 };
 
@@ -63,7 +87,8 @@ struct dt_sampling {
 			      .dry_last = -1,                                                                \
 			      .xtc_threshold = 0.1,                                                          \
 			      .tau = 5,                                                                      \
-			      .eta = 0.1})
+			      .eta = 0.1,                                                                    \
+			      .norder = -1})
 
 struct dt_serve_sampler { /* scratch memory of one thread */
 	int vocab;
@@ -93,10 +118,11 @@ int dt_sampling_draw(struct dt_serve_sampler *s, const struct dt_sampling *p, co
 int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float *logits,
 		  const int32_t *prompt, size_t nprompt, const int32_t *out, size_t nout);
 
-/* Whether dt_sampling_draw_own must draw the token: XTC or mirostat is on. */
+/* Whether dt_sampling_draw_own must draw the token: no other draw does what p asks for. */
 static inline bool dt_sampling_own(const struct dt_sampling *p)
 {
-	return p->temperature > 0 && (p->xtc_probability > 0 || p->mirostat > 0);
+	return p->drawn || p->norder >= 0 ||
+	       (p->temperature > 0 && (p->xtc_probability > 0 || p->mirostat > 0));
 }
 
 /*
@@ -107,15 +133,9 @@ int dt_sampling_dry(struct dt_serve_sampler *s, const struct dt_sampling *p, con
 		    size_t nprompt, const int32_t *out, size_t nout);
 /* Returns the edit of id, and creates it if there is none. s->edit must have room. */
 struct dt_edit *dt_sampling_edit(struct dt_serve_sampler *s, int32_t id);
-/* own.c: the draw d from edited logits by XTC and mirostat; returns the id, -EDOM or -ENOMEM. */
+/* own.c: the draw d from edited logits by any samplers; returns the id, -EDOM or -ENOMEM. */
 int32_t dt_sampling_draw_own(const struct dt_sampling *p, const struct dt_draw *d, const float *logits,
 			     int vocab);
-
-struct dt_logprob {
-	int32_t id;
-	float logprob;
-	int rank; /* 1 + the number of likelier ids; 0: not computed */
-};
 
 /*
  * Under softmax(logits) (of the model, before any sampling parameter): the n <= vocab most likely ids, best

@@ -53,27 +53,38 @@ static float *spare(const struct dt_engine *e)
 	return e->out.logits + (size_t)e->p.max_seqs * (size_t)e->p.model.vocab;
 }
 
-/* Draws r's next token; sets its log-probability if r asks for it. Negative errno: failed. */
+/*
+ * Draws r's next token; sets its log-probability if r asks for it, and the alternatives of the row if they
+ * depend on the draw. Negative errno: failed.
+ */
 static int32_t draw(struct dt_engine *e, struct dt_serve_req *r, float *logits, int row,
 		    struct dt_logprob *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);
+	struct dt_logprob drawn[1 + DT_LOGPROBS_MAX];
+	const bool scored = r->ask->logprobs >= 0 && !r->ask->drawn_probs;
 	float *raw = spare(e);
 	int32_t id;
 
 	s.mu = &r->mu;
+	s.drawn = r->ask->drawn_probs ? drawn : NULL;
+	s.ndrawn = r->ask->logprobs;
 	if (r->nout < r->ask->min_tokens) {
 		s.ban = r->ask->stop_ids;
 		s.nban = r->ask->nstop_ids;
 	}
 	if (r->matcher && !r->dormant)
 		s.allow = dt_constrain_mask(e, r);
-	if (r->ask->logprobs >= 0) /* the sampler overwrites the logits */
+	if (scored) /* the sampler overwrites the logits */
 		memcpy(raw, logits, (size_t)e->p.model.vocab * sizeof(*raw));
 	id = dt_sample(&e->sampler, &s, logits, r->tokens, (size_t)r->nprompt, dt_serve_req_out(r),
 		       (size_t)r->nout);
-	if (r->ask->logprobs >= 0 && id >= 0)
+	if (scored && id >= 0)
 		*ret = dt_logprobs_of(raw, e->p.model.vocab, id, e->out.row[row].log_sum);
+	if (s.drawn && id >= 0) {
+		*ret = drawn[0];
+		memcpy(dt_engine_row_top(e, row), drawn + 1, (size_t)s.ndrawn * sizeof(*drawn));
+	}
 	return id;
 }
 
