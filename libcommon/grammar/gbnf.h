@@ -8,10 +8,11 @@
 #include "grammar/priv.h"
 
 enum dt_gbnf_kind {
-	DT_GBNF_BYTE, /* at: the byte */
-	DT_GBNF_SET,  /* at: index of the set */
-	DT_GBNF_RULE, /* at: index of the rule */
-	DT_GBNF_MANY, /* at: index of the repetition */
+	DT_GBNF_BYTE,  /* at: the byte */
+	DT_GBNF_SET,   /* at: index of the set */
+	DT_GBNF_RULE,  /* at: index of the rule */
+	DT_GBNF_MANY,  /* at: index of the repetition */
+	DT_GBNF_TOKEN, /* at: 2 id; + 1: any other token */
 };
 
 struct dt_gbnf_item {
@@ -43,6 +44,8 @@ struct dt_gbnf_rule {
 
 struct dt_gbnf {
 	const char *text, *end, *at;
+	const struct dt_grammar_tokens *tokens; /* NULL: none may be named */
+	bool has_tokens;
 	struct dt_gbnf_item *item;
 	struct dt_gbnf_set *set;
 	struct dt_gbnf_many *many;
@@ -81,6 +84,10 @@ bool dt_gbnf_check_names(struct dt_gbnf *x);
 
 /* gbnf_read.c: reads the text; then every rule is defined, and there is one called root. */
 bool dt_gbnf_read(struct dt_gbnf *x);
+/* gbnf_token.c: reads a reference to a token: at of DT_GBNF_TOKEN; -1: failed. */
+int dt_gbnf_read_token(struct dt_gbnf *x);
+/* Sets the tokens of g. */
+bool dt_gbnf_set_tokens(struct dt_gbnf *x, struct dt_grammar *g);
 /* gbnf_rules.c: adds the rules to g and sets its root. false: x->rc. */
 bool dt_gbnf_rules(struct dt_gbnf *x, struct dt_grammar *g);
 

@@ -312,7 +312,7 @@ static bool read_symbol(struct dt_gbnf *x, struct seq *s, bool *ret_more)
 		ok = push(x, s, DT_GBNF_RULE, dt_gbnf_rule_of(x, x->at, n));
 		x->at += n;
 	} else if (c == '<' || c == '!') {
-		ok = dt_gbnf_fail(x, x->at, -ENOTSUP, "references to tokens (<...>) are not supported");
+		ok = push(x, s, DT_GBNF_TOKEN, dt_gbnf_read_token(x));
 	} else {
 		*ret_more = false;
 		ok = true;

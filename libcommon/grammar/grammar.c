@@ -30,6 +30,7 @@ void dt_grammar_drop(struct dt_grammar *g)
 	dt_matchers_sweep(g, false);
 	dt_parser_free(g->parser);
 	pthread_mutex_destroy(&g->mu);
+	free(g->tokens);
 	free(g->rule);
 	free(g->class);
 	free(g->elem);
@@ -39,7 +40,8 @@ void dt_grammar_drop(struct dt_grammar *g)
 size_t dt_grammar_bytes(struct dt_grammar *g)
 {
 	size_t sum = sizeof(*g) + (size_t)g->elem_cap * sizeof(*g->elem) +
-		     (size_t)g->class_cap * sizeof(*g->class) + (size_t)g->rule_cap * sizeof(*g->rule);
+		     (size_t)g->class_cap * sizeof(*g->class) + (size_t)g->rule_cap * sizeof(*g->rule) +
+		     ((size_t)g->ntokens + 31) / 32 * sizeof(*g->tokens);
 
 	for (int i = 0; i < g->nrule; i++)
 		sum += (size_t)g->rule[i].cap * sizeof(*g->rule[i].alt);
@@ -250,7 +252,8 @@ static void drop_endless(struct dt_grammar *g, const bool *ends)
 		for (int i = 0; i < g->rule[r].n; i++) {
 			const struct dt_elem *e = alt_of(g, r, i);
 
-			while (e->type == DT_ELEM_CLASS || (e->type == DT_ELEM_RULE && ends[e->index]))
+			while (e->type == DT_ELEM_CLASS || e->type == DT_ELEM_TOKEN ||
+			       (e->type == DT_ELEM_RULE && ends[e->index]))
 				e++;
 			if (e->type == DT_ELEM_END)
 				g->rule[r].alt[kept++] = g->rule[r].alt[i];

@@ -39,10 +39,18 @@ int dt_grammar_regex(const char *pattern, struct dt_grammar **ret, struct dt_err
 int dt_grammar_words(const char *const *word, int n, struct dt_grammar **ret, struct dt_err *err);
 /*
  * Grammar of the plain texts that a context-free grammar in llama.cpp's notation (GBNF) describes, n bytes of
- * UTF-8. Errors name line and column. Refused: left recursion, references to tokens (<...>), names that are
- * undefined or defined twice, and grammars that are too large. -EINVAL, -ENOTSUP, -E2BIG, -ENOMEM.
+ * UTF-8. Errors name line and column. Refused: left recursion, names that are undefined or defined twice, and
+ * grammars that are too large. A reference <text> or <[id]> matches this token as a whole, !<text> any other
+ * one; tokens NULL: they are refused. -EINVAL, -ENOTSUP, -E2BIG, -ENOMEM.
  */
-int dt_grammar_gbnf(const char *text, size_t n, struct dt_grammar **ret, struct dt_err *err);
+struct dt_grammar_tokens {
+	int vocab;						   /* number of ids */
+	int32_t (*find)(const void *arg, const char *s, size_t n); /* the token that is this text; -1: none */
+	bool (*fits)(const void *arg, int32_t id);		   /* may occur within an answer */
+	const void *arg;
+};
+int dt_grammar_gbnf(const char *text, size_t n, const struct dt_grammar_tokens *tokens,
+		    struct dt_grammar **ret, struct dt_err *err);
 struct dt_grammar *dt_grammar_ref(struct dt_grammar *g);
 void dt_grammar_drop(struct dt_grammar *g); /* NULL is allowed */
 /* Memory of the grammar and of what its matchers remember. */
@@ -96,6 +104,8 @@ void dt_matcher_free(struct dt_matcher *m);
 
 /* Advances by n bytes. false: they do not fit or out of memory; the state is unchanged. */
 bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n);
+/* The same by a token, of which s [n] is the text: it may also match as a token. */
+bool dt_matcher_push_token(struct dt_matcher *m, int32_t id, const char *s, size_t n);
 /* Goes back to the state before the first byte. */
 void dt_matcher_restart(struct dt_matcher *m);
 /* Whether the text may end here. */
@@ -116,7 +126,7 @@ bool dt_matcher_copy_mask(struct dt_matcher *m, const struct dt_vocab_order *o, 
  * on its grammar, or because the result is not remembered and must be computed. push: 1, or 0 where the above
  * returns false; copy_mask: 0 or -ENOMEM. dt_matcher_complete, done and free never wait for other threads.
  */
-int dt_matcher_push_now(struct dt_matcher *m, const char *s, size_t n);
+int dt_matcher_push_now(struct dt_matcher *m, int32_t id, const char *s, size_t n);
 int dt_matcher_restart_now(struct dt_matcher *m);
 int dt_matcher_copy_mask_now(struct dt_matcher *m, const struct dt_vocab_order *o, uint32_t *to);
 

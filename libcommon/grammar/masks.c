@@ -112,7 +112,9 @@ static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_m
 	int best = 0, same = 0;
 
 	p->work = COMPARE_WORK;
-	for (int i = 0; i < DT_LATE && same < ENOUGH; i++) {
+	for (int i = 0;
+	     i < DT_LATE && !p->g->tokens && /* bytes do not tell what tokens come next */ same < ENOUGH;
+	     i++) {
 		const struct dt_mask *k = &p->mask[p->late[i]];
 		int n = k->state < 0 ? 0 : agreement(p, k->state, m->now, level[DT_VOCAB_LEVELS - 1].least);
 
@@ -204,6 +206,26 @@ const uint32_t *dt_mask_known(struct dt_parser *p, const struct dt_matcher *m, c
 	return k->bits;
 }
 
+/* Adds the tokens that the state's token elements match. */
+static void add_tokens(const struct dt_parser *p, const struct dt_matcher *m, uint32_t *bits)
+{
+	const struct dt_known_state *k = &p->known[m->now];
+	const struct dt_grammar *g = p->g;
+
+	for (int i = 0; i < k->n && g->tokens; i++) {
+		const int32_t top = p->tops[k->first + i];
+		const struct dt_elem e = top < 0 ? (struct dt_elem){0} : g->elem[p->node[top].pos];
+		const bool all = e.index & 1;
+		const int32_t id = e.index / 2;
+
+		if (e.type != DT_ELEM_TOKEN)
+			continue;
+		for (int32_t t = all ? 0 : id; t < (all ? p->order->vocab : id + 1); t++)
+			if (t < p->order->vocab && dt_gr_is_token(g, e, t))
+				bits[t / 32] |= 1u << t % 32;
+	}
+}
+
 const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o)
 {
 	const size_t bytes = ((size_t)o->vocab + 31) / 32 * sizeof(uint32_t);
@@ -222,6 +244,7 @@ const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const stru
 		return NULL;
 	level = begin(p, m, k->bits);
 	visited = fill(p, m, level, k->bits);
+	add_tokens(p, m, k->bits);
 	k->used = ++p->clock;
 	if (p->failed)
 		return NULL;

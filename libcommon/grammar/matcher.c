@@ -140,8 +140,25 @@ static void end_work(struct dt_matcher *m)
 	pthread_mutex_unlock(&m->g->mu);
 }
 
+/* The state after token id, whose bytes lead to state `to` (-1: nowhere). */
+static int32_t token_state(struct dt_parser *p, int32_t from, int32_t id, int32_t to)
+{
+	struct dt_stacks before, after = {0};
+
+	dt_state_stacks(p, from, &before);
+	if (to >= 0)
+		dt_state_stacks(p, to, &after);
+	return dt_stacks_token(p, &before, id, &after) ? dt_state_number(p, &after) : -1;
+}
+
 bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n)
 {
+	return dt_matcher_push_token(m, -1, s, n);
+}
+
+bool dt_matcher_push_token(struct dt_matcher *m, int32_t id, const char *s, size_t n)
+{
+	const bool token = m->g->tokens && id >= 0;
 	struct dt_parser *p = begin_work(m);
 	int32_t at = m->failed ? -1 : m->now;
 
@@ -150,6 +167,8 @@ bool dt_matcher_push(struct dt_matcher *m, const char *s, size_t n)
 		if (at >= 0 && dt_states_many(p)) /* a long text */
 			dt_states_forget(p, &at, 1);
 	}
+	if (token && !p->failed)
+		at = token_state(p, m->now, id, n > 0 ? at : -1);
 	m->now = at < 0 ? m->now : at;
 	look_at_end(m);
 	end_work(m);
@@ -201,7 +220,7 @@ bool dt_matcher_copy_mask(struct dt_matcher *m, const struct dt_vocab_order *o, 
 	return bits;
 }
 
-int dt_matcher_push_now(struct dt_matcher *m, const char *s, size_t n)
+int dt_matcher_push_now(struct dt_matcher *m, int32_t id, const char *s, size_t n)
 {
 	struct dt_parser *p = m->g->parser;
 	int32_t at;
@@ -209,6 +228,8 @@ int dt_matcher_push_now(struct dt_matcher *m, const char *s, size_t n)
 
 	if (m->failed)
 		return 0;
+	if (m->g->tokens && id >= 0) /* only where bytes lead is remembered */
+		return -EAGAIN;
 	if (pthread_mutex_trylock(&m->g->mu) != 0)
 		return -EAGAIN;
 	p->work = 0; /* only transitions that are remembered */

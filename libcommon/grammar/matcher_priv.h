@@ -18,7 +18,7 @@
 
 struct dt_stacks {
 	int n;
-	int32_t top[DT_MAX_STACKS]; /* nodes at a byte class; -1: the text may end */
+	int32_t top[DT_MAX_STACKS]; /* nodes at a byte class or token; -1: the text may end */
 };
 
 struct dt_stack_node {	     /* a stack: the element to read, and what follows its alternative */
@@ -89,6 +89,8 @@ void dt_stacks_begin(struct dt_parser *p, struct dt_stacks *ret);
 /* Sets `to` to the stacks after one more byte; false: the byte is not allowed, or failed. */
 bool dt_stacks_advance(struct dt_parser *p, const struct dt_stacks *from, unsigned char byte,
 		       struct dt_stacks *to);
+/* Adds to `to` the stacks after token id, where a token element is next; false: `to` is empty, or failed. */
+bool dt_stacks_token(struct dt_parser *p, const struct dt_stacks *from, int32_t id, struct dt_stacks *to);
 /* Whether it is time for that; drops the nodes that keep [n] do not need, and renumbers the others. */
 bool dt_stacks_many(const struct dt_parser *p);
 void dt_stacks_tidy(struct dt_parser *p, struct dt_stacks *keep, int n);

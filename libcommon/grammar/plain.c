@@ -89,9 +89,11 @@ static bool is_utf8(const char *text, size_t n)
 	return same;
 }
 
-int dt_grammar_gbnf(const char *text, size_t n, struct dt_grammar **ret, struct dt_err *err)
+int dt_grammar_gbnf(const char *text, size_t n, const struct dt_grammar_tokens *tokens,
+		    struct dt_grammar **ret, struct dt_err *err)
 {
-	struct dt_gbnf x = {.text = text, .end = text + n, .at = text, .work = MAX_STEPS, .err = err};
+	struct dt_gbnf x = {
+		.text = text, .end = text + n, .at = text, .tokens = tokens, .work = MAX_STEPS, .err = err};
 	struct dt_grammar *g = dt_grammar_new();
 	struct dt_matcher *m = NULL;
 
@@ -99,7 +101,8 @@ int dt_grammar_gbnf(const char *text, size_t n, struct dt_grammar **ret, struct 
 		x.rc = dt_err_sys(err, -ENOMEM, "cannot read the grammar");
 	else if (!is_utf8(text, n))
 		x.rc = dt_err_set(err, -EINVAL, "the grammar is not UTF-8");
-	else if (dt_gbnf_read(&x) && dt_gbnf_rules(&x, g) && !dt_gr_prune(g) && !g->no_memory)
+	else if (dt_gbnf_read(&x) && dt_gbnf_rules(&x, g) && dt_gbnf_set_tokens(&x, g) && !dt_gr_prune(g) &&
+		 !g->no_memory)
 		x.rc = dt_err_set(err, -EINVAL, "no text can match the grammar: its rules never end");
 	dt_gbnf_release(&x);
 	if (x.rc == 0 && g->no_memory)

@@ -7,11 +7,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE };
+enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE, DT_ELEM_TOKEN };
 
 struct dt_elem {
 	uint8_t type;
-	int32_t index; /* index of the class or the rule */
+	int32_t index; /* index of the class or the rule; of a token 2 id, + 1: every token but this one */
 };
 
 struct dt_class { /* a set of bytes */
@@ -30,6 +30,8 @@ struct dt_grammar {
 	struct dt_rule *rule;
 	int nelem, elem_cap, nclass, class_cap, nrule, rule_cap;
 	int root;
+	uint32_t *tokens; /* [ntokens / 32] ids that token elements may match; NULL: there are none */
+	int ntokens;
 	bool no_memory; /* an allocation failed: the grammar is incomplete */
 	pthread_mutex_t mu;
 	struct dt_parser *parser; /* behind mu; NULL: no text was read yet (matcher_priv.h) */
@@ -88,6 +90,17 @@ static inline struct dt_elem dt_gr_r(int rule)
 static inline struct dt_elem dt_gr_c(int class)
 {
 	return (struct dt_elem){DT_ELEM_CLASS, class};
+}
+
+/* Token elements. in_set: whether the grammar's set of tokens has this id. */
+static inline bool dt_gr_in_set(const struct dt_grammar *g, int32_t id)
+{
+	return id >= 0 && id < g->ntokens && g->tokens[id / 32] >> id % 32 & 1;
+}
+
+static inline bool dt_gr_is_token(const struct dt_grammar *g, struct dt_elem e, int32_t id)
+{
+	return e.type == DT_ELEM_TOKEN && dt_gr_in_set(g, id) && (e.index / 2 == id) != (e.index & 1);
 }
 
 static inline struct dt_elem dt_gr_byte(struct dt_grammar *g, int c)

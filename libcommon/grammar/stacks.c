@@ -97,7 +97,7 @@ static void expand(struct dt_parser *p, struct dt_stacks *s, int32_t pos, int32_
 			expand(p, s, p->node[parent].pos, p->node[parent].parent, depth + 1);
 		return;
 	}
-	if (e->type == DT_ELEM_CLASS) {
+	if (e->type == DT_ELEM_CLASS || e->type == DT_ELEM_TOKEN) {
 		state_add(p, s, node_of(p, pos, parent));
 		return;
 	}
@@ -108,22 +108,46 @@ static void expand(struct dt_parser *p, struct dt_stacks *s, int32_t pos, int32_
 		expand(p, s, r->alt[i], parent, depth + 1);
 }
 
+static void begin_building(struct dt_parser *p)
+{
+	if (++p->building)
+		return;
+	for (int i = 0; i < p->nnode;
+	     i++) /* on overflow, once in 2^32: no node may seem to be in the new state */
+		p->node[i].in = 0;
+	p->building = 1;
+}
+
 bool dt_stacks_advance(struct dt_parser *p, const struct dt_stacks *from, unsigned char byte,
 		       struct dt_stacks *to)
 {
 	to->n = 0;
-	if (++p->building == 0) { /* on overflow, once in 2^32: no node may seem to be in the new state */
-		for (int i = 0; i < p->nnode; i++)
-			p->node[i].in = 0;
-		p->building = 1;
-	}
+	begin_building(p);
 	for (int i = 0; i < from->n && !p->failed; i++) {
 		struct dt_stack_node x;
 
 		if (from->top[i] < 0)
 			continue;
 		x = p->node[from->top[i]];
+		if (p->g->elem[x.pos].type != DT_ELEM_CLASS)
+			continue;
 		if (p->g->class[p->g->elem[x.pos].index].bit[byte / 64] >> byte % 64 & 1)
+			expand(p, to, x.pos + 1, x.parent, 0);
+	}
+	return to->n > 0 && !p->failed;
+}
+
+bool dt_stacks_token(struct dt_parser *p, const struct dt_stacks *from, int32_t id, struct dt_stacks *to)
+{
+	begin_building(p);
+	for (int i = 0; i < to->n; i++)
+		if (to->top[i] >= 0)
+			p->node[to->top[i]].in = p->building;
+	for (int i = 0; i < from->n && !p->failed; i++) {
+		const struct dt_stack_node x =
+			from->top[i] < 0 ? (struct dt_stack_node){0} : p->node[from->top[i]];
+
+		if (from->top[i] >= 0 && dt_gr_is_token(p->g, p->g->elem[x.pos], id))
 			expand(p, to, x.pos + 1, x.parent, 0);
 	}
 	return to->n > 0 && !p->failed;

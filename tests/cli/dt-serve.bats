@@ -511,6 +511,12 @@ PY
     for body in '{"prompt": "x", "n_predct": 1}' '{"prompt": "x", "samplers": ["topk"]}' '{"prompt": "x", "grammar": 1}'; do
         [ "$(status_of "$(post /completion "$body")")" = 400 ] || { echo "$body"; return 1; }
     done
+    # tokens as parts of a grammar: 97 is the byte a
+    said=$(post /completion '{"prompt": "x", "grammar": "root ::= (<[97]> [b-z] !<[98]>){2}", "return_tokens": true, "seed": 1}' | head -n 1)
+    jq -e '(.tokens | length == 6) and .tokens[0] == 97 and .tokens[3] == 97 and .tokens[1] != 97 and .tokens[2] != 98 and .stop_type == "eos"' <<<"$said"
+    said=$(post /completion '{"prompt": "x", "grammar": "root ::= \"a\" <none>"}')
+    [ "$(status_of "$said")" = 400 ]
+    [[ "$said" == *"line 1, column 14: '<none>' is not one token of this model"* ]]
     said=$(post /infill '{"input_prefix": "a", "input_suffix": "b"}')
     [ "$(status_of "$said")" = 400 ]
     [[ "$said" == *"no tokens to fill in"* ]]

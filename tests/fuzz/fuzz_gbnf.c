@@ -14,6 +14,18 @@ static const char *byte_of(const void *arg, int32_t id, size_t *ret_n)
 	return &bytes[id];
 }
 
+static int32_t find(const void *arg, const char *s, size_t n)
+{
+	return n == 3 ? (unsigned char)s[1] : -1; /* <a> is the byte a */
+}
+
+static bool fits(const void *arg, int32_t id)
+{
+	return id != 'z';
+}
+
+static const struct dt_grammar_tokens tokens = {256, find, fits, NULL};
+
 static void walk(struct dt_grammar *g, const struct dt_vocab_order *o, const unsigned char *text, size_t n)
 {
 	struct dt_matcher *m = dt_matcher_new(g);
@@ -24,7 +36,7 @@ static void walk(struct dt_grammar *g, const struct dt_vocab_order *o, const uns
 
 		if (!mask) /* too ambiguous */
 			break;
-		if (dt_matcher_push(m, (const char *)text + i, 1) != fits)
+		if (dt_matcher_push_token(m, text[i], (const char *)text + i, 1) != fits)
 			abort();
 		if (!fits)
 			break;
@@ -43,7 +55,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 		bytes[i] = (char)i;
 	if (dt_vocab_order_init(&o, 256, byte_of, NULL) < 0)
 		abort();
-	if (dt_grammar_gbnf((const char *)data, len, &g, NULL) == 0) {
+	if (dt_grammar_gbnf((const char *)data, len, &tokens, &g, NULL) == 0) {
 		walk(g, &o, nul ? nul + 1 : data, nul ? n - len - 1 : n);
 		dt_grammar_drop(g);
 	}

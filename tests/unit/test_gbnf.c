@@ -298,7 +298,7 @@ static struct dt_grammar *grammar_of(const char *text)
 	struct dt_grammar *g = NULL;
 	struct dt_err err;
 
-	if (dt_grammar_gbnf(text, strlen(text), &g, &err) < 0)
+	if (dt_grammar_gbnf(text, strlen(text), NULL, &g, &err) < 0)
 		fail_msg("%s\n%s", err.msg, text);
 	return g;
 }
@@ -585,7 +585,7 @@ static void test_errors(void **state)
 	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
 		struct dt_grammar *g = NULL;
 		struct dt_err err = {0};
-		const int rc = dt_grammar_gbnf(c[i].text, strlen(c[i].text), &g, &err);
+		const int rc = dt_grammar_gbnf(c[i].text, strlen(c[i].text), NULL, &g, &err);
 
 		if (rc != c[i].code || !strstr(err.msg, c[i].msg))
 			fail_msg("%s\n%d: %s", c[i].text, rc, rc < 0 ? err.msg : "accepted");
@@ -629,7 +629,7 @@ static void test_hostile(void **state)
 	for (size_t i = 0; i < sizeof(text) / sizeof(*text); i++) {
 		struct dt_grammar *g = NULL;
 		struct dt_err err = {0};
-		const int rc = dt_grammar_gbnf(text[i], strlen(text[i]), &g, &err);
+		const int rc = dt_grammar_gbnf(text[i], strlen(text[i]), NULL, &g, &err);
 
 		assert_true(rc == 0 || rc == -E2BIG || rc == -EINVAL);
 		if (rc == 0)

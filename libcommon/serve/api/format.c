@@ -31,7 +31,41 @@ static int words_grammar(const json_t *list, struct dt_grammar **ret, struct dt_
 	return rc;
 }
 
-static int make_grammar(const struct dt_wanted *w, struct dt_grammar **ret, struct dt_err *err)
+static int32_t find_token(const void *arg, const char *s, size_t n)
+{
+	const struct dt_engine_params *p = arg;
+	int32_t *ids = NULL, id = -1;
+	struct dt_err err;
+	size_t count;
+
+	if (dt_tokenizer_encode(p->tok, s, n, true, &ids, &count, &err) == 0 && count == 1)
+		id = ids[0];
+	free(ids);
+	return id;
+}
+
+/* Whether a token has a text and does not end an answer. */
+static bool token_fits(const void *arg, int32_t id)
+{
+	const struct dt_engine_params *p = arg;
+	size_t n = 0;
+
+	for (int i = 0; i < p->model.neos; i++)
+		if (p->model.eos[i] == id)
+			return false;
+	return dt_tokenizer_piece(p->tok, id, true, &n) && n > 0;
+}
+
+static int make_gbnf(const struct dt_body *b, const json_t *text, struct dt_grammar **ret, struct dt_err *err)
+{
+	const struct dt_engine_params *p = b->m->engine;
+	const struct dt_grammar_tokens tokens = {p->model.vocab, find_token, token_fits, p};
+
+	return dt_grammar_gbnf(json_string_value(text), json_string_length(text), &tokens, ret, err);
+}
+
+static int make_grammar(const struct dt_body *b, const struct dt_wanted *w, struct dt_grammar **ret,
+			struct dt_err *err)
 {
 	if (w->tools)
 		return dt_tools_grammar(w->form, w->tools, w->only, w->parallel, ret, err);
@@ -42,7 +76,7 @@ static int make_grammar(const struct dt_wanted *w, struct dt_grammar **ret, stru
 	if (w->words)
 		return words_grammar(w->words, ret, err);
 	if (w->gbnf)
-		return dt_grammar_gbnf(json_string_value(w->gbnf), json_string_length(w->gbnf), ret, err);
+		return make_gbnf(b, w->gbnf, ret, err);
 	*ret = dt_grammar_json();
 	return *ret ? 0 : dt_err_sys(err, -ENOMEM, "cannot make a grammar");
 }
@@ -58,7 +92,7 @@ int dt_body_grammar(struct dt_body *b, const char *param, const struct dt_wanted
 		return dt_body_no_memory(b->e);
 	b->ask.grammar = dt_grammars_find(kept, key);
 	if (!b->ask.grammar) {
-		rc = make_grammar(w, &b->ask.grammar, &err);
+		rc = make_grammar(b, w, &b->ask.grammar, &err);
 		if (rc == 0)
 			dt_grammars_add(kept, key, b->ask.grammar);
 		else

@@ -98,8 +98,8 @@ static int set_mask(struct dt_engine *e, struct dt_serve_req *r, bool now)
 static int read_bytes(struct dt_serve_req *r, bool now)
 {
 	const char *trigger = r->ask->trigger;
-	const int rc = now ? dt_matcher_push_now(r->matcher, r->unread, r->nunread)
-			   : dt_matcher_push(r->matcher, r->unread, r->nunread);
+	const int rc = now ? dt_matcher_push_now(r->matcher, r->unread_id, r->unread, r->nunread)
+			   : dt_matcher_push_token(r->matcher, r->unread_id, r->unread, r->nunread);
 
 	if (rc < 0)
 		return rc;
@@ -201,6 +201,7 @@ static void wake_matcher(struct dt_engine *e, struct dt_serve_req *r)
 	r->lead = n == 0 ? MAX_LEAD : 0;
 	r->unread = s;
 	r->nunread = (size_t)n;
+	r->unread_id = -1;
 	r->waking = true;
 	r->stage = DT_CONSTRAIN_READ;
 	start(e, r);
@@ -224,6 +225,7 @@ bool dt_constrain_tell(struct dt_engine *e, struct dt_serve_req *r, int32_t id)
 	r->lead = 0;
 	r->unread = s ? s : "";
 	r->nunread = s ? n : 0;
+	r->unread_id = id;
 	r->waking = false;
 	r->stage = DT_CONSTRAIN_READ;
 	start(e, r);

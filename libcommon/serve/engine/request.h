@@ -110,10 +110,11 @@ struct dt_serve_req {
 	} stage;
 	const char *unread; /* borrowed */
 	size_t nunread;
-	bool waking;	 /* unread follows the trigger */
-	bool over;	 /* nothing may follow */
-	int unmasked;	 /* negative errno: allow could not be set */
-	uint32_t *allow; /* [vocab / 32] tokens that matcher allows; NULL: not allocated yet */
+	int32_t unread_id; /* the token that unread is the text of; -1: it may be several */
+	bool waking;	   /* unread follows the trigger */
+	bool over;	   /* nothing may follow */
+	int unmasked;	   /* negative errno: allow could not be set */
+	uint32_t *allow;   /* [vocab / 32] tokens that matcher allows; NULL: not allocated yet */
 	atomic_bool working;
 	bool queued;  /* guarded by the jobs' lock */
 	bool waiting; /* the engine's thread has not seen the end of the job yet */
