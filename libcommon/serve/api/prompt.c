@@ -5,6 +5,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32_t **ret, size_t *ret_n,
+		  struct dt_err *err)
+{
+	int32_t bos = dt_tokenizer_bos(tok), *ids, *p;
+	int rc = dt_tokenizer_encode(tok, s, n, true, &ids, ret_n, err);
+
+	if (rc < 0)
+		return rc;
+	if (bos >= 0 && (*ret_n == 0 || ids[0] != bos)) {
+		p = realloc(ids, (*ret_n + 1) * sizeof(*p));
+		if (!p) {
+			free(ids);
+			return dt_err_sys(err, -ENOMEM, "cannot encode the text");
+		}
+		ids = p;
+		memmove(ids + 1, ids, *ret_n * sizeof(*ids));
+		ids[0] = bos;
+		++*ret_n;
+	}
+	*ret = ids;
+	return 0;
+}
+
+int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, char **ret, size_t *ret_n)
+{
+	FILE *f = open_memstream(ret, ret_n);
+
+	if (!f)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		size_t len = 0;
+		const char *s = dt_tokenizer_piece(tok, ids[i], true, &len);
+
+		fwrite(s ? s : "", 1, s ? len : 0, f);
+	}
+	return fclose(f) == EOF ? -ENOMEM : 0;
+}
+
 static int add_text(struct dt_body *b, const json_t *v)
 {
 	struct dt_prompt *p = &b->prompt[b->nprompts];
