@@ -136,7 +136,7 @@ static void test_loan(void **state)
 	struct dt_tensor x = tensor(DT_F32, 100, 300), out = tensor(DT_F32, 1, 300);
 	const struct dt_scratch_on on = dt_dev_scratch_on(dev);
 	const size_t n = dt_colsum_scratch(&on, 100, 300);
-	void *p = aligned_alloc(64, n + 64), *none = aligned_alloc(64, 64);
+	void *p = aligned_alloc(64, (n + 63) / 64 * 64), *none = aligned_alloc(64, 64);
 	size_t before;
 
 	forget();
