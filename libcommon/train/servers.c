@@ -173,7 +173,7 @@ static void go_to(struct trainer *t, const struct stretch *s, int64_t steps)
 
 /*
  * Fills ret for the next metrics line, that of the first `steps` steps of the stretch: with ssp it covers one
- * step, else all gradients since the last line. This rank's newest part p may be of a later step than the line.
+ * step, else all gradients since the last line. The newest part p of this rank may be of a later step.
  * False: all `before` gradients of the stretch have arrived, and the loop writes the last line.
  */
 static bool sum_up(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
