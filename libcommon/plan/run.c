@@ -123,11 +123,6 @@ void dt_run_batch_at(struct dt_run *r, int64_t sample)
 	scale_rate(r, &err);
 }
 
-static bool is_image(const struct dt_run *r)
-{
-	return r->config && dt_config_is_image(r->config);
-}
-
 int dt_run_settle(struct dt_run *r, struct dt_err *err)
 {
 	int64_t each = r->microbatch * r->layout.dp;
@@ -135,19 +130,16 @@ int dt_run_settle(struct dt_run *r, struct dt_err *err)
 	bool any = r->watch.elastic || dt_objective_rule(r->objective.kind)->rewards;
 
 	r->global_batch = r->ramp.tokens ? r->ramp.to : r->global_batch;
-	/* Data sets of answers keep them apart. */
-	if (r->documents == DT_RUN_DOCUMENTS_AUTO && r->objective.kind && !is_image(r))
-		r->documents = DT_RUN_DOCUMENTS_APART;
-	if (is_image(r) && (r->seq > 1 || r->vocab))
+	if (r->config && dt_config_is_image(r->config) && (r->seq > 1 || r->vocab))
 		return dt_err_set(err, -EINVAL, "--%s is for text models, which '%s' is not",
 				  r->vocab ? "vocab" : "seq", r->config->name);
-	if (is_image(r)) /* a sample is an image */
+	if (r->config && dt_config_is_image(r->config)) /* a sample is an image */
 		r->seq = 1;
 	else if (r->config && !r->seq)
 		r->seq = r->config->max_seq < USUAL_SEQ ? r->config->max_seq : USUAL_SEQ;
 	if (each < 1)
 		return dt_err_set(err, -EINVAL, "a microbatch is at least one sample");
-	if (is_image(r)) {
+	if (r->config && dt_config_is_image(r->config)) {
 		if ((each = dt_rounds_most(r, err)) < 0)
 			return (int)each;
 		any |= r->bn_span == DT_BN_DP;
