@@ -2,6 +2,8 @@
 
 #include "plan/entries.h"
 
+#include <string.h>
+
 uint64_t dt_draws_handed_one(const struct dt_param *p, enum dt_dtype compute)
 {
 	return ((uint64_t)dt_param_numel(p) * dt_dtype_size(compute) + 63) & ~63ull;
@@ -83,18 +85,19 @@ int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt
 	return rc == 0 ? put_all_handed(r, ret, err) : rc;
 }
 
-int dt_draws_bytes(const struct dt_run *r, uint64_t *ret, uint64_t *ret_host, struct dt_err *err)
+int dt_draws_bytes(const struct dt_run *r, struct dt_draws *ret, struct dt_err *err)
 {
 	struct dt_estimate e;
 	int rc;
 
-	*ret = *ret_host = 0;
+	*ret = (struct dt_draws){0};
 	if (!r->rl.task)
 		return 0;
 	rc = dt_draws_estimate(r, &e, err);
 	if (rc == 0) {
-		*ret = e.peak_bytes;
-		*ret_host = e.place_bytes[DT_PLACE_HOST];
+		ret->bytes = e.peak_bytes;
+		ret->host = e.place_bytes[DT_PLACE_HOST];
+		memcpy(ret->cat_bytes, e.cat_bytes, sizeof(ret->cat_bytes));
 		dt_estimate_release(&e);
 	}
 	return rc;

@@ -16,8 +16,11 @@ int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt
 /* Bytes of weights that are handed over, each parameter at a multiple of 64; actors have room for two. */
 uint64_t dt_draws_handed(const struct dt_params *table, enum dt_dtype compute);
 uint64_t dt_draws_handed_one(const struct dt_param *p, enum dt_dtype compute);
-/* Bytes on the device, and in host memory beside a CUDA device; 0 without --task. */
-int dt_draws_bytes(const struct dt_run *r, uint64_t *ret, uint64_t *ret_host, struct dt_err *err);
+/* Bytes on the device, in all and by category, and in host memory beside a CUDA device; 0 without --task. */
+struct dt_draws {
+	uint64_t bytes, host, cat_bytes[DT_EST_CAT_N];
+};
+int dt_draws_bytes(const struct dt_run *r, struct dt_draws *ret, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

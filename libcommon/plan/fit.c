@@ -77,6 +77,8 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 	if (!t.global_batch && !t.accumulation)
 		t.accumulation = 2 * t.layout.pp;
 	t.reproducible &= account == DT_ACCOUNT_DT;
+	if (t.documents == DT_RUN_DOCUMENTS_AUTO && t.objective.kind && !images(q))
+		t.documents = DT_RUN_DOCUMENTS_APART; /* data sets of answers keep them apart */
 	if (!q->serve && (rc = dt_run_settle(&t, err)) < 0)
 		return rc;
 	if (images(q) && account != DT_ACCOUNT_DT)

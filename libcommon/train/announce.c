@@ -99,7 +99,7 @@ void trainer_announce(struct trainer *t)
 		   t->config.name, dt_format_count((double)params, count, sizeof(count)), part,
 		   dt_layout_format(&t->run.layout, layout, sizeof(layout)), t->dev->nthreads,
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
-		   dt_format_size(t->plan.arena_bytes, mem, sizeof(mem)));
+		   dt_format_size(t->plan.arena_bytes + t->draws.bytes, mem, sizeof(mem)));
 	announce_batch(t);
 	if (t->run.layout.cp > 1)
 		announce_context(t);

@@ -93,10 +93,10 @@ int arena_open(struct trainer *t, struct dt_err *err)
 	if (dt_dev_is_host(t->dev))
 		return dt_arena_init(&t->arena, n, err);
 	rc = dt_dev_memory(t->dev, &room, &all);
-	if (rc == 0 && n + t->draws > room) {
+	if (rc == 0 && n + t->draws.bytes > room) {
 		t->status = DT_EXIT_NO;
 		dt_err_set(err, -ENOSPC, "the plan needs %s on the device, %s are free",
-			   dt_format_size(n + t->draws, want, sizeof(want)),
+			   dt_format_size(n + t->draws.bytes, want, sizeof(want)),
 			   dt_format_size(room, have, sizeof(have)));
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 		return -ENOSPC;

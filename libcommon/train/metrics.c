@@ -55,15 +55,14 @@ static json_t *categories(struct trainer *t)
 {
 	json_t *list = json_array();
 
-	for (int c = 0; c < DT_MEM_CAT_N; c++) {
+	for (int c = 0; c < DT_EST_CAT_N; c++) {
 		double n = t->report.memory.cat_bytes[c];
 
 		if (c == DT_MEM_SCRATCH && n > 0 && t->report.memory_own)
 			n = (double)arena_lent(t);
 		if (n > 0)
-			json_array_append_new(list, json_pack("{s:s, s:I}", "name",
-							      dt_mem_cat_name((enum dt_mem_cat)c), "bytes",
-							      (json_int_t)n));
+			json_array_append_new(list, json_pack("{s:s, s:I}", "name", dt_est_cat_name(c),
+							      "bytes", (json_int_t)n));
 	}
 	t->report.memory_said = true;
 	return list;
@@ -77,7 +76,7 @@ static json_t *over_step(const struct report_memory *m)
 
 	for (int k = 0; k < n; k++)
 		json_array_append_new(phase, json_string(dt_phase_name((enum dt_phase)m->phase[k])));
-	for (int c = 0; c < DT_MEM_CAT_N; c++) {
+	for (int c = 0; c < DT_EST_CAT_N; c++) {
 		json_t *list = json_array();
 		double all = 0;
 
@@ -86,7 +85,7 @@ static json_t *over_step(const struct report_memory *m)
 			json_array_append_new(list, json_integer((json_int_t)m->over[k][c]));
 		}
 		if (all > 0)
-			json_object_set(bytes, dt_mem_cat_name((enum dt_mem_cat)c), list);
+			json_object_set(bytes, dt_est_cat_name(c), list);
 		json_decref(list);
 	}
 	return json_pack("{s:o, s:o}", "phase", phase, "bytes", bytes);
@@ -342,15 +341,18 @@ static int measure_rate(struct trainer *t, struct dt_err *err)
 			     DT_SUM, "matmul rate", err);
 }
 
-static void plan_to_report(const struct dt_memory_plan *p, struct report_memory *m)
+/* The plan, and what samples answers beside it all the time. */
+static void plan_to_report(const struct dt_memory_plan *p, const struct dt_draws *d, struct report_memory *m)
 {
-	for (int c = 0; c < DT_MEM_CAT_N; c++)
-		m->cat_bytes[c] = (double)p->cat_bytes[c];
 	m->points = p->nover;
-	for (int k = 0; k < p->nover; k++) {
+	for (int k = 0; k < p->nover; k++)
 		m->phase[k] = p->over[k].phase;
-		for (int c = 0; c < DT_MEM_CAT_N; c++)
-			m->over[k][c] = (double)p->over[k].cat_bytes[c];
+	for (int c = 0; c < DT_EST_CAT_N; c++) {
+		const bool in_plan = c < DT_MEM_CAT_N;
+
+		m->cat_bytes[c] = (double)(d->cat_bytes[c] + (in_plan ? p->cat_bytes[c] : 0));
+		for (int k = 0; k < p->nover; k++)
+			m->over[k][c] = (double)(d->cat_bytes[c] + (in_plan ? p->over[k].cat_bytes[c] : 0));
 	}
 }
 
@@ -359,7 +361,7 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 {
 	struct dt_comm *all = dt_mesh_comm(&t->mesh, DT_ON_ALL);
 	struct report_memory *m = &t->report.memory;
-	double mine = (double)t->arena.bytes, first;
+	double mine = (double)(t->arena.bytes + t->draws.bytes), first;
 	int rc;
 
 	t->report.peak_bytes = mine;
@@ -370,7 +372,7 @@ static int largest_plan(struct trainer *t, struct dt_err *err)
 	memset(m, 0, sizeof(*m));
 	t->report.memory_own = (int)first == t->info.size - t->info.rank;
 	if (t->report.memory_own)
-		plan_to_report(&t->plan, m);
+		plan_to_report(&t->plan, &t->draws, m);
 	if (rc == 0)
 		rc = dt_all_reduce(all, m, NULL, sizeof(*m) / sizeof(double), DT_F64, DT_SUM, "memory plans",
 				   err);

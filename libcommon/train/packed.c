@@ -48,6 +48,12 @@ int packed_fetch(struct trainer *t, int u, struct dt_err *err)
 	return rc;
 }
 
+void packed_forget(struct trainer *t)
+{
+	for (int k = DT_UNIT_SLOT_PACKED; k < DT_UNIT_SLOTS; k++)
+		t->store.held[k] = -1;
+}
+
 /* Rows of a tensor that are processed at a time. */
 static int64_t piece_rows(int64_t cols)
 {

@@ -3,7 +3,7 @@
 #define DT_TRAIN_REPORT_H
 
 #include "base/trace.h"
-#include "plan/memory.h"
+#include "plan/estimate.h"
 #include "train/loop.h"
 
 /* The progress line on the terminal (progress.c). */
@@ -18,8 +18,8 @@ struct progress {
 
 /* All fields are f64, so that one all-reduce can sum them as an array. */
 struct report_memory {
-	double cat_bytes[DT_MEM_CAT_N];						/* at the peak */
-	double points, phase[DT_MEM_POINTS], over[DT_MEM_POINTS][DT_MEM_CAT_N]; /* dt_memory_point */
+	double cat_bytes[DT_EST_CAT_N];						/* at the peak */
+	double points, phase[DT_MEM_POINTS], over[DT_MEM_POINTS][DT_EST_CAT_N]; /* dt_memory_point */
 };
 
 struct report {
@@ -29,7 +29,7 @@ struct report {
 	double matmul_rate;	     /* of all ranks together, flop/s; 0: not measured */
 	double sample_flops;	     /* model flops of a sample in a training step, for MFU */
 	double sheet_rate;	     /* flop/s of all ranks by the devices' data sheet; 0: not known */
-	double peak_bytes;	     /* of the rank with the largest memory plan */
+	double peak_bytes;	     /* of the rank that needs the most memory */
 	struct report_memory memory; /* of that rank */
 	bool memory_own;	     /* that is this rank */
 	bool memory_said;	     /* a line of metrics has had it */

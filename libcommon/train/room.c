@@ -15,8 +15,8 @@ static int look(struct trainer *t, uint64_t need[POOLS], uint64_t room[POOLS], s
 	const struct dt_memory_plan *p = &t->plan;
 	int rc = 0;
 
-	need[HOST] = p->place_bytes[DT_PLACE_HOST] + t->draws_host +
-		     (dt_dev_is_host(t->dev) ? p->arena_bytes + t->draws : 0);
+	need[HOST] = p->place_bytes[DT_PLACE_HOST] + t->draws.host +
+		     (dt_dev_is_host(t->dev) ? p->arena_bytes + t->draws.bytes : 0);
 	need[DISK] = p->place_bytes[DT_PLACE_DISK];
 	room[HOST] = dt_here_free("");
 	if (t->run.offload.what && t->run.offload.dir)

@@ -160,6 +160,7 @@ struct stretch {
 	int64_t step, cursor, tokens; /* of the loop */
 	int64_t steps;		      /* steps whose line has been written */
 	int64_t own;		      /* ssp: steps of this rank */
+	double norm[CLOCKS_LINES];    /* ssp: gradient norms of this rank's steps that have no line yet */
 	int (*line)(struct trainer *t, const struct step_result *r, struct dt_err *err);
 };
 
@@ -171,7 +172,8 @@ static void go_to(struct trainer *t, const struct stretch *s, int64_t steps)
 }
 
 /*
- * Fills ret for the next metrics line: with ssp it covers one step, else all gradients since the last line.
+ * Fills ret for the next metrics line, that of the first `steps` steps of the stretch: with ssp it covers one
+ * step, else all gradients since the last line. The newest part p of this rank may be of a later step.
  * False: all `before` gradients of the stretch have arrived, and the loop writes the last line.
  */
 static bool sum_up(struct trainer *t, struct stretch *s, const struct served_part *p, int64_t steps,
@@ -188,8 +190,8 @@ static bool sum_up(struct trainer *t, struct stretch *s, const struct served_par
 	t->servers.oldest = (double)l.oldest;
 	s->steps = steps;
 	ret->loss = l.targets > 0 ? l.loss / l.targets : NAN;
-	ret->grad_norm = p->norm;
-	ret->lr = p->lr;
+	ret->grad_norm = sums ? s->norm[(steps - 1) % CLOCKS_LINES] : p->norm;
+	ret->lr = dt_lr_at(&t->run.lr, s->step + steps - 1);
 	ret->loss_scale = 1;
 	return true;
 }
@@ -304,8 +306,10 @@ static int one(struct trainer *t, struct stretch *s, struct served_part *p, stru
 		rc = servers_give(t, p, s->step, s->own - 1, err);
 	if (rc < 0)
 		return rc;
-	if (sums)
+	if (sums) {
 		p->age = (double)(p->oldest = s->own - 1 - lacks);
+		s->norm[(s->own - 1) % CLOCKS_LINES] = p->norm;
+	}
 	rc = mail_say(t, sums ? s->own - 1 : 0,
 		      &(struct clocks_line){p->loss, p->targets, p->age, 1, p->oldest}, s->own, &done, err);
 	if (rc < 0)
@@ -341,7 +345,7 @@ int servers_run(struct trainer *t, const struct servers_hooks *h, struct step_re
 	const int64_t unit = t->run.sync.kind == DT_SYNC_SSP ? 1 : ranks(t), steps = length(t);
 	struct servers *v = &t->servers;
 	struct asked asked = {0};
-	struct served_part p = {.lr = dt_lr_at(&t->run.lr, t->loop.step), .norm = NAN};
+	struct served_part p = {.norm = NAN};
 	int rc;
 
 	memset(&t->t, 0, sizeof(t->t));

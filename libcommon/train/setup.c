@@ -119,12 +119,12 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 		t->status = DT_EXIT_NO;
 	if (rc < 0)
 		return rc;
-	if ((rc = dt_draws_bytes(&t->run, &t->draws, &t->draws_host, err)) < 0)
+	if ((rc = dt_draws_bytes(&t->run, &t->draws, err)) < 0)
 		return rc;
-	if (t->run.mem_limit && t->plan.arena_bytes + t->draws > t->run.mem_limit) {
+	if (t->run.mem_limit && t->plan.arena_bytes + t->draws.bytes > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
 		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes per rank, the limit is %llu",
-			   (unsigned long long)(t->plan.arena_bytes + t->draws),
+			   (unsigned long long)(t->plan.arena_bytes + t->draws.bytes),
 			   (unsigned long long)t->run.mem_limit);
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 		return -ENOSPC;

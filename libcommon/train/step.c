@@ -77,6 +77,7 @@ int trainer_gradients(struct trainer *t, double scale, double *ret_loss, struct 
 	if (rc == 0)
 		rc = backup_end(t, err);
 	stream_forget(t); /* the update's buffers overlap the slots of streamed weights */
+	packed_forget(t);
 	return rc == 0 ? peer_grads(t, err) : rc;
 }
 

@@ -88,6 +88,8 @@ int store_init_frozen(struct trainer *t, struct dt_err *err);
  * values.
  */
 int packed_fetch(struct trainer *t, int u, struct dt_err *err);
+/* After a step's gradients: the buffers of the update overlap the slots of unpacked weights. */
+void packed_forget(struct trainer *t);
 int packed_init(struct trainer *t, const struct dt_local_param *lp, struct dt_err *err);
 
 /* round.c: bf16 weights without masters. Elements [first, first + n) of parameter lp. */

@@ -37,6 +37,7 @@
 #include "nn/card.h"
 #include "nn/exec.h"
 #include "nn/watch.h"
+#include "plan/draws.h"
 #include "train/backup.h"
 #include "train/behind.h"
 #include "train/beside.h"
@@ -101,7 +102,7 @@ struct trainer {
 	struct dt_params table;
 	struct dt_local local;
 	struct dt_memory_plan plan;
-	uint64_t draws, draws_host; /* bytes outside the plan, for sampling answers (plan/draws.h) */
+	struct dt_draws draws; /* memory outside the plan, for sampling answers */
 
 	int turn; /* this rank's number among the machine's ranks, which share out CUDA devices in turn */
 	struct dt_dev *dev;

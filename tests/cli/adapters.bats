@@ -205,6 +205,17 @@ merge() { # BASE ADAPTER DST OPTION...
     train_refused 2 "requires --lora" --model q.json --steps 1 --lora-base nf4
 }
 
+@test "the update's buffers overlap those of unpacked weights: what is computed next does not change" {
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 4,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5, rope_theta: 10000}' >deep.json
+    local plain=(--model deep.json --steps 4 --lora 4 --lora-base q8_0 --lr 1e-2)
+    losses "${plain[@]}" >here
+    losses "${plain[@]}" --offload optimizer --offload-to disk:. >away
+    diff here away
+    # muon's workspace too; a pipeline has other buffers there
+    dt-train verify --layouts dp1,pp2 "${common[@]}" "${plain[@]}" --optimizer muon >&2
+}
+
 @test "blocks of a file in the same format are taken as the base's, to the bit, not rounded again" {
     jq '.hidden_size = 256 | .intermediate_size = 512 | .num_hidden_layers = 2 | .head_dim = 64' qwen3.json >wide.json
     losses --model wide.json --steps 1 --save in-full >/dev/null

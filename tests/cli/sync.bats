@@ -223,6 +223,10 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
     same all2z.jsonl ssp2.jsonl
     same all2z.jsonl ssp4.jsonl
     jq -es 'length == 8 and all(.staleness_max == 0) and .[-1].tokens == 8 * 4 * 32' ssp4.jsonl
+    # the first rank's own gradients have the norms that they have in local:1, whose weights are the same
+    train 2 local2.jsonl --layout dp2 "${plain[@]}" --sync local:1
+    jq -es --slurpfile b local2.jsonl '[., $b] | map(map(.grad_norm)) | transpose |
+        all((.[0] - .[1]) / .[1] | . < 1e-5 and . > -1e-5)' ssp2.jsonl
     train 2 ssp3.jsonl --layout dp2.z1 "${plain[@]}" --sync ssp:3
     dt-memest gpt2-tiny --layout dp2.z1 --seq 32 --microbatch 1 --global-batch 4 --precision fp32 --optimizer momentum \
         --sync ssp:3 --check ssp3.jsonl
@@ -249,6 +253,10 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
     takes_long
     train 2 ahead.jsonl --layout dp2.z1 --steps 30 --lr 1e-3 --sync ssp:2 --inject slow:rank=1,seconds=0.05,start=0
     jq -es 'length == 30 and all(.staleness_max <= 2) and any(.staleness_max == 2)' ahead.jsonl
+    # a line has the learning rate and the norm of its own step, not of the step that the first rank has reached
+    train 2 linear.jsonl --layout dp2.z1 --steps 12 --schedule linear --sync ssp:2 --inject slow:rank=1,seconds=0.05,start=0
+    train 2 all.jsonl --layout dp2.z1 --steps 12 --schedule linear
+    jq -es --slurpfile b all.jsonl 'map(.lr) == ($b | map(.lr)) and (map(.grad_norm) | unique | length) == 12' linear.jsonl
     grep -q "a rank may be 2 steps ahead of the slowest" ahead.jsonl.err
     # a rank that stands still is named by the ones that wait for it
     run ! mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 30 --sync ssp:2 --comm-timeout 1 --inject stop:rank=1,step=5
