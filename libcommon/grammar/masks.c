@@ -109,12 +109,12 @@ static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_m
 	const struct dt_vocab_level *level = p->order->level;
 	const size_t words = ((size_t)p->order->vocab + 31) / 32;
 	const int64_t work = p->work;
+	/* none where tokens may be named: bytes do not tell which of them come next */
+	const int late = p->g->tokens ? 0 : DT_LATE;
 	int best = 0, same = 0;
 
 	p->work = COMPARE_WORK;
-	for (int i = 0;
-	     i < DT_LATE && !p->g->tokens && /* bytes do not tell what tokens come next */ same < ENOUGH;
-	     i++) {
+	for (int i = 0; i < late && same < ENOUGH; i++) {
 		const struct dt_mask *k = &p->mask[p->late[i]];
 		int n = k->state < 0 ? 0 : agreement(p, k->state, m->now, level[DT_VOCAB_LEVELS - 1].least);
 

@@ -93,7 +93,7 @@ static int append(struct dt_body *b, struct dt_prompt *p, const char *text, size
 
 	if (dt_tokenizer_encode(b->m->engine->tok, text, bytes, false, &more, &n, &err) < 0)
 		return dt_body_bad(b->e, "prompt", "%s", err.msg);
-	rc = dt_body_append(b, p, more, n);
+	rc = dt_body_append(b, p, more, n, 0);
 	free(more);
 	return rc;
 }

@@ -89,8 +89,8 @@ int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat 
 
 /* prompt.c: the prompts under this key: a text, an array of ids and texts, or an array of these. */
 int dt_body_prompts(struct dt_body *b, const char *key);
-/* Appends n ids to p. */
-int dt_body_append(struct dt_body *b, struct dt_prompt *p, const int32_t *ids, size_t n);
+/* Appends n ids to p, and makes room for so many more. */
+int dt_body_append(struct dt_body *b, struct dt_prompt *p, const int32_t *ids, size_t n, size_t more);
 
 /* samplers.c: the key samplers, which turns the others off and sets the order of the rest. */
 int dt_body_samplers(struct dt_body *b);

@@ -71,9 +71,9 @@ static int add_text(struct dt_body *b, const json_t *v)
 	return 0;
 }
 
-int dt_body_append(struct dt_body *b, struct dt_prompt *p, const int32_t *ids, size_t n)
+int dt_body_append(struct dt_body *b, struct dt_prompt *p, const int32_t *ids, size_t n, size_t more)
 {
-	int32_t *all = realloc(p->ids, (p->n + n + 1) * sizeof(*all));
+	int32_t *all = realloc(p->ids, (p->n + n + more + 1) * sizeof(*all));
 
 	if (!all)
 		return dt_body_no_memory(b->e);
@@ -84,25 +84,25 @@ int dt_body_append(struct dt_body *b, struct dt_prompt *p, const int32_t *ids, s
 	return 0;
 }
 
-/* A part of a prompt; the bos token is added only to a text that is the first part. */
-static int add_part(struct dt_body *b, struct dt_prompt *p, const json_t *part, bool first)
+/*
+ * Part i of n of a prompt; p has room for one more id, and afterwards for one of each part that follows. The
+ * bos token is added only to a text that is the first part.
+ */
+static int add_part(struct dt_body *b, struct dt_prompt *p, const json_t *part, size_t i, size_t n)
 {
 	const char *key = dt_body_prompt_key(b), *s = json_string_value(part);
 	const struct dt_tokenizer *tok = b->m->engine->tok;
-	size_t n = json_string_length(part);
-	int32_t *ids = NULL, id;
+	size_t bytes = json_string_length(part), count;
+	int32_t *ids = NULL;
 	struct dt_err err;
 	int rc;
 
-	if (!s) {
-		if (dt_body_id(b, key, part, &id) < 0)
-			return -EINVAL;
-		return dt_body_append(b, p, &id, 1);
-	}
-	if ((first && b->special ? dt_api_encode(tok, s, n, &ids, &n, &err)
-				 : dt_tokenizer_encode(tok, s, n, true, &ids, &n, &err)) < 0)
+	if (!s)
+		return dt_body_id(b, key, part, &p->ids[p->n++]);
+	if ((i == 0 && b->special ? dt_api_encode(tok, s, bytes, &ids, &count, &err)
+				  : dt_tokenizer_encode(tok, s, bytes, true, &ids, &count, &err)) < 0)
 		return dt_body_bad(b->e, key, "%s", err.msg);
-	rc = dt_body_append(b, p, ids, n);
+	rc = dt_body_append(b, p, ids, count, n - i - 1);
 	free(ids);
 	return rc;
 }
@@ -111,12 +111,15 @@ static int add_part(struct dt_body *b, struct dt_prompt *p, const json_t *part, 
 static int add_parts(struct dt_body *b, const json_t *a)
 {
 	struct dt_prompt *p = &b->prompt[b->nprompts++];
+	const size_t n = json_array_size(a);
 	size_t i;
 	json_t *v;
 
+	if (dt_body_append(b, p, NULL, 0, n) < 0)
+		return -EINVAL;
 	json_array_foreach(a, i, v)
 	{
-		if (add_part(b, p, v, i == 0) < 0)
+		if (add_part(b, p, v, i, n) < 0)
 			return -EINVAL;
 	}
 	if (b->echo && dt_api_decode(b->m->engine->tok, p->ids, p->n, &p->text.s, &p->text.n) < 0)
