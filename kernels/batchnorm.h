@@ -25,11 +25,18 @@
 #define DT_KERNELS_BATCHNORM_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
 
 struct dt_bn { /* operands shared by forward and backward */
 	struct dt_tensor x, y, mean, rstd, gamma;
 	bool relu;
 };
+
+/* rows: of a group; c: columns. */
+DT_C size_t dt_bn_stats_scratch(const struct dt_scratch_on *on, int64_t groups, int64_t rows, int64_t c);
+DT_C size_t dt_bn_forward_scratch(const struct dt_scratch_on *on, int64_t c);
+DT_C size_t dt_bn_sums_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t c);
+DT_C size_t dt_bn_backward_scratch(const struct dt_scratch_on *on, int64_t c);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

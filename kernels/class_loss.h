@@ -14,12 +14,15 @@
 #define DT_KERNELS_CLASS_LOSS_H
 
 #include "kernels/device.h"
+#include "kernels/scratch.h"
 
 struct dt_classes {
 	const int32_t *targets, *others; /* [rows] */
 	const float *share;		 /* [rows]; NULL: others is not read */
 	float smoothing, scale;
 };
+
+DT_C size_t dt_class_loss_scratch(const struct dt_scratch_on *on, int64_t classes);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -22,5 +22,10 @@ struct dt_pooling {
 	int64_t kernel, stride, pad;		/* kernel at most 16, for average pooling 4096 */
 };
 
+/* pool_max and pool_avg, and their backward; pixels, of images of numel values. */
+DT_C size_t dt_pool_scratch(const struct dt_scratch_on *on, const struct dt_pooling *p);
+DT_C size_t dt_pool_backward_scratch(const struct dt_scratch_on *on, const struct dt_pooling *p);
+DT_C size_t dt_pixels_scratch(const struct dt_scratch_on *on, int64_t numel);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

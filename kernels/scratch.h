@@ -4,7 +4,7 @@
  * NAME_scratch, that returns the bytes for its operands: the op asks for just that much, and a memory plan
  * calls the function for the ops of a program. A function that takes a struct dt_scratch raises its buffers;
  * one that returns bytes is about DT_SCRATCH_OP. Not counted are the workspaces of oneDNN, whose sizes only
- * the library knows, and convolutions, which depend on them. Cards and ops of serving have no such functions.
+ * the library knows. Cards and ops of serving have no such functions.
  */
 #ifndef DT_KERNELS_SCRATCH_H
 #define DT_KERNELS_SCRATCH_H
@@ -21,8 +21,8 @@
 
 enum dt_scratch_buffer {
 	DT_SCRATCH_OP,	   /* an op's own: partial sums, tiles, converted operands */
-	DT_SCRATCH_WIDE,   /* f32 copies of a product's 16-bit operands */
-	DT_SCRATCH_PANELS, /* operand panels of a product by tiles */
+	DT_SCRATCH_WIDE,   /* f32 copies of a product's or a convolution's 16-bit operands */
+	DT_SCRATCH_PANELS, /* operand panels of a product by tiles, transformed data of Winograd's */
 	DT_SCRATCH_N,
 };
 const char *dt_scratch_name(enum dt_scratch_buffer b);

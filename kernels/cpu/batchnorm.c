@@ -1,9 +1,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/groups.h"
 
-/* rows whose deviations are taken from their own mean */
-#define BLOCK 64
-
 /* Merges statistics (n, mean2, q2) into (m, mean, q): Chan et al. 1979. */
 static DT_SIMD void bn_merge(float *mean, float *q, double m, const float *mean2, const float *q2, double n,
 			     int64_t c)
@@ -48,34 +45,25 @@ static DT_SIMD void bn_block(float *mean, float *q, float *rows, struct dt_tenso
 static void stats_rows(float *mean, float *q, float *buf, struct dt_tensor x, int64_t first, int64_t last)
 {
 	const int64_t c = dt_cols(x);
-	float *m2 = buf + BLOCK * c, *q2 = m2 + c;
+	float *m2 = buf + DT_BN_BLOCK * c, *q2 = m2 + c;
 
 	memset(mean, 0, (size_t)c * sizeof *mean);
 	memset(q, 0, (size_t)c * sizeof *q);
-	for (int64_t r = first; r < last; r += BLOCK) {
-		const int64_t n = dt_min64(BLOCK, last - r);
+	for (int64_t r = first; r < last; r += DT_BN_BLOCK) {
+		const int64_t n = dt_min64(DT_BN_BLOCK, last - r);
 
 		bn_block(m2, q2, buf, x, r, n);
 		bn_merge(mean, q, (double)(r - first), m2, q2, (double)n, c);
 	}
 }
 
-/* Splits the rows of a group into parts. Their number depends on the rows only, and so do the sums. */
-static struct dt_groups parts_of(int64_t rows)
-{
-	struct dt_groups p = dt_groups(rows);
-
-	p.rows = dt_ceil_div(p.rows, BLOCK) * BLOCK;
-	p.n = dt_ceil_div(rows, p.rows);
-	return p;
-}
-
 int dt_cpu_bn_stats(struct dt_dev *dev, struct dt_tensor mean, struct dt_tensor sqdev, struct dt_tensor x)
 {
 	const int64_t c = dt_cols(x), groups = dt_numel(mean) / c, rows = dt_rows(x) / groups;
-	const struct dt_groups p = parts_of(rows > 0 ? rows : 1);
-	const int64_t room = (BLOCK + 2) * c;
-	float *parts = dt_cpu_scratch(dev, (size_t)(groups * p.n * 2 * c + dev->nthreads * room) * 4), *bufs;
+	const struct dt_groups p = dt_bn_parts(rows);
+	const int64_t room = (DT_BN_BLOCK + 2) * c;
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *parts = dt_cpu_scratch(dev, dt_bn_stats_scratch(&on, groups, rows, c)), *bufs;
 
 	if (!parts)
 		return -ENOMEM;
@@ -206,8 +194,9 @@ int dt_cpu_bn_forward(struct dt_dev *dev, const struct dt_bn *p, struct dt_tenso
 		      struct dt_tensor beta)
 {
 	const int64_t c = dt_cols(p->x), groups = dt_numel(p->mean) / c, rows = dt_rows(p->x) / groups;
-	const struct dt_groups parts = parts_of(rows);
-	float *v = dt_cpu_scratch(dev, (size_t)((4 + 2 * dev->nthreads) * c) * sizeof *v), *bufs = v + 4 * c;
+	const struct dt_groups parts = dt_bn_parts(rows);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *v = dt_cpu_scratch(dev, dt_bn_forward_scratch(&on, c)), *bufs = v + 4 * c;
 
 	if (!v)
 		return -ENOMEM;
@@ -234,9 +223,9 @@ int dt_cpu_bn_sums(struct dt_dev *dev, struct dt_tensor sum, struct dt_tensor do
 		   const struct dt_bn *p)
 {
 	const int64_t c = dt_cols(p->x), groups = dt_numel(p->mean) / c, rows = dt_rows(p->x) / groups;
-	const struct dt_groups parts = parts_of(rows > 0 ? rows : 1);
-	float *v = dt_cpu_scratch(dev, (size_t)((2 * parts.n + 3 * dev->nthreads) * c) * sizeof *v),
-	      *bufs = v + 2 * parts.n * c;
+	const struct dt_groups parts = dt_bn_parts(rows);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *v = dt_cpu_scratch(dev, dt_bn_sums_scratch(&on, rows, c)), *bufs = v + 2 * parts.n * c;
 
 	if (!v)
 		return -ENOMEM;
@@ -277,8 +266,9 @@ int dt_cpu_bn_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor
 		       const struct dt_bn *p)
 {
 	const int64_t c = dt_cols(p->x), groups = dt_numel(p->mean) / c, rows = dt_rows(p->x) / groups;
-	const struct dt_groups parts = parts_of(rows);
-	float *v = dt_cpu_scratch(dev, (size_t)((4 + 3 * dev->nthreads) * c) * sizeof *v), *bufs = v + 4 * c;
+	const struct dt_groups parts = dt_bn_parts(rows);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *v = dt_cpu_scratch(dev, dt_bn_backward_scratch(&on, c)), *bufs = v + 4 * c;
 
 	if (!v)
 		return -ENOMEM;

@@ -79,7 +79,8 @@ int dt_cpu_class_loss(struct dt_dev *dev, float *loss, int32_t *above, struct dt
 		      struct dt_tensor logits, const struct dt_classes *p)
 {
 	const int64_t rows = dt_rows(logits), k = dt_cols(logits);
-	float *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * k) * sizeof *buf);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *buf = dt_cpu_scratch(dev, dt_class_loss_scratch(&on, k));
 
 	if (!buf)
 		return -ENOMEM;

@@ -2,8 +2,6 @@
 #include "kernels/cpu/conv.h"
 #include "kernels/cpu/winograd.h"
 
-#include <stdlib.h>
-
 static size_t align_up(size_t n)
 {
 	return (n + 63) / 64 * 64;
@@ -18,25 +16,21 @@ static int convolve_wide(struct dt_dev *dev, const struct dt_conv_key *key, cons
 	const struct dt_tensor from[3] = {o->image, o->weight, o->result};
 	const int out = key->kind == DT_CONV_BACKWARD ? 0 : key->kind == DT_CONV_WEIGHTS ? 1 : 2;
 	struct dt_tensor to[3];
+	const size_t bytes =
+		dt_conv_wide_bytes((enum dt_dtype)key->type, key->kind == DT_CONV_WEIGHTS, &key->p);
+	char *copies = dt_cpu_scratch_of(dev, DT_SCRATCH_WIDE, bytes);
 	size_t n = 0;
-	char *copies;
-	int rc = 0;
+	int rc = copies ? 0 : -ENOMEM;
 
-	for (int i = 0; i < 3; i++)
-		n += align_up((size_t)dt_numel(from[i]) * 4);
-	copies = aligned_alloc(64, n + 64);
-	if (!copies)
-		return -ENOMEM;
 	wide.type = DT_F32;
-	n = 0;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3 && rc == 0; i++) {
 		to[i] = from[i];
 		if (from[i].dtype == DT_F32)
 			continue;
 		to[i].dtype = DT_F32;
 		to[i].data = copies + n;
 		n += align_up((size_t)dt_numel(from[i]) * 4);
-		if ((i != out || key->adds) && rc == 0)
+		if (i != out || key->adds)
 			rc = dt_cpu_convert(dev, to[i], from[i]);
 	}
 	if (rc == 0)
@@ -44,14 +38,13 @@ static int convolve_wide(struct dt_dev *dev, const struct dt_conv_key *key, cons
 			      &(struct dt_conv_operands){to[0], to[1], to[2], o->bias, o->accumulate});
 	if (rc == 0 && to[out].data != from[out].data)
 		rc = dt_cpu_convert(dev, from[out], to[out]);
-	free(copies);
 	return rc;
 }
 
 static int winograd(struct dt_dev *dev, const struct dt_conv_key *key, const struct dt_conv_operands *o)
 {
 	const struct dt_conv *p = &key->p;
-	float *room = dt_cpu_conv_room(dev, dt_wino_bytes(dev, p));
+	float *room = dt_cpu_scratch_of(dev, DT_SCRATCH_PANELS, dt_wino_bytes(dev->nthreads, p));
 
 	if (!room)
 		return -ENOMEM;

@@ -22,7 +22,10 @@ struct dt_conv_operands {	 /* operands of one call */
 	bool accumulate; /* DT_CONV_WEIGHTS: add to the contents of dw */
 };
 
-/* Scratch for convolutions, like dt_cpu_scratch, but separate: it survives calls of all other ops. */
+/* Bytes of the f32 copies of operands of type t; weights: conv_weights, whose dw is f32 already. */
+size_t dt_conv_wide_bytes(enum dt_dtype t, bool weights, const struct dt_conv *p);
+
+/* Memory for oneDNN's convolutions, which only it can size: reordered weights and scratchpads. */
 void *dt_cpu_conv_room(struct dt_dev *dev, size_t n);
 
 /* oneDNN's direct convolution. Returns DT_CONV_WIDEN if oneDNN lacks the type on this processor, or is

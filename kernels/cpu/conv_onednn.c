@@ -6,9 +6,7 @@
 #include "kernels/cpu/conv.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
-enum { LARGE = 2 << 20 };			     /* bytes of a huge page */
 enum { IMAGE, WEIGHT, RESULT, SCRATCH, BIAS, ARGS }; /* x or dx; w or dw; y or dy */
 
 struct entry {
@@ -22,7 +20,7 @@ struct entry {
 
 struct dt_conv_cache {
 	struct entry *entry;
-	void *room; /* memory for reordered weights, scratchpads and widened operands */
+	void *room; /* memory for reordered weights and scratchpads */
 	size_t room_n;
 };
 
@@ -83,16 +81,12 @@ static struct dt_conv_cache *cache(struct dt_cpu *cpu)
 void *dt_cpu_conv_room(struct dt_dev *dev, size_t n)
 {
 	struct dt_conv_cache *c = cache(dev->impl);
-	const size_t page = n < LARGE ? 4096 : LARGE;
 
 	if (!c || n <= c->room_n)
 		return c ? c->room : NULL;
 	free(c->room);
-	n = (n + page - 1) / page * page;
-	c->room = aligned_alloc(page, n);
+	c->room = dt_cpu_room(&n);
 	c->room_n = c->room ? n : 0;
-	if (c->room && page == LARGE)
-		madvise(c->room, n, MADV_HUGEPAGE); /* fewer page walks; failure is harmless */
 	return c->room;
 }
 

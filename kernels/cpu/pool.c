@@ -85,7 +85,8 @@ static void window(const struct work *a, int64_t image, int64_t oy, int64_t ox, 
 static int forward(struct dt_dev *dev, const struct work *a)
 {
 	const int64_t n = a->p->channels, rows = a->p->batch * a->out.h;
-	float *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * 2 * n) * sizeof *buf);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *buf = dt_cpu_scratch(dev, dt_pool_scratch(&on, a->p));
 
 	if (!buf)
 		return -ENOMEM;
@@ -130,7 +131,8 @@ static void backward_image(const struct work *a, int64_t image, float *sum, floa
 static int backward(struct dt_dev *dev, const struct work *a)
 {
 	const int64_t n = a->p->channels, each = a->p->height * a->p->width * n;
-	float *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * (each + n)) * sizeof *buf);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *buf = dt_cpu_scratch(dev, dt_pool_backward_scratch(&on, a->p));
 
 	if (!buf)
 		return -ENOMEM;
@@ -178,7 +180,8 @@ static DT_SIMD void pixels_rows(float *to, const float *x, int64_t channels, int
 int dt_cpu_pixels(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, int64_t channels)
 {
 	const int64_t batch = x.dim[0], pixels = x.dim[1] / channels;
-	float *buf = dt_cpu_scratch(dev, (size_t)(dev->nthreads * pixels * channels) * sizeof *buf);
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	float *buf = dt_cpu_scratch(dev, dt_pixels_scratch(&on, pixels * channels));
 
 	if (!buf)
 		return -ENOMEM;

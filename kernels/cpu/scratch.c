@@ -3,6 +3,7 @@
 #include "kernels/cpu/isa.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
 {
@@ -20,17 +21,30 @@ struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
 	return on;
 }
 
+enum { LARGE = 2 << 20 }; /* bytes of a huge page */
+
+void *dt_cpu_room(size_t *n)
+{
+	const size_t page = *n < LARGE ? 4096 : LARGE;
+	void *p;
+
+	*n = (*n + page - 1) / page * page;
+	p = aligned_alloc(page, *n);
+	if (p && page == LARGE)
+		madvise(p, *n, MADV_HUGEPAGE); /* fewer page walks; failure is harmless */
+	return p;
+}
+
 void *dt_cpu_scratch_of(struct dt_dev *dev, enum dt_scratch_buffer b, size_t n)
 {
 	struct dt_scratch_room *r = &dev->scratch[b];
 
 	r->most = n > r->most ? n : r->most;
 	if (n > r->n) {
-		n = (n + 4095) / 4096 * 4096;
 		if (!r->lent)
 			free(r->p);
 		r->lent = false;
-		r->p = aligned_alloc(64, n);
+		r->p = dt_cpu_room(&n);
 		r->n = r->p ? n : 0;
 	}
 	return r->p;

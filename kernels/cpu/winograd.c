@@ -3,13 +3,8 @@
 #include "kernels/cpu/isa.h"
 
 enum {
-	TILES = 48,	  /* tiles per block of a thread: a multiple of the rows in registers, for every
-			   * ISA */
 	TILES_LEAST = 24, /* with fewer tiles, threads share tiles and split the output channels */
-	GROUPS = 4,	  /* groups of output channels per block */
 	CHUNKS = 16,	  /* groups summed at a time: as much of the weights as fits L1 */
-	TILES_SUM = 64,	  /* tiles per block of all threads, for the weight gradient */
-	TILES_SUM_MOST = 256,
 };
 
 struct plane { /* an image batch as tiles */
@@ -53,20 +48,9 @@ static const struct dt_wino_lanes *lanes(void)
 	return &dt_wino_plain;
 }
 
-static int64_t groups(int64_t channels)
-{
-	return dt_ceil_div(channels, DT_WINO);
-}
-
-/* One line more than a power of two: otherwise writes to 16 parts at once would share a set of L1. */
-static int64_t part(int64_t n, int64_t count)
-{
-	return n * count * DT_WINO + DT_WINO;
-}
-
 static struct dt_wino_parts parts(float **room, int64_t n, int64_t count)
 {
-	const struct dt_wino_parts r = {*room, part(n, count), count};
+	const struct dt_wino_parts r = {*room, dt_wino_part(n, count), count};
 
 	*room += 16 * r.stride;
 	return r;
@@ -118,8 +102,8 @@ static void multiply(const struct dt_wino_parts *sum, const struct dt_wino_parts
 /* Groups [first, last) of n tiles from t on. */
 static void block(const struct convolution *c, float *room, int64_t t, int64_t n, int64_t first, int64_t last)
 {
-	const struct dt_wino_parts tile = parts(&room, groups(c->from.channels), TILES),
-				   sum = parts(&room, GROUPS, TILES);
+	const struct dt_wino_parts tile = parts(&room, dt_wino_groups(c->from.channels), DT_WINO_TILES),
+				   sum = parts(&room, DT_WINO_GROUPS, DT_WINO_TILES);
 	const float *px[16];
 
 	for (int64_t i = 0; i < n; i++) {
@@ -127,7 +111,7 @@ static void block(const struct convolution *c, float *room, int64_t t, int64_t n
 		lanes()->image(&tile, i, px, c->from.channels);
 	}
 	for (int64_t g = first, to; g < last; g = to) {
-		to = dt_min64(last, g + GROUPS);
+		to = dt_min64(last, g + DT_WINO_GROUPS);
 		multiply(&sum, &tile, &c->windows, n, g, to);
 		for (int64_t i = 0; i < n; i++) {
 			struct dt_wino_out o = {.bias = c->bias, .adds = c->adds, .relu = c->relu};
@@ -143,23 +127,18 @@ static void block(const struct convolution *c, float *room, int64_t t, int64_t n
 /* The share of one thread: some of the tiles, or some output channels of these. */
 static void share(const struct convolution *c, float *room, int64_t i)
 {
-	const int64_t all = groups(c->to.channels), tile = i % c->tile_cuts, group = i / c->tile_cuts,
+	const int64_t all = dt_wino_groups(c->to.channels), tile = i % c->tile_cuts, group = i / c->tile_cuts,
 		      last = (tile + 1) * c->tiles / c->tile_cuts;
 
-	for (int64_t t = tile * c->tiles / c->tile_cuts; t < last; t += TILES)
-		block(c, room, t, dt_min64(TILES, last - t), group * all / c->group_cuts,
+	for (int64_t t = tile * c->tiles / c->tile_cuts; t < last; t += DT_WINO_TILES)
+		block(c, room, t, dt_min64(DT_WINO_TILES, last - t), group * all / c->group_cuts,
 		      (group + 1) * all / c->group_cuts);
-}
-
-static int64_t share_floats(int64_t in)
-{
-	return 16 * (part(groups(in), TILES) + part(GROUPS, TILES));
 }
 
 static void convolve(struct dt_dev *dev, float *room, struct convolution *c, const struct dt_wino_windows *w)
 {
-	const int64_t in = groups(c->from.channels), out = groups(c->to.channels),
-		      own = share_floats(c->from.channels);
+	const int64_t in = dt_wino_groups(c->from.channels), out = dt_wino_groups(c->to.channels),
+		      own = dt_wino_share(c->from.channels);
 
 	c->from.outside = memset(room, 0, (size_t)(in * DT_WINO) * sizeof *room);
 	room += in * DT_WINO;
@@ -221,7 +200,7 @@ static void add_tiles(const struct gradient *g, int64_t i, int64_t n, bool accum
 	const struct dt_wino_parts *d = &g->tile, *e = &g->grad, *s = &g->sum;
 	const int64_t of = i % 16, group = i / 16;
 
-	for (int64_t k = 0; k < groups(g->dy.channels); k++) {
+	for (int64_t k = 0; k < dt_wino_groups(g->dy.channels); k++) {
 		const struct dt_wino_mul m = {
 			.c = s->at + of * s->stride + (group * s->count + k * DT_WINO) * DT_WINO,
 			.a = e->at + of * e->stride + k * e->count * DT_WINO,
@@ -248,17 +227,12 @@ static void transform(const struct gradient *g, int64_t t, int64_t i)
 	lanes()->grad(&g->grad, i, px, g->dy.channels);
 }
 
-static int64_t tiles_sum(const struct dt_dev *dev)
-{
-	return dt_min64(TILES_SUM_MOST, TILES_SUM * dt_ceil_div(dev->nthreads, 2));
-}
-
 void dt_wino_weights(struct dt_dev *dev, float *room, const struct dt_conv_operands *o,
 		     const struct dt_conv *p)
 {
-	const int64_t c = groups(p->channels), k = groups(p->out), most = (c > k ? c : k) * DT_WINO,
-		      each = tiles_sum(dev), h = dt_window_out(p->height, 3, 1, p->pad),
-		      w = dt_window_out(p->width, 3, 1, p->pad);
+	const int64_t c = dt_wino_groups(p->channels), k = dt_wino_groups(p->out),
+		      most = (c > k ? c : k) * DT_WINO, each = dt_wino_tiles_sum(dev->nthreads),
+		      h = dt_window_out(p->height, 3, 1, p->pad), w = dt_window_out(p->width, 3, 1, p->pad);
 	struct gradient g = {.x = plane_of(o->image, p->height, p->width, p->channels),
 			     .dy = plane_of(o->result, h, w, p->out)};
 	const int64_t tiles = cut(&g.x, &g.dy, p->pad, p->batch);
@@ -288,33 +262,5 @@ void dt_wino_weights(struct dt_dev *dev, float *room, const struct dt_conv_opera
 						     dt_min64(DT_WINO, p->channels - j * DT_WINO),
 						     o->accumulate);
 	}
-}
-
-size_t dt_wino_bytes(const struct dt_dev *dev, const struct dt_conv *p)
-{
-	const int64_t c = groups(p->channels), k = groups(p->out), most = (c > k ? c : k) * DT_WINO,
-		      both = most + 16 * part(c, k * DT_WINO), /* pixels outside; weights or sums of their
-							        * gradients */
-		threads = dev->nthreads * share_floats(most), each = tiles_sum(dev),
-		      sums = 16 * (part(c, each) + part(k, each));
-
-	return (size_t)(both + (threads > sums ? threads : sums)) * sizeof(float);
-}
-
-/*
- * Counts multiply-adds per tile, and per weight once for 8 images: 16 products, and transforms that cost as
- * much as 220 per channel (measured on Zen 3, mostly loads and stores); direct convolution takes 9 per output
- * pixel.
- */
-bool dt_wino_takes(const struct dt_conv *p)
-{
-	const double h = (double)dt_window_out(p->height, p->kernel, p->stride, p->pad),
-		     w = (double)dt_window_out(p->width, p->kernel, p->stride, p->pad),
-		     tiles = (double)(((int64_t)h + 1) / 2 * (((int64_t)w + 1) / 2)),
-		     c = (double)groups(p->channels) * DT_WINO, k = (double)groups(p->out) * DT_WINO;
-
-	return p->kernel == 3 && p->stride == 1 &&
-	       tiles * (16 * c * k + 220 * (c + k)) + 100 * c * k / 8 <
-		       9 * h * w * (double)p->channels * (double)p->out;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -23,12 +23,42 @@
 
 #include "kernels/cpu/conv.h"
 
-enum { DT_WINO = 16 };
+enum {
+	DT_WINO = 16,
+	DT_WINO_TILES = 48, /* tiles per block of a thread: a multiple of the rows in registers, for every
+			     * ISA */
+	DT_WINO_GROUPS = 4, /* groups of output channels per block */
+};
 
 struct dt_wino_parts {
 	float *at;
 	int64_t stride, count;
 };
+
+static inline int64_t dt_wino_groups(int64_t channels)
+{
+	return dt_ceil_div(channels, DT_WINO);
+}
+
+/* Floats of one of 16 parts of n groups. One line more than a power of two: otherwise writes to 16 parts at
+ * once would share a set of L1. */
+static inline int64_t dt_wino_part(int64_t n, int64_t count)
+{
+	return n * count * DT_WINO + DT_WINO;
+}
+
+/* Floats of a thread's block: tiles of `in` channels, and their sums. */
+static inline int64_t dt_wino_share(int64_t in)
+{
+	return 16 * (dt_wino_part(dt_wino_groups(in), DT_WINO_TILES) +
+		     dt_wino_part(DT_WINO_GROUPS, DT_WINO_TILES));
+}
+
+/* Tiles per block of all threads, for the weight gradient. */
+static inline int64_t dt_wino_tiles_sum(int threads)
+{
+	return dt_min64(256, 64 * dt_ceil_div(threads, 2));
+}
 
 struct dt_wino_out {	   /* a tile of y, and what is added to it */
 	float *y[4];	   /* NULL: outside the image */
@@ -84,7 +114,7 @@ extern const struct dt_wino_lanes dt_wino_plain, dt_wino_v3, dt_wino_v4;
  */
 bool dt_wino_takes(const struct dt_conv *p);
 /* Bytes of `room` below, which must be 64-byte aligned; contents undefined. */
-size_t dt_wino_bytes(const struct dt_dev *dev, const struct dt_conv *p);
+size_t dt_wino_bytes(int threads, const struct dt_conv *p);
 /* conv_forward and conv_bias, conv_backward, conv_weights of conv.h; any shape with kernel 3 and stride 1. */
 void dt_wino_forward(struct dt_dev *dev, float *room, const struct dt_conv_operands *o, bool adds, bool relu,
 		     const struct dt_conv *p);

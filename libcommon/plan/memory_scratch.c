@@ -77,7 +77,7 @@ void dt_plan_scratch(struct dt_plan_builder *b, struct dt_coords at)
 	struct dt_scratch s = {0};
 
 	/* with a task, the engine that samples answers uses the device too */
-	if (!b->r->scratch.threads || b->r->rl.task || dt_config_is_image(b->r->config))
+	if (!b->r->scratch.threads || b->r->rl.task)
 		return;
 	of_programs(b, &s);
 	of_update(b, at, &s);

@@ -879,6 +879,40 @@ safetensors() {
 	refused 2 "cannot be combined" gpt2-tiny --serve --threads 2
 }
 
+@test "image models: scratch memory is what operations have taken, every category to the byte" {
+	for tool in dt-dataset dt-train; do
+		[ -x "$DT_BIN/$tool" ] || skip "$tool is not built"
+	done
+	python3 - <<-'END'
+		import os
+		for c in range(10):
+		    os.makedirs(f"images/{c}")
+		    for i in range(2):
+		        with open(f"images/{c}/{i}.ppm", "wb") as f:
+		            f.write(b"P6\n32 32\n255\n" + os.urandom(32 * 32 * 3))
+	END
+	"$DT_BIN/dt-dataset" images --out images.h5 images
+	while read -r threads model args; do
+		# shellcheck disable=SC2086 # words
+		"$DT_BIN/dt-train" --model $model $args --data images.h5 --steps 1 --threads $threads --no-mfu --metrics m.json \
+			</dev/null
+		# shellcheck disable=SC2086
+		run "$memest" --train $model $args --check m.json
+		echo "$threads threads, $model $args: $output"
+		[ "$status" -eq 0 ]
+		[[ "$output" == *scratch*"+0.00%"* ]]
+		# shellcheck disable=SC2086
+		run "$memest" --train $model $args --threads $((threads + 4)) --check m.json
+		[ "$status" -eq 3 ]
+		[[ "$output" == *"largest difference: scratch"* ]]
+	done <<-END
+		1 resnet-9 --microbatch 4 --global-batch 4 --precision fp32
+		2 resnet-9 --microbatch 5 --global-batch 10 --precision bf16
+		3 resnet-18-cifar --microbatch 4 --global-batch 4 --precision bf16
+		2 resnet-18-cifar --microbatch 4 --global-batch 4 --precision fp32 --optimizer muon
+	END
+}
+
 @test "neither MPI nor a device library is linked" {
 	run ldd "$memest"
 	[[ "$output" == *"libjansson"* ]]

@@ -130,6 +130,143 @@ static void test_groups(void **state)
 	}
 }
 
+static int64_t any(const int64_t *of, int n)
+{
+	return of[rand() % n];
+}
+
+static void check_conv(const struct dt_conv *p, enum dt_dtype t)
+{
+	const struct dt_scratch_on on = dt_dev_scratch_on(dev);
+	const int64_t h = dt_window_out(p->height, p->kernel, p->stride, p->pad),
+		      w = dt_window_out(p->width, p->kernel, p->stride, p->pad),
+		      cols = p->channels * p->kernel * p->kernel;
+	struct dt_tensor x = tensor(t, p->batch * p->height * p->width, p->channels),
+			 y = tensor(t, p->batch * h * w, p->out), k = tensor(t, p->out, cols),
+			 dk = tensor(DT_F32, p->out, cols), bias = tensor(DT_F32, 1, p->out);
+	struct dt_scratch want = {0};
+
+	bias.ndim = 1, bias.dim[0] = p->out;
+	forget();
+	dt_conv_scratch(&on, t, false, p, &want);
+	assert_int_equal(dev->ops->conv_forward(dev, y, x, k, p), 0);
+	check_taken("conv_forward", &want);
+	assert_int_equal(dev->ops->conv_bias(dev, y, x, k, bias, DT_NONE, true, p), 0);
+	check_taken("conv_bias", &want);
+	forget();
+	assert_int_equal(dev->ops->conv_backward(dev, x, y, k, p), 0);
+	check_taken("conv_backward", &want);
+	forget();
+	want = (struct dt_scratch){0};
+	dt_conv_scratch(&on, t, true, p, &want);
+	assert_int_equal(dev->ops->conv_weights(dev, dk, y, x, p->batch % 2, p), 0);
+	check_taken("conv_weights", &want);
+	free_all(x.data, y.data, k.data, dk.data, bias.data);
+}
+
+/* Of either kind: by oneDNN, and by Winograd. */
+static void test_convolutions(void **state)
+{
+	static const enum dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
+	static const int64_t channels[] = {3, 16, 48, 64, 96}, sides[] = {3, 14, 20},
+			     kernels[] = {1, 3, 3, 3, 3, 7};
+	int taken = 0;
+
+	srand(2);
+	for (int i = 0; i < 120; i++) {
+		struct dt_conv p = {.batch = 1 + rand() % 3,
+				    .channels = any(channels, 5),
+				    .height = any(sides, 3),
+				    .width = any(sides, 3),
+				    .out = any(channels, 5),
+				    .kernel = any(kernels, 6),
+				    .stride = 1 + (rand() % 4 == 0)};
+		struct dt_scratch s = {0};
+
+		p.pad = p.kernel / 2;
+		check_conv(&p, types[i % 3]);
+		dt_conv_scratch(&(struct dt_scratch_on){.threads = 3}, DT_F32, false, &p, &s);
+		taken += s.bytes[DT_SCRATCH_PANELS] > 0;
+	}
+	assert_in_range(taken, 20, 100);
+}
+
+static void check_op(const char *what, int rc, size_t n)
+{
+	assert_int_equal(rc, 0);
+	check_taken(what, &(struct dt_scratch){.bytes = {[DT_SCRATCH_OP] = n}});
+	forget();
+}
+
+static void test_batch_norms(void **state)
+{
+	const struct dt_scratch_on on = dt_dev_scratch_on(dev);
+	static const int64_t rows[] = {1, 3, 63, 64, 65, 255, 1000, 4200}, cols[] = {1, 7, 64};
+
+	srand(3);
+	for (int i = 0; i < 40; i++) {
+		const enum dt_dtype t = i % 2 ? DT_BF16 : DT_F32;
+		const int64_t groups = 1 + rand() % 3, n = any(rows, 8), c = any(cols, 3);
+		struct dt_tensor x = tensor(t, groups * n, c), y = tensor(t, groups * n, c),
+				 mean = tensor(DT_F32, groups, c), rstd = tensor(DT_F32, groups, c),
+				 sum = tensor(DT_F32, groups, c), dot = tensor(DT_F32, groups, c),
+				 gamma = tensor(t, 1, c), beta = tensor(t, 1, c);
+		const struct dt_bn p = {x, y, mean, rstd, gamma, true};
+
+		gamma.ndim = beta.ndim = 1, gamma.dim[0] = beta.dim[0] = c;
+		forget();
+		check_op("bn_stats", dev->ops->bn_stats(dev, mean, rstd, x),
+			 dt_bn_stats_scratch(&on, groups, n, c));
+		check_op("bn_forward", dev->ops->bn_forward(dev, &p, DT_NONE, beta),
+			 dt_bn_forward_scratch(&on, c));
+		check_op("bn_sums", dev->ops->bn_sums(dev, sum, dot, y, &p), dt_bn_sums_scratch(&on, n, c));
+		check_op("bn_backward", dev->ops->bn_backward(dev, x, DT_NONE, y, sum, dot, (double)n, &p),
+			 dt_bn_backward_scratch(&on, c));
+		free_all(x.data, y.data, mean.data, rstd.data, sum.data, dot.data, gamma.data, beta.data);
+	}
+}
+
+static void test_image_ends(void **state)
+{
+	const struct dt_scratch_on on = dt_dev_scratch_on(dev);
+
+	srand(4);
+	for (int i = 0; i < 40; i++) {
+		const enum dt_dtype t = i % 2 ? DT_BF16 : DT_F32;
+		const struct dt_pooling p = {.batch = 1 + rand() % 3,
+					     .channels = 1 + rand() % 70,
+					     .height = 2 + rand() % 9,
+					     .width = 2 + rand() % 9,
+					     .kernel = 2,
+					     .stride = 1 + rand() % 2};
+		const int64_t h = dt_window_out(p.height, 2, p.stride, 0),
+			      w = dt_window_out(p.width, 2, p.stride, 0),
+			      all = p.height * p.width * p.channels, classes = 2 + rand() % 300;
+		struct dt_tensor x = tensor(t, p.batch * p.height * p.width, p.channels),
+				 y = tensor(t, p.batch * h * w, p.channels),
+				 at = tensor(DT_F32, p.batch * h * w, p.channels),
+				 planes = tensor(DT_F32, p.batch, all), logits = tensor(DT_F32, 3, classes);
+		const int32_t targets[3] = {0, -1, 1};
+		int32_t above[3];
+		float loss[3];
+
+		at.dtype = DT_U8;
+		forget();
+		check_op("pool_max", dev->ops->pool_max(dev, y, at, x, &p), dt_pool_scratch(&on, &p));
+		check_op("pool_max_backward", dev->ops->pool_max_backward(dev, x, y, at, &p),
+			 dt_pool_backward_scratch(&on, &p));
+		check_op("pool_avg", dev->ops->pool_avg(dev, y, x, &p), dt_pool_scratch(&on, &p));
+		check_op("pool_avg_backward", dev->ops->pool_avg_backward(dev, x, y, &p),
+			 dt_pool_backward_scratch(&on, &p));
+		check_op("pixels", dev->ops->pixels(dev, x, planes, p.channels), dt_pixels_scratch(&on, all));
+		check_op("class_loss",
+			 dev->ops->class_loss(dev, loss, above, DT_NONE, logits,
+					      &(struct dt_classes){.targets = targets, .scale = 1}),
+			 dt_class_loss_scratch(&on, classes));
+		free_all(x.data, y.data, at.data, planes.data, logits.data);
+	}
+}
+
 /* Lent memory is used as long as it is enough, and is not freed. */
 static void test_loan(void **state)
 {
@@ -185,9 +322,10 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_products),  cmocka_unit_test(test_columns),
-		cmocka_unit_test(test_groups),	  cmocka_unit_test(test_loan),
-		cmocka_unit_test(test_processor),
+		cmocka_unit_test(test_products),    cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_groups),	    cmocka_unit_test(test_convolutions),
+		cmocka_unit_test(test_batch_norms), cmocka_unit_test(test_image_ends),
+		cmocka_unit_test(test_loan),	    cmocka_unit_test(test_processor),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

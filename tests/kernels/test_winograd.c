@@ -79,7 +79,7 @@ static void free_tensors(const struct tensors *t)
 /* The three of them, in memory that is NaN and exactly as large as it has to be. */
 static void run(struct dt_dev *on, const struct dt_conv *p, const struct tensors *t)
 {
-	const size_t n = dt_wino_bytes(on, p);
+	const size_t n = dt_wino_bytes(on->nthreads, p);
 	float *room = aligned_alloc(64, (n + 63) / 64 * 64);
 
 	assert_non_null(room);

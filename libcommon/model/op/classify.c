@@ -19,6 +19,7 @@ void dt_shape_classify(struct dt_lower *lo, struct dt_node *n)
 		if (n->out[i] >= 0)
 			lo->p->value[n->out[i]].room = true;
 	lo->p->value[n->out[0]].gradient = true;
+	n->attr.frozen = lo->s->graph->params.p[n->param[0]].frozen;
 }
 
 void dt_back_classify(struct dt_lower *lo, const struct dt_node *n)

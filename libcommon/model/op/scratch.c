@@ -229,6 +229,17 @@ static void (*const needs[DT_OP_N])(const struct dt_need *w, const struct dt_nod
 	[DT_OP_EXPERTS_DX] = dt_need_experts_dx,
 	[DT_OP_EXPERTS_DW] = dt_need_experts_dw,
 	[DT_OP_LOSS] = loss,
+	[DT_OP_PIXELS] = dt_need_pixels,
+	[DT_OP_CONV] = dt_need_conv,
+	[DT_OP_CONV_DX] = dt_need_conv,
+	[DT_OP_CONV_DW] = dt_need_conv_dw,
+	[DT_OP_BATCH_NORM] = dt_need_batch_norm,
+	[DT_OP_BATCH_NORM_B] = dt_need_batch_norm_b,
+	[DT_OP_POOL_MAX] = dt_need_pool,
+	[DT_OP_POOL_MAX_B] = dt_need_pool_b,
+	[DT_OP_POOL_AVG] = dt_need_pool,
+	[DT_OP_POOL_AVG_B] = dt_need_pool_b,
+	[DT_OP_CLASSIFY] = dt_need_classify,
 };
 
 void dt_node_scratch(const struct dt_cost_site *s, const struct dt_scratch_on *on, const struct dt_node *n,

@@ -1,6 +1,6 @@
 /*
  * The scratch memory (kernels/scratch.h) that a device takes for the nodes of a program: for each op, the
- * calls of nn/call_*.c that take some. Ops of image models and of serving are not among them.
+ * calls of nn/call_*.c that take some. Ops of serving are not among them.
  */
 #ifndef DT_MODEL_OP_SCRATCH_H
 #define DT_MODEL_OP_SCRATCH_H
