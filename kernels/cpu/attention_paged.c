@@ -85,7 +85,7 @@ static void look_ahead(const struct dt_paged_run *a, struct dt_paged_work *w, in
 {
 	if (j + DT_TILE < at->end)
 		dt_paged_find(a, w->next, w->seq, w->kv, j + DT_TILE, w->first);
-	else if (next && next->tokens > 0)
+	else if (next)
 		dt_paged_find(a, w->next, next->seq, next->kv, next->from / DT_TILE * DT_TILE, next->from);
 	else if (a->grouped)
 		*w->next = *w->here;
@@ -126,9 +126,9 @@ static void lay(const struct dt_paged_run *a, struct dt_paged_work *w, uint32_t 
 	w->pw = (uint32_t *)w->s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
 }
 
-/* next: the thread's next task, NULL if unknown. */
+/* next: the thread's next task, NULL if unknown. asked: the task before has prefetched the first keys. */
 static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_paged_place *at,
-		 const struct dt_paged_place *next)
+		 const struct dt_paged_place *next, bool asked)
 {
 	union dt_paged_keys keys[2];
 	struct dt_attn_row row[DT_TILE];
@@ -150,6 +150,8 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 	if (at->spans > 1)
 		dt_paged_begin(&all, rows, w.pad);
 	dt_paged_find(a, w.here, w.seq, w.kv, at->from / DT_TILE * DT_TILE, w.first);
+	if (!asked)
+		dt_paged_fetch(a, &w);
 	for (int64_t j = at->from, end; j < at->end; j = end) {
 		end = dt_min64(at->end, (j / DT_PAGED_SPAN + 1) * DT_PAGED_SPAN);
 		dt_paged_begin(&sums, rows, w.pad);
@@ -160,6 +162,18 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 	if (at->spans > 1 && a->spans > 1 && !dt_paged_part(a, at, &all, &sums, rows, w.pad))
 		return;
 	dt_attn_finish(a->t, to, a->o.dtype, all.o, all.row, rows, dt_attn_value_dim(a->p), w.pad);
+}
+
+/* The first of tasks [i, last) that has rows, in *p; last: none has. Tasks with several key heads leave the
+ * others of their sequence without rows. */
+static int64_t task_from(const struct dt_paged_run *a, int64_t i, int64_t last, struct dt_paged_place *p)
+{
+	for (; i < last; i++) {
+		*p = place_of(a, i);
+		if (p->tokens > 0)
+			break;
+	}
+	return i;
 }
 
 /*
@@ -236,13 +250,12 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 #pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
 	for (int64_t first = 0; first < tasks; first += run) {
 		const int64_t last = dt_min64(tasks, first + run);
-		struct dt_paged_place at = place_of(&a, first), next;
+		struct dt_paged_place at, next;
 
-		for (int64_t i = first; i < last; i++, at = next) {
-			next = place_of(&a, i + 1 < last ? i + 1 : i);
-			if (at.tokens > 0)
-				task(&a, (uint32_t *)buf + omp_get_thread_num() * words, &at,
-				     i + 1 < last ? &next : NULL);
+		for (int64_t i = task_from(&a, first, last, &at), then; i < last; i = then, at = next) {
+			then = task_from(&a, i + 1, last, &next);
+			task(&a, (uint32_t *)buf + omp_get_thread_num() * words, &at,
+			     then < last ? &next : NULL, i > first);
 		}
 		dt_tile_end(a.t);
 	}

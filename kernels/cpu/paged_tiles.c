@@ -80,6 +80,23 @@ static const void *const *lines_of(const void *line[LINES], int64_t room, const 
 	return n ? line : NULL;
 }
 
+/*
+ * Loads the lines in the order of their addresses, at the memory's full rate. Of that many prefetches at
+ * once processors drop some, and the product loads pieces of eight rows in turn, which hardware does not
+ * predict.
+ */
+void dt_paged_fetch(const struct dt_paged_run *a, const struct dt_paged_work *w)
+{
+	const int64_t bytes =
+		w->kvs * (dt_kv_row(a->p, a->k.dtype) / a->p->kv_heads) * dt_dtype_size(a->k.dtype);
+
+	if (!dt_paged_as_they_lie(a, w->n))
+		return;
+	for (int64_t i = 0; i < w->here->rows.n; i++)
+		for (int64_t c = 0; w->here->rows.k[i] && c < bytes; c += 64)
+			(void)*(const volatile char *)((const char *)w->here->rows.k[i] + c);
+}
+
 /* s [n, DT_TILE] = the queries of head h of the task . its keys. ask: lines to prefetch, as in tile.h. */
 static void keys_where_they_lie(const struct dt_paged_run *a, const struct dt_paged_work *w, int64_t h,
 				int64_t at, float *s, const void *const *ask)

@@ -24,13 +24,22 @@ DT_INLINE __m256 widened(const void *p, const enum dt_dtype type)
 	}
 }
 
-/* Element `part` of each 32-bit word. */
-DT_INLINE __m256 part_of(__m256i words, const enum dt_dtype type, const int part)
+/*
+ * Element `part` of the eight 32-bit words at p. The mask of bf16 is read from memory each time: sums take
+ * all registers but those of four operands.
+ */
+DT_INLINE __m256 part_of(const uint32_t *p, const enum dt_dtype type, const int part)
 {
+	static const _Alignas(32)
+		uint32_t high[L] = {-65536u, -65536u, -65536u, -65536u, -65536u, -65536u, -65536u, -65536u};
+	__m256i words = _mm256_loadu_si256((const __m256i *)p);
+
 	switch (type) {
 	case DT_BF16:
-		return _mm256_castsi256_ps(part ? _mm256_and_si256(words, _mm256_set1_epi32(-65536))
-						: _mm256_slli_epi32(words, 16));
+		if (!part)
+			return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+		__asm__("vpand %1, %0, %0" : "+x"(words) : "m"(high));
+		return _mm256_castsi256_ps(words);
 	case DT_I8:
 		return _mm256_cvtepi32_ps(
 			_mm256_srai_epi32(part == 3 ? words : _mm256_slli_epi32(words, 24 - 8 * part), 24));
@@ -93,7 +102,7 @@ DT_INLINE void across(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, c
 			DT_FOR (6, int r = 0; r < few; r++)
 				f[r] = all(a + r * a_row + w + k);
 			DT_FOR (4, int v = 0; v < vecs; v++) {
-				t[v] = part_of(_mm256_loadu_si256((const __m256i *)(lanes + v * L)), type, k);
+				t[v] = part_of(lanes + v * L, type, k);
 				DT_FOR (6, int r = 0; r < few; r++)
 					ADD(sum[r][v], f[r], t[v]);
 			}
