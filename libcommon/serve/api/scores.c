@@ -66,8 +66,8 @@ static void add_alternative(json_t *to, const struct dt_completion *c, const str
 }
 
 /*
- * The character in which a token begins after the first bytes of `chars` characters: the last of these, if the
- * token continues it. A character may take several tokens.
+ * The character in which a token begins if `chars` characters have begun before it: the last of these if the
+ * token continues it, because a character may take several tokens.
  */
 static int begins_at(int chars, const char *piece, size_t n)
 {
