@@ -56,8 +56,8 @@ static bool starts(const char *text, const char *with)
 }
 
 /*
- * Whether the prompt begins with this token, with or without the blank that SentencePiece adds. The context is
- * empty or white space, which belongs to the answer.
+ * Whether the prompt begins with this token, with or without the blank that SentencePiece adds. The context
+ * is empty or white space, which belongs to the answer.
  */
 static bool begins(const struct dt_question *q, const char *token)
 {
