@@ -136,8 +136,10 @@ static int check_windows(void)
 
 static int read_text(char **ret, struct dt_ppl_query *q, struct dt_err *err)
 {
-	int rc = unpack_whole(eval_args.text, MOST_TEXT, ret, &q->n, err);
+	/* Only rank 0 has the standard input of mpirun, and a command may print another text each time. */
+	int rc = eval_speaks() ? unpack_whole(eval_args.text, MOST_TEXT, ret, &q->n, err) : 0;
 
+	rc = eval_share(rc, ret, &q->n, err);
 	q->text = *ret;
 	q->windows = (enum dt_windows)eval_args.windows;
 	q->stride = eval_args.stride;

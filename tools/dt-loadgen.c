@@ -104,7 +104,7 @@ static const struct dt_opt opts[] = {
 	{"json", 0, DT_OPT_FLAG, &opt.json, .help = "print the report as one JSON object"},
 	{"histogram", 0, DT_OPT_FLAG, &opt.histogram, .help = "print histograms of the latencies"},
 	{"requests-out", 0, DT_OPT_STR, &opt.out, "FILE", "file for one JSON line per request",
-	 .complete = DT_COMPLETE_FILE},
+	 .complete = DT_COMPLETE_FILE, .without = "dry-run"},
 	{"dry-run", 0, DT_OPT_FLAG, &opt.dry_run,
 	 .help = "send nothing; print the requests as JSON Lines with the times at which they are due"},
 	DT_OPT_END};

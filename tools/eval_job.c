@@ -4,6 +4,7 @@
 #include "tools/eval_options.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,6 +44,21 @@ int eval_join(const struct dt_program *p, struct dt_err *err)
 int eval_agree(int rc, struct dt_err *err)
 {
 	return eval_job.info.size > 1 ? dt_comm_agree(eval_job.all, rc, NULL, err) : rc;
+}
+
+int eval_share(int rc, char **text, size_t *n, struct dt_err *err)
+{
+	int64_t bytes = (int64_t)*n;
+
+	rc = eval_agree(rc, err);
+	if (rc < 0 || eval_job.info.size == 1)
+		return rc;
+	rc = dt_broadcast(eval_job.all, &bytes, 1, DT_I64, 0, "size of the text", err);
+	if (rc == 0 && !eval_speaks() && !(*text = calloc((size_t)bytes + 1, 1)))
+		rc = dt_err_sys(err, -ENOMEM, "cannot hold the text");
+	*n = (size_t)bytes;
+	rc = eval_agree(rc, err);
+	return rc == 0 ? dt_broadcast(eval_job.all, *text, *n, DT_U8, 0, "text", err) : rc;
 }
 
 int eval_finish(const struct dt_program *p, int rc, struct dt_err *err)

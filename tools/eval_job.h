@@ -22,6 +22,11 @@ int eval_join(const struct dt_program *p, struct dt_err *err);
 int eval_finish(const struct dt_program *p, int rc, struct dt_err *err);
 /* All ranks get the rc of the first that failed, which keeps its message in err. */
 int eval_agree(int rc, struct dt_err *err);
+/*
+ * Gives the text of rank 0, n bytes and a NUL, to all ranks; on the others it is malloc'd. rc: whether rank 0
+ * has it; as with eval_agree, all ranks return the same.
+ */
+int eval_share(int rc, char **text, size_t *n, struct dt_err *err);
 /* Whether this rank prints output. */
 bool eval_speaks(void);
 

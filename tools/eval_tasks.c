@@ -45,6 +45,12 @@ static int open_predictions(FILE **ret, struct dt_err *err)
 		*ret = stdout;
 		return 0;
 	}
+	if (!strcmp(eval_args.predictions, "-")) {
+		dt_err_set(err, -EINVAL, "--predictions -: each of %d ranks writes a file of its own",
+			   eval_job.info.size);
+		dt_err_hint(err, "with --predictions FILE they write FILE.0 and so on");
+		return -EINVAL;
+	}
 	rc = eval_job.info.size > 1 ? asprintf(&path, "%s.%d", eval_args.predictions, eval_job.info.rank)
 				    : asprintf(&path, "%s", eval_args.predictions);
 	rc = rc < 0 ? dt_err_sys(err, -ENOMEM, "cannot write predictions")

@@ -28,6 +28,7 @@ const struct dt_opt memest_opts[] = {
 	DT_RUN_OPT("seq", .def_text = "the model's, 4096 at most", .without = "serve"),
 	DT_RUN_OPT("fp8", .without = "serve"),
 	DT_RUN_OPT("qat", .without = "serve"),
+	DT_RUN_OPT("router-bias-rate", .without = "serve"),
 	DT_RUN_OPT("capacity-factor", .without = "serve"),
 	DT_RUN_OPT("no-expert-overlap", .without = "serve"),
 	DT_RUN_OPT("master", .without = "serve"),

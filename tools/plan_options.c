@@ -60,6 +60,7 @@ const struct dt_opt plan_opts[] = {
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
 	DT_RUN_OPT("qat"),
+	DT_RUN_OPT("router-bias-rate"),
 	DT_RUN_OPT("capacity-factor"),
 	DT_RUN_OPT("no-expert-overlap"),
 	DT_RUN_OPT("master"),

@@ -165,6 +165,22 @@ static void take_back(FILE *f, off_t end)
 		lseek(fileno(f), end, SEEK_SET);
 }
 
+/* Writers of lines do not know the name of their file, but the kernel does. */
+static int cannot_write(FILE *f, int code, struct dt_err *err)
+{
+	char link[32], path[400];
+	ssize_t n;
+
+	if (fileno(f) == STDOUT_FILENO)
+		return dt_err_sys(err, code, "cannot write to standard output");
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fileno(f));
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n <= 0)
+		return dt_err_sys(err, code, "cannot write JSON");
+	path[n] = '\0';
+	return dt_err_sys(err, code, "cannot write '%s'", path);
+}
+
 int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
 {
 	struct stat st = {0};
@@ -175,8 +191,7 @@ int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
 	if (json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY) >= 0 && fputc('\n', f) != EOF &&
 	    fflush(f) != EOF)
 		return 0;
-	rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write %s",
-			fileno(f) == STDOUT_FILENO ? "to standard output" : "JSON");
+	rc = cannot_write(f, errno ? -errno : -EIO, err);
 	if (file)
 		take_back(f, st.st_size);
 	return rc;

@@ -55,11 +55,20 @@ static bool starts(const char *text, const char *with)
 	return *with && !strncmp(text, with, strlen(with));
 }
 
-/* Whether the answer begins with this token, with or without the blank that SentencePiece adds. */
+/*
+ * Whether the prompt begins with this token, with or without the blank that SentencePiece adds. The context
+ * is empty or white space, which belongs to the answer.
+ */
 static bool begins(const struct dt_question *q, const char *token)
 {
-	return token &&
-	       (starts(q->continuation, token) || (*token == ' ' && starts(q->continuation, token + 1)));
+	char *text = NULL;
+	bool yes;
+
+	if (!token || asprintf(&text, "%s%s", q->context, q->continuation) < 0)
+		return token; /* without memory the stricter answer */
+	yes = starts(text, token) || (*token == ' ' && starts(text, token + 1));
+	free(text);
+	return yes;
 }
 
 /* Adds up the prompt tokens that begin at or after the end of the context (as in local.c). */

@@ -115,9 +115,15 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 	struct dt_params t;
 	int rc = 0, packed = 0;
 
-	if (r->config->lora.rank && r->config->experts && r->config->router_bias)
-		return dt_err_set(err, -ENOTSUP, "--lora cannot freeze the router biases of '%s'",
-				  r->config->name);
+	if (r->config->lora.rank && r->config->experts && r->config->router_bias &&
+	    r->mixture.bias_rate > 0) {
+		dt_err_set(err, -ENOTSUP,
+			   "--lora: --router-bias-rate changes the router biases of '%s', which adapters do "
+			   "not store",
+			   r->config->name);
+		dt_err_hint(err, "with --router-bias-rate 0 they stay those of the base");
+		return -ENOTSUP;
+	}
 	if (!r->config->lora.base)
 		return 0;
 	if (r->layout.zero == 3)

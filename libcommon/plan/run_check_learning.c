@@ -37,8 +37,8 @@ static int check_experts(const struct dt_run *r, struct dt_err *err)
 	for (int i = 0; i < t.n && rc == 0; i++)
 		if (t.p[i].experts && !t.p[i].frozen)
 			rc = dt_err_set(err, -ENOTSUP,
-					"--optimizer %s does not train experts such as '%s' in this version; "
-					"--lora and --freeze leave them as they are",
+					"--optimizer %s does not train experts such as '%s': use adamw, or "
+					"leave experts as they are by --lora or --freeze",
 					dt_optim_rule(r->optim.kind)->name, t.p[i].name);
 	dt_params_release(&t);
 	return rc;
@@ -56,7 +56,8 @@ static int check_optimizer(const struct dt_run *r, struct dt_err *err)
 				  o->name);
 	if (((r->layer_decay > 0 && r->layer_decay < 1) || r->lr_scale) && (o->flags & DT_OPTIM_WHOLE))
 		return dt_err_set(err, -ENOTSUP,
-				  "--%s: %s uses one learning rate for all tensors in this version",
+				  "--%s cannot be combined with %s, which has one learning rate for all "
+				  "tensors: use adamw",
 				  r->lr_scale ? "lr-scale" : "layer-lr-decay", o->name);
 	if (r->momentum_correction && r->optim.kind != DT_OPTIM_LARS)
 		return dt_err_set(err, -EINVAL,

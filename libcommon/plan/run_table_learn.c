@@ -268,7 +268,7 @@ const struct dt_run_row dt_run_rows_learn[] = {
 	{{"router-bias-rate", 0, DT_OPT_REAL, O(run.mixture.bias_rate), "X",
 	  "change per step of the routers' selection biases, in models that have them", .min = 0, .max = 1e6,
 	  .def = "1e-3"},
-	 REAL, R(mixture.bias_rate), MEANING, NEVER},
+	 REAL, R(mixture.bias_rate), MEANING, CHANGED},
 	{{"capacity-factor", 0, DT_OPT_REAL, O(run.mixture.capacity), "X",
 	  "load limit of an expert per microbatch, in even shares; the excess is dropped; 0: no limit",
 	  .min = 0, .max = 1e6, .def = "0"},

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -109,15 +108,6 @@ static void be_member(struct dt_crew *c, int number, int fd, pid_t parent)
 	_exit(0);
 }
 
-/* Sets a timeout: a worker that stops in the middle of a message is not waited for. */
-static int bound_reads(int fd, double seconds)
-{
-	const struct timeval t = {.tv_sec = (time_t)seconds,
-				  .tv_usec = (suseconds_t)((seconds - floor(seconds)) * 1e6)};
-
-	return seconds > 0 ? setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t)) : 0;
-}
-
 static bool is_lost(int rc)
 {
 	return rc == -EPIPE || rc == -EAGAIN;
@@ -132,7 +122,7 @@ static int start(struct dt_crew *c, int number, struct dt_err *err)
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return dt_err_sys(err, -errno, "cannot start an actor");
 	fflush(NULL);
-	m->pid = bound_reads(pair[0], c->o.patience) < 0 ? -1 : fork();
+	m->pid = fork();
 	if (m->pid < 0) {
 		m->pid = 0;
 		close(pair[0]);
@@ -248,11 +238,43 @@ static int restart(struct dt_crew *c, int number, struct dt_err *err)
 	return start(c, number, err);
 }
 
+/*
+ * -EAGAIN: the member has sent nothing for as long as it may stop in the middle of a message. Not a timeout of
+ * the socket: each signal would start it again.
+ */
+static int receive(const struct dt_crew *c, int number, void *to, size_t bytes, struct dt_err *err)
+{
+	struct pollfd p = {.fd = c->m[number].fd, .events = POLLIN};
+	double until = dt_now() + c->o.patience;
+
+	if (c->o.patience <= 0)
+		return dt_wire_body(p.fd, to, bytes, err);
+	for (size_t done = 0; done < bytes;) {
+		const double left = until - dt_now();
+		ssize_t k;
+
+		if (left <= 0)
+			return dt_err_sys(err, -EAGAIN, "cannot read a message");
+		if (poll(&p, 1, (int)fmin(ceil(left * 1e3), 1e6)) < 0 && errno != EINTR)
+			return dt_err_sys(err, -errno, "cannot read a message");
+		k = recv(p.fd, (char *)to + done, bytes - done, MSG_DONTWAIT);
+		if (k < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (k < 0 && errno != ECONNRESET)
+			return dt_err_sys(err, -errno, "cannot read a message");
+		if (k <= 0)
+			return dt_err_set(err, -EPIPE, "the other process has ended");
+		done += (size_t)k;
+		until = dt_now() + c->o.patience;
+	}
+	return 0;
+}
+
 /* Receives the head of a member's message. 0: the member is dead. */
 static int head(struct dt_crew *c, int number, struct dt_wire *w, struct dt_err *err)
 {
 	struct dt_err own = {0};
-	int rc = dt_wire_head(c->m[number].fd, w, &own);
+	int rc = receive(c, number, w, sizeof(*w), &own);
 
 	if (rc == 0 && w->kind)
 		return 1;
@@ -260,7 +282,7 @@ static int head(struct dt_crew *c, int number, struct dt_wire *w, struct dt_err 
 		size_t n = w->bytes < sizeof(c->why) ? (size_t)w->bytes : sizeof(c->why) - 1;
 
 		c->why[0] = '\0';
-		if (dt_wire_body(c->m[number].fd, c->why, n, &own) == 0)
+		if (receive(c, number, c->why, n, &own) == 0)
 			c->why[n] = '\0';
 	}
 	return rc == 0 || is_lost(rc) ? 0 : dt_err_set(err, rc, "actor %d: %s", number, own.msg);
@@ -300,7 +322,7 @@ int dt_crew_wait(struct dt_crew *c, int other, enum dt_crew_event *ret, int *ret
 int dt_crew_body(struct dt_crew *c, int number, void *to, size_t bytes, struct dt_err *err)
 {
 	struct dt_err own = {0};
-	int rc = dt_wire_body(c->m[number].fd, to, bytes, &own);
+	int rc = receive(c, number, to, bytes, &own);
 
 	if (rc == 0)
 		c->m[number].failures = 0;

@@ -190,10 +190,16 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     } >next.jsonl
     for n in 1 3; do
         mpirun -np $n dt-eval ppl "${common[@]}" --text text.txt --seq 64 --stride 48 --json run >ppl.$n
+        mpirun -np $n dt-eval ppl "${common[@]}" --text - --seq 64 --stride 48 --json run <text.txt >stdin.$n
+        mpirun -np $n dt-eval ppl "${common[@]}" --text '|echo >>ran; cat text.txt' --seq 64 --stride 48 --json run \
+            >command.$n
         mpirun -np $n dt-eval task "${common[@]}" next.jsonl run --predictions lines.$n --json >task.$n
         mpirun -np $n dt-eval compare "${common[@]}" --text text.txt --seq 64 --json run run >pair.$n
     done
     cmp ppl.1 ppl.3
+    cmp ppl.1 stdin.3
+    cmp ppl.1 command.3
+    [ "$(wc -l <ran)" -eq 2 ] # once for each job, not for each rank
     cmp task.1 task.3
     cmp pair.1 pair.3
     sort lines.1 | cmp - <(sort lines.3.0 lines.3.1 lines.3.2)
@@ -425,6 +431,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
         echo '{"begin": "Apache", "choices": ["License", "zzz"], "answer": 0}'
         echo '{"begin": "Terms of", "choices": ["use", "éé"], "answer": 0}'
         echo '{"begin": "Terms of ", "choices": ["use", "zz"], "answer": 0}'
+        echo '{"begin": "Terms 日本", "choices": ["use", "本é"], "answer": 0}' # several tokens a character
     } >srv.jsonl
     dt-eval task "${common[@]}" srv.jsonl run --predictions here.jsonl
     status=0
@@ -433,6 +440,9 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     empty=0
     printf '%s\n' '{"task": "x", "template": ""}' '{"choices": ["License", "zz"], "answer": 0}' >none.jsonl
     dt-eval task none.jsonl "$url" --api-key k 2>empty.txt || empty=$?
+    blank=0
+    printf '%s\n' '{"task": "x", "template": " ", "delimiter": "->"}' '{"choices": ["License", "zz"], "answer": 0}' >none.jsonl
+    dt-eval task none.jsonl "$url" --api-key k 2>blank.txt || blank=$?
     head -n 2 srv.jsonl >one.jsonl
     dt-eval task one.jsonl "$url" --api-key k >one.txt
     # choices after a context of 60 bytes, which is computed once: 3 blocks of 16 tokens for each of the others
@@ -452,10 +462,21 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     # this model has no start token
     [ "$empty" -eq 1 ]
     grep -q 'adds no token before a prompt' empty.txt
+    [ "$blank" -eq 1 ]
+    grep -q 'adds no token before a prompt' blank.txt
     [[ "$(cat one.txt)" != *nan* ]]
     grep -q ': acc [01].0000, acc_norm [01].0000, 1 item$' one.txt
     jq -en --slurpfile a here.jsonl --slurpfile b there.jsonl \
-        '[range(3) as $i | range(2) as $k | $a[$i].logprobs[$k] - $b[$i].logprobs[$k] | fabs] | max < 1e-4'
+        '[range(4) as $i | range(2) as $k | $a[$i].logprobs[$k] - $b[$i].logprobs[$k] | fabs] | max < 1e-4'
+}
+
+@test "predictions that cannot be written are refused by the name of their file" {
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["b", "c"], "answer": 0}' >t.jsonl
+    refused 1 "cannot write '/dev/full': No space left" task "${common[@]}" t.jsonl run --predictions /dev/full
+    run mpirun -np 2 dt-eval task "${common[@]}" t.jsonl run --predictions -
+    [ "$status" -ne 0 ]
+    [[ $output == *"--predictions -: each of 2 ranks writes a file of its own"* ]]
+    [ ! -e ./-.0 ]
 }
 
 @test "bad input is named, with its line" {

@@ -297,7 +297,7 @@ attempt() {
     run -2 dt-train --model gpt2-tiny --data d.h5 --steps 1 --lr-scale 'embed.*'
     [[ "$output" == *"--lr-scale 'embed.*' is not REGEX:X with X from 0 to 1e6"* ]]
     run -2 dt-train --model gpt2-tiny --data d.h5 --optimizer lamb --lr-scale 'embed.*:0.5' --steps 1
-    [[ "$output" == *"--lr-scale: lamb uses one learning rate for all tensors"* ]]
+    [[ "$output" == *"--lr-scale cannot be combined with lamb, which has one learning rate for all tensors"* ]]
 }
 
 @test "bad input: one clear line, the right exit status, nothing written" {

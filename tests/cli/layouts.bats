@@ -348,6 +348,22 @@ metric() { # FILE KEY: value of the last step
     done
 }
 
+@test "--lora: router biases stay those of the base, or it is refused" {
+    dt-train --model deepseek.json "${common[@]}" --steps 3 --router-bias-rate 0.05 --save base >/dev/null
+    run -2 dt-train --model base "${common[@]}" --steps 1 --lora 4
+    [[ $output == *"--router-bias-rate changes the router biases of 'deepseek', which adapters do not store"* ]]
+    [[ $output == *"with --router-bias-rate 0 they stay those of the base"* ]]
+    lora=(--lora 4 --lr 1e-2 --router-bias-rate 0)
+    verify base tp2.ep2,dp2.ep2.z2 "${lora[@]}"
+    dt-train --model base "${common[@]}" "${lora[@]}" --steps 3 --save tuned --eval-data d.h5 --eval-tokens 640 \
+        --metrics tuned.jsonl >/dev/null
+    dt-shard-ckpt lora-merge --to dt base tuned merged
+    dt-train --model merged "${common[@]}" --steps 1 --lr 0 --router-bias-rate 0 --eval-data d.h5 --eval-tokens 640 \
+        --metrics merged.jsonl >/dev/null
+    jq -es '(map(.eval_loss // empty) | length == 2) and (map(.eval_loss // empty) | .[0] - .[1] | fabs < 1e-5)' \
+        <(jq -s 'map(select(.eval_loss))[-1]' tuned.jsonl) <(jq -s 'map(select(.eval_loss))[-1]' merged.jsonl)
+}
+
 @test "bf16 on other layouts: losses within 1%" {
     dt-train verify --layouts "dp1,$(few tp2.pp2.s1,dp2.z2 tp2.pp2.s1,dp2.z2,tp2.s1,dp2.tp2.pp2)" --model llama.json "${common[@]}" --steps "$(few 6 20)" \
         --precision bf16 --tensor-bound 1 >&2

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -44,7 +45,25 @@ static int next(struct dt_crew *c, enum dt_crew_event *ret, struct dt_wire *w, s
 	return rc;
 }
 
-static void test_half_a_message(void **state)
+static void ignore(int s)
+{
+}
+
+/* Sends this process a signal every 50 ms, which must not lengthen any wait. */
+static timer_t signal_often(void)
+{
+	struct sigevent how = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+	const struct itimerspec when = {{.tv_nsec = 50000000}, {.tv_nsec = 50000000}};
+	const struct sigaction act = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+	timer_t timer;
+
+	assert_int_equal(sigaction(SIGUSR1, &act, NULL), 0);
+	assert_int_equal(timer_create(CLOCK_MONOTONIC, &how, &timer), 0);
+	assert_int_equal(timer_settime(timer, 0, &when, NULL), 0);
+	return timer;
+}
+
+static void half_a_message(bool signals)
 {
 	_Atomic int *starts =
 		mmap(NULL, sizeof(*starts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -55,15 +74,20 @@ static void test_half_a_message(void **state)
 	struct dt_wire w;
 	char text[BYTES];
 	double began;
+	timer_t timer;
 
 	assert_ptr_not_equal(starts, MAP_FAILED);
-	alarm(60); /* without a bound it waits for ever */
+	alarm(20); /* without a bound it waits for ever */
 	assert_int_equal(dt_crew_open(&c, &o, &err), 0);
 	assert_int_equal(next(c, &what, &w, &err), 0);
 	assert_int_equal(what, DT_CREW_SAYS);
+	if (signals)
+		timer = signal_often();
 	began = dt_now();
 	assert_int_equal(dt_crew_body(c, 0, text, BYTES, &err), 0);
 	assert_true(dt_now() - began >= 0.4);
+	if (signals)
+		timer_delete(timer);
 	assert_int_equal(next(c, &what, &w, &err), 0);
 	assert_int_equal(what, DT_CREW_ANEW);
 	assert_int_equal(next(c, &what, &w, &err), 0);
@@ -75,9 +99,22 @@ static void test_half_a_message(void **state)
 	munmap((void *)starts, sizeof(*starts));
 }
 
+static void test_half_a_message(void **state)
+{
+	half_a_message(false);
+}
+
+static void test_half_a_message_among_signals(void **state)
+{
+	half_a_message(true);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_half_a_message)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_half_a_message),
+		cmocka_unit_test(test_half_a_message_among_signals),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

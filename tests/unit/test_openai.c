@@ -201,6 +201,30 @@ static void test_replies(void **state)
 	json_decref(c);
 }
 
+static int offset_of(const json_t *v, size_t token)
+{
+	const json_t *lp = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+
+	return (int)json_integer_value(json_array_get(json_object_get(lp, "text_offset"), token));
+}
+
+/* A token that continues a character begins in it, so it is before the character that follows. */
+static void test_offsets_of_characters_of_several_tokens(void **state)
+{
+	static const int want[] = {0, 1, 1, 1, 2, 3, 3, 4};
+	json_t *v, *p;
+
+	v = reply("{\"prompt\": \"a\xe6\x97\xa5 \xc3\xa9!\", \"echo\": true, \"logprobs\": 1, "
+		  "\"max_tokens\": 1, \"echo_logprobs_from\": 2}");
+	p = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+	p = json_object_get(p, "token_logprobs");
+	for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+		assert_int_equal(offset_of(v, i), want[i]);
+		assert_int_equal(json_is_null(json_array_get(p, i)), want[i] < 2);
+	}
+	json_decref(v);
+}
+
 static void test_echo_and_logprobs(void **state)
 {
 	json_t *v = reply("{\"prompt\": \"abc\", \"temperature\": 0, \"echo\": true, \"logprobs\": 2, "
@@ -213,7 +237,7 @@ static void test_echo_and_logprobs(void **state)
 	assert_int_equal(json_array_size(tokens), 6);
 	assert_string_equal(json_string_value(json_array_get(tokens, 1)), "b");
 	assert_true(json_is_null(json_array_get(p, 0)));
-	assert_int_equal(json_integer_value(json_array_get(json_object_get(lp, "text_offset"), 2)), 2);
+	assert_int_equal(offset_of(v, 2), 2);
 	for (size_t i = 3; i < 6; i++) { /* greedy: the token is the best alternative */
 		const char *name = json_string_value(json_array_get(tokens, i));
 		json_t *alt = json_array_get(top, i);
@@ -594,6 +618,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bad_bodies),
 		cmocka_unit_test(test_replies),
+		cmocka_unit_test(test_offsets_of_characters_of_several_tokens),
 		cmocka_unit_test(test_echo_and_logprobs),
 		cmocka_unit_test(test_echo_logprobs_from),
 		cmocka_unit_test(test_stream),

@@ -65,6 +65,23 @@ static void add_alternative(json_t *to, const struct dt_completion *c, const str
 	json_decref(name);
 }
 
+/*
+ * The character in which a token begins if `chars` characters have begun before it: the last of these if the
+ * token continues it, because a character may take several tokens.
+ */
+static int begins_at(int chars, const char *piece, size_t n)
+{
+	return chars > 0 && n > 0 && ((unsigned char)*piece & 0xc0) == 0x80 ? chars - 1 : chars;
+}
+
+static json_t *offset_json(const struct dt_completion *c, int32_t id, int chars)
+{
+	size_t n = 0;
+	const char *piece = dt_tokenizer_piece(c->tok, id, true, &n);
+
+	return json_integer(begins_at(chars, piece, piece ? n : 0));
+}
+
 /* The alternatives contain the chosen token even if ntop others are more probable, as in OpenAI's API. */
 static void add_score(struct score_lists *l, const struct dt_completion *c, bool special,
 		      const struct dt_logprob *chosen, int ntop, const struct dt_logprob *top, int *offset)
@@ -80,7 +97,7 @@ static void add_score(struct score_lists *l, const struct dt_completion *c, bool
 	json_array_append_new(l->tokens, dt_api_token_name(c->tok, chosen->id));
 	json_array_append_new(l->logprobs, json_real((double)chosen->logprob));
 	json_array_append_new(l->top, alt);
-	json_array_append_new(l->offset, json_integer(*offset));
+	json_array_append_new(l->offset, offset_json(c, chosen->id, *offset));
 	*offset += piece ? (int)dt_utf8_count(piece, n) : 0;
 }
 
@@ -117,8 +134,11 @@ int dt_api_score_from(const struct dt_completion *c, const struct dt_serve_req *
 	int offset = 0, i = 0;
 
 	for (; i < r->nprompt - 1; i++) {
+		size_t n = 0;
+		const char *next = dt_tokenizer_piece(c->tok, r->tokens[i + 1], true, &n);
+
 		offset += own_chars(c, text, r->tokens[i], offset == 0);
-		if (offset >= chars)
+		if (begins_at(offset, next, next ? n : 0) >= chars)
 			break;
 	}
 	return i;
@@ -136,7 +156,7 @@ static void add_prompt_scores(struct score_lists *l, const struct dt_completion 
 		json_array_append_new(l->tokens, dt_api_token_name(c->tok, r->tokens[i]));
 		json_array_append_new(l->logprobs, json_null());
 		json_array_append_new(l->top, json_null());
-		json_array_append_new(l->offset, json_integer(*offset));
+		json_array_append_new(l->offset, offset_json(c, r->tokens[i], *offset));
 		*offset += own_chars(c, text, r->tokens[i], *offset == 0);
 	}
 	for (int i = 0; i < s->n; i++) {
