@@ -148,6 +148,11 @@ static void llama_family(void **state)
 
 	accept("{" QWEN2 "}", &c);
 	assert_true(c.qkv_bias && !c.out_bias && c.window == 0);
+	accept("{" QWEN2 ",\"use_sliding_window\":true,\"max_window_layers\":0}", &c);
+	assert_int_equal(c.window, 4096); /* the class's default */
+	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64}", &c);
+	assert_int_equal(c.window, 0); /* it begins at layer 28 */
+	refuse("{" QWEN2 ",\"use_sliding_window\":true,\"max_window_layers\":2}", "only some of the layers");
 	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":0}", &c);
 	assert_int_equal(c.window, 64);
 	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":3}", &c);
@@ -487,6 +492,13 @@ static void not_trained(void **state)
 	       "\"moe_intermediate_size\":24,\"norm_topk_prob\":true}",
 	       &c);
 	assert_int_equal(c.experts, 6);
+	assert_int_equal(c.head_dim, 16); /* no default, unlike Qwen3 without experts */
+	accept("{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,"
+	       "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	       "\"max_position_embeddings\":32,\"num_local_experts\":6,\"num_experts_per_tok\":2,"
+	       "\"moe_intermediate_size\":24,\"use_sliding_window\":true,\"sliding_window\":8}",
+	       &c);
+	assert_int_equal(c.window, 8); /* of all layers */
 }
 
 /* Sizes as published, and what their classes take for granted. */
