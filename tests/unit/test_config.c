@@ -501,6 +501,30 @@ static void not_trained(void **state)
 	assert_int_equal(c.window, 8); /* of all layers */
 }
 
+#define DEEPSEEK                                                                                             \
+	"\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,\"num_hidden_layers\":5,"            \
+	"\"num_attention_heads\":4,\"max_position_embeddings\":32,\"kv_lora_rank\":16,"                      \
+	"\"n_routed_experts\":32,\"num_experts_per_tok\":4,\"moe_intermediate_size\":24"
+
+static void deepseek_defaults(void **state)
+{
+	struct dt_config c;
+
+	(void)state;
+	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK "}", &c);
+	assert_true(c.q_rank == 1536 && c.shared_ffn == 24 && c.dense_layers == 3);
+	assert_true(c.router_scale == 2.5 && !c.router_unscaled);
+	assert_true(c.router_groups == 8 && c.router_groups_used == 4);
+	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"q_lora_rank\":null,\"n_group\":1,"
+	       "\"topk_group\":1,\"n_shared_experts\":null}",
+	       &c);
+	assert_true(c.q_rank == 0 && c.shared_ffn == 0 && c.router_groups == 0);
+	accept("{\"model_type\":\"deepseek_v2\"," DEEPSEEK "}", &c);
+	assert_true(c.q_rank == 1536 && c.shared_ffn == 48 && c.dense_layers == 0);
+	assert_true(!(c.router_scale > 0 && c.router_scale != 1) && c.router_unscaled);
+	assert_int_equal(c.router_groups, 0);
+}
+
 /* Sizes as published, and what their classes take for granted. */
 static void later_families(void **state)
 {
@@ -629,6 +653,7 @@ static void unknown_family(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(deepseek_defaults),
 		cmocka_unit_test(presets_are_possible_and_survive_json),
 		cmocka_unit_test(gpt2_defaults),
 		cmocka_unit_test(llama_family),
