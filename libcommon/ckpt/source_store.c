@@ -166,6 +166,31 @@ int dt_source_buffer(struct dt_source *s, const char *name, int64_t n, float *ds
 	return dt_ckpt_read(s->ck, at, &off, &n, DT_F32, dst, err);
 }
 
+/*
+ * Files of a model whose head is tied to the embedding may repeat the embedding as the head. A head with
+ * other values would be lost, so it is refused.
+ */
+static int check_tied(const struct dt_source *s, struct dt_err *err)
+{
+	const struct src_stored *head = s->config.tied ? src_find(s, "lm_head.weight") : NULL;
+	const struct dt_param *embed = NULL;
+	const struct src_view *v = s->view;
+
+	for (int i = 0; i < s->params.n && !embed; i++)
+		if (s->params.p[i].role == DT_W_EMBED)
+			embed = &s->params.p[i], v = &s->view[i];
+	if (!head || !embed || head->used)
+		return 0;
+	if (head->format_known && head->format == v->format && head->ndim == 2 &&
+	    head->shape[0] == embed->shape[0] && head->shape[1] == embed->shape[1] &&
+	    !memcmp(head->data, v->data, dt_format_bytes(v->format, dt_param_numel(embed))))
+		return 0;
+	return dt_err_set(err, -EINVAL,
+			  "'%s': tensor '%s' differs from the embedding, but the configuration ties the two "
+			  "('tie_word_embeddings')",
+			  s->path, head->name);
+}
+
 int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 {
 	int rc = dt_model_params(&s->config, &s->params, err);
@@ -188,6 +213,6 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 		if (!s->stored[i].used && !dt_names_is_buffer(scheme, &s->config, s->stored[i].name))
 			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is not part of a %s model", s->path,
 					s->stored[i].name, s->config.family);
-	return rc;
+	return rc < 0 ? rc : scheme == DT_NAMES_HF ? check_tied(s, err) : 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

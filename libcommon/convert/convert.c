@@ -53,6 +53,12 @@ static int64_t step_of(const struct dt_source *s, const struct dt_convert *c)
 	return c->step >= 0 ? c->step : dt_source_step(s);
 }
 
+/* llama.cpp applies a window of some layers only, which is that of Gemma. */
+static bool unseen_window(const struct dt_config *c)
+{
+	return c->window > 0 && c->global_every == 0;
+}
+
 /* Writes s to dst, and takes ownership of s. */
 static int write_source(struct dt_source *s, const char *dst, const struct dt_convert *c,
 			struct dt_convert_job *job, struct dt_err *err)
@@ -87,6 +93,11 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 	if (rc == 0 && smaller)
 		note(job, "%d matrices have rows of a length that no block of 256 fits and are written as %s",
 		     smaller, dt_format_info(dt_format_info((enum dt_format)x.format)->narrow)->name);
+	if (rc == 0 && x.to == DT_SOURCE_GGUF && unseen_window(dt_source_config(s)))
+		note(job,
+		     "other programs may ignore the sliding window of %lld tokens in GGUF files of this "
+		     "architecture; llama.cpp does",
+		     (long long)dt_source_config(s)->window);
 	dt_source_close(s);
 	return rc;
 }

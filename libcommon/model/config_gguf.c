@@ -4,6 +4,9 @@
  */
 #include "model/family/family.h"
 
+#include "kernels/rope.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +42,38 @@ static int refuse_experts(struct dt_gguf_keys *k, const struct dt_config *c, str
 		return rc < 0 ? rc : 0;
 	return dt_err_set(err, -ENOTSUP, "%lld experts in architecture '%s' are not supported", (long long)n,
 			  k->arch);
+}
+
+/*
+ * Refuses keys that scale what the family's reader does not scale, or by another value than it has read. One
+ * that says what is computed anyway is accepted.
+ */
+static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, struct dt_err *err)
+{
+	const bool yarn = c->rope_scaling == DT_ROPE_SCALING_YARN;
+	const struct {
+		const char *name;
+		double computed;
+		bool used;
+	} keys[] = {
+		{"rope.scaling.attn_factor", 1, true},
+		{"rope.scaling.yarn_attn_factor", c->rope_mscale, yarn},
+		{"rope.scaling.yarn_ext_factor", 1, yarn},
+		{"attention.temperature_scale", 0, true},
+		{"attn_logit_softcapping", c->score_cap, true},
+		{"final_logit_softcapping", c->logit_cap, true},
+	};
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		double is = keys[i].computed;
+		int rc = keys[i].used ? dt_gguf_key_real(k, keys[i].name, false, &is, err) : 0;
+
+		if (rc < 0)
+			return rc;
+		if (!(fabs(is - keys[i].computed) <= 1e-4 * keys[i].computed))
+			return dt_err_set(err, -ENOTSUP, "key '%s' of %g is not supported", k->key, is);
+	}
+	return 0;
 }
 
 static void read_tensors(const struct dt_gguf_keys *k, struct dt_config *c)
@@ -89,7 +124,8 @@ int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct d
 	    (rc = dt_gguf_key_size(&k, "feed_forward_length", true, &c.ffn, err)) < 0 ||
 	    (rc = dt_gguf_key_size(&k, "attention.head_count", true, &c.heads, err)) < 0 ||
 	    (rc = dt_gguf_key_size(&k, "context_length", true, &c.max_seq, err)) < 0 ||
-	    (rc = f->from_gguf(&k, &c, err)) < 0 || (rc = refuse_experts(&k, &c, err)) < 0)
+	    (rc = f->from_gguf(&k, &c, err)) < 0 || (rc = refuse_experts(&k, &c, err)) < 0 ||
+	    (rc = refuse_scales(&k, &c, err)) < 0)
 		return rc;
 	read_tensors(&k, &c);
 	if ((rc = read_vocab(g, &c, err)) < 0 || (rc = dt_config_check(&c, err)) < 0)

@@ -82,7 +82,8 @@ int dt_run_from_settings(struct dt_run_options *o, const json_t *settings, struc
 /*
  * Goes on from a run that dt_run_to_json wrote: what the command line does not say is taken from it (saved
  * must outlive o). A difference that changes what is trained is refused (-EINVAL, naming each) unless its
- * option is in save.accept; other differences are told, one call each. o is not finished afterwards.
+ * option is in save.accept; other differences are told, one call each. o is not finished afterwards. If it
+ * cannot be finished, nothing is compared: the caller's own dt_run_options_finish reports why.
  */
 int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 			  void (*tell)(void *arg, const char *text), void *arg, struct dt_err *err);

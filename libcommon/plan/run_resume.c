@@ -79,8 +79,8 @@ int dt_run_options_resume(struct dt_run_options *o, const json_t *saved,
 	if ((rc = inherit(o, saved, err)) < 0)
 		return rc;
 	now = *o;
-	if ((rc = dt_run_options_finish(&now, err)) < 0)
-		return rc;
+	if (dt_run_options_finish(&now, NULL) < 0)
+		return 0; /* the caller, who does the same, reports it as a usage error */
 	for (int i = 0; i < dt_run_row_count(); i++) {
 		const char *name = dt_run_row_bound(&now, i).name, *is;
 		const char *was = json_string_value(json_object_get(saved, name));

@@ -56,10 +56,13 @@ quiet() {
 	for f in gpt2 llama mistral qwen2 qwen3 gemma3_text mixtral qwen3_moe deepseek_v2 deepseek_v3; do
 		quiet py make $f BF16 "$T/$f"
 		# Mistral is recognized by the key of its sliding window
+		# which llama.cpp ignores
 		for t in f32 bf16 f16 q8_0 q4_0; do
 			[[ $t != *16 ]] || [ $f = llama ] || slow || continue
 			[ $t != q4_0 ] || [[ $f =~ llama|gpt2|deepseek_v3 ]] || slow || continue
 			quiet "$S" convert --type $t "$T/$f" "$T/$f-$t.gguf"
+			[ $f != mistral ] || grep "ignore the sliding window of [0-9]* tokens" "$T/out"
+			[ $f != llama ] || [ "$(grep -c "sliding window" "$T/out")" -eq 0 ]
 			quiet py gguf "$T/$f" "$T/$f-$t.gguf" $t
 		done
 		quiet "$S" convert --to safetensors --type bf16 "$T/$f-f32.gguf" "$T/$f-back"

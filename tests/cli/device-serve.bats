@@ -104,7 +104,7 @@ need_emulation() {
         "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu", "intermediate_size": 48, "kv_lora_rank": 16,
         "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12, "moe_intermediate_size": 24, "n_routed_experts": 8,
         "n_shared_experts": 1, "num_experts_per_tok": 3, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2'
-    echo "{\"model_type\": \"deepseek_v2\", $of, \"topk_method\": \"group_limited_greedy\", \"norm_topk_prob\": false,
+    echo "{\"model_type\": \"deepseek_v2\", $of, \"q_lora_rank\": null, \"topk_method\": \"group_limited_greedy\", \"norm_topk_prob\": false,
         \"routed_scaling_factor\": 1.5}" >deepseek2.json
     echo "{\"model_type\": \"deepseek_v3\", $of, \"q_lora_rank\": 24, \"norm_topk_prob\": true,
         \"routed_scaling_factor\": 2.5}" >deepseek3.json

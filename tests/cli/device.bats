@@ -101,7 +101,7 @@ counts_agree() {
         num_experts_per_tok: 2, sliding_window: null}" >mixtral.json
     jq -n "{model_type: \"qwen3_moe\", $of, num_key_value_heads: 2, intermediate_size: 64, moe_intermediate_size: 24,
         num_experts: 12, num_experts_per_tok: 4, norm_topk_prob: false, head_dim: 8}" >qwen3_moe.json
-    jq -n "{model_type: \"deepseek_v2\", $latent, n_group: 4, topk_group: 2, topk_method: \"group_limited_greedy\",
+    jq -n "{model_type: \"deepseek_v2\", $latent, q_lora_rank: null, n_group: 4, topk_group: 2, topk_method: \"group_limited_greedy\",
         norm_topk_prob: false, routed_scaling_factor: 1.5}" >deepseek_v2.json
     jq -n "{model_type: \"deepseek_v3\", $latent, q_lora_rank: 24, n_group: 4, topk_group: 2, norm_topk_prob: true,
         routed_scaling_factor: 2.5}" >deepseek_v3.json

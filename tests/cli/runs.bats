@@ -105,6 +105,7 @@ attempt() { # STATUS TEXT COMMAND...: the command ends with STATUS, and its outp
     attempt 1 "lr is 1, in the checkpoint it was 0.001" dt-train "${opts[@]}" --steps 4 --lr 1 --global-batch 64 --save run --resume auto
     grep -q "global-batch is 64, in the checkpoint it was 2" err
     attempt 1 "lr is 1, in" dt-train "${opts[@]}" --steps 4 --lr 1 --beta2 0.5 --accept-change beta2 --save run --resume auto
+    attempt 2 "ep4 does not divide dp x cp" dt-train "${opts[@]}" --steps 4 --layout dp1.ep4 --save run --resume auto
     attempt 1 "no such option" dt-train "${opts[@]}" --steps 4 --accept-change nonsense --save run --resume auto
     dt-train "${opts[@]}" --steps 4 --lr 2e-3 --accept-change lr --save run --resume auto >m.jsonl 2>err
     grep "lr is 0.002, in the checkpoint it was 0.001" err

@@ -294,7 +294,7 @@ refused() { # TEXT OPTION...
 }
 
 @test "latent attention: adapters of the latents' projections are refused by name, others are served" {
-    jq -n '{model_type: "deepseek_v2", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
+    jq -n '{model_type: "deepseek_v2", q_lora_rank: null, vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
         num_attention_heads: 4, max_position_embeddings: 64, kv_lora_rank: 24, qk_nope_head_dim: 10, qk_rope_head_dim: 6,
         v_head_dim: 12, n_routed_experts: 4, n_shared_experts: 1, num_experts_per_tok: 2, moe_intermediate_size: 24,
         first_k_dense_replace: 1, rms_norm_eps: 1e-5, rope_theta: 10000}' >latent.json

@@ -148,6 +148,11 @@ static void llama_family(void **state)
 
 	accept("{" QWEN2 "}", &c);
 	assert_true(c.qkv_bias && !c.out_bias && c.window == 0);
+	accept("{" QWEN2 ",\"use_sliding_window\":true,\"max_window_layers\":0}", &c);
+	assert_int_equal(c.window, 4096); /* the class's default */
+	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64}", &c);
+	assert_int_equal(c.window, 0); /* it begins at layer 28 */
+	refuse("{" QWEN2 ",\"use_sliding_window\":true,\"max_window_layers\":2}", "only some of the layers");
 	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":0}", &c);
 	assert_int_equal(c.window, 64);
 	accept("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":3}", &c);
@@ -487,6 +492,37 @@ static void not_trained(void **state)
 	       "\"moe_intermediate_size\":24,\"norm_topk_prob\":true}",
 	       &c);
 	assert_int_equal(c.experts, 6);
+	assert_int_equal(c.head_dim, 16); /* no default, unlike Qwen3 without experts */
+	accept("{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,"
+	       "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+	       "\"max_position_embeddings\":32,\"num_local_experts\":6,\"num_experts_per_tok\":2,"
+	       "\"moe_intermediate_size\":24,\"use_sliding_window\":true,\"sliding_window\":8}",
+	       &c);
+	assert_int_equal(c.window, 8); /* of all layers */
+}
+
+#define DEEPSEEK                                                                                             \
+	"\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,\"num_hidden_layers\":5,"            \
+	"\"num_attention_heads\":4,\"max_position_embeddings\":32,\"kv_lora_rank\":16,"                      \
+	"\"n_routed_experts\":32,\"num_experts_per_tok\":4,\"moe_intermediate_size\":24"
+
+static void deepseek_defaults(void **state)
+{
+	struct dt_config c;
+
+	(void)state;
+	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK "}", &c);
+	assert_true(c.q_rank == 1536 && c.shared_ffn == 24 && c.dense_layers == 3);
+	assert_true(c.router_scale == 2.5 && !c.router_unscaled);
+	assert_true(c.router_groups == 8 && c.router_groups_used == 4);
+	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"q_lora_rank\":null,\"n_group\":1,"
+	       "\"topk_group\":1,\"n_shared_experts\":null}",
+	       &c);
+	assert_true(c.q_rank == 0 && c.shared_ffn == 0 && c.router_groups == 0);
+	accept("{\"model_type\":\"deepseek_v2\"," DEEPSEEK "}", &c);
+	assert_true(c.q_rank == 1536 && c.shared_ffn == 48 && c.dense_layers == 0);
+	assert_true(!(c.router_scale > 0 && c.router_scale != 1) && c.router_unscaled);
+	assert_int_equal(c.router_groups, 0);
 }
 
 /* Sizes as published, and what their classes take for granted. */
@@ -617,6 +653,7 @@ static void unknown_family(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(deepseek_defaults),
 		cmocka_unit_test(presets_are_possible_and_survive_json),
 		cmocka_unit_test(gpt2_defaults),
 		cmocka_unit_test(llama_family),

@@ -140,20 +140,21 @@ static void rotary_orders_are_inverse(void **state)
 
 /* ---- a GPT-2 folder: transposed weights, q, k and v in one, masks to skip ---- */
 
-#define GPT2                                                                                                 \
-	"{\"model_type\":\"gpt2\",\"n_embd\":4,\"n_layer\":1,\"n_head\":2,\"vocab_size\":3,\"n_positions\":" \
-	"5,"                                                                                                 \
-	"\"bos_token_id\":0,\"eos_token_id\":0}"
+#define GPT2_KEYS                                                                                            \
+	"\"model_type\":\"gpt2\",\"n_embd\":4,\"n_layer\":1,\"n_head\":2,\"vocab_size\":3,\"n_positions\":"  \
+	"5,\"bos_token_id\":0,\"eos_token_id\":0"
+#define GPT2 "{" GPT2_KEYS "}"
 
 struct entry {
 	const char *name;
 	int rows, cols;
 };
 
+/* Elements count up through the file, except that lm_head.weight repeats wte.weight. */
 static size_t safetensors(const struct entry *e, int n, int skip, uint8_t *out)
 {
 	char head[8192];
-	size_t k = 1, at = 0, body;
+	size_t k = 1, at = 0, body, embed = 0, tied = 0;
 	uint64_t len;
 
 	head[0] = '{';
@@ -169,6 +170,10 @@ static size_t safetensors(const struct entry *e, int n, int skip, uint8_t *out)
 				: "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%d%.0d],\"data_offsets\":[%zu,%zu]"
 				  "}",
 			k > 1 ? "," : "", e[i].name, e[i].rows, e[i].cols, at, at + bytes);
+		if (strstr(e[i].name, "wte.weight"))
+			embed = at;
+		if (!strcmp(e[i].name, "lm_head.weight"))
+			tied = at;
 		at += bytes;
 	}
 	k += (size_t)snprintf(head + k, sizeof(head) - k, "}");
@@ -181,6 +186,8 @@ static size_t safetensors(const struct entry *e, int n, int skip, uint8_t *out)
 
 		memcpy(out + body + 4 * i, &x, 4);
 	}
+	if (embed && tied)
+		memcpy(out + body + tied, out + body + embed, 4 * 3 * 4);
 	return body + at;
 }
 
@@ -252,6 +259,35 @@ static void hugging_face_folders(void **state)
 			dt_source_close(s);
 		}
 	}
+}
+
+/* A head of its own is kept if the configuration says so; otherwise it may only repeat the embedding. */
+static void heads_of_files(void **state)
+{
+	static const char untied[] = "{" GPT2_KEYS ",\"tie_word_embeddings\":false}";
+	const int64_t off[2] = {0, 0}, shape[2] = {3, 4};
+	struct dt_err err = {0};
+	struct dt_source *s;
+	uint8_t file[16384];
+	size_t n = safetensors(gpt2, NGPT2, -1, file), at = n - 4 * (4 + 1); /* its last element */
+	const float other = 7.5f;
+	float x[12];
+	int i;
+
+	(void)state;
+	mkdir("head", 0777);
+	memcpy(file + at, &other, 4);
+	write_file("head/config.json", GPT2, strlen(GPT2));
+	write_file("head/model.safetensors", file, n);
+	assert_int_equal(dt_source_open("head", DT_SOURCE_AUTO, NULL, &s, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "'lm_head.weight' differs from the embedding"));
+	write_file("head/config.json", untied, strlen(untied));
+	s = open_source("head");
+	i = dt_params_find(dt_source_params(s), "head.weight");
+	assert_true(i >= 0);
+	assert_int_equal(dt_source_read(s, i, off, shape, DT_F32, x, &err), 0);
+	assert_true(x[0] == 60 && x[11] == other);
+	dt_source_close(s);
 }
 
 static void indexes_must_tell_the_truth(void **state)
@@ -347,6 +383,7 @@ int main(void)
 		cmocka_unit_test(shortened_and_lengthened_files_are_refused),
 		cmocka_unit_test(rotary_orders_are_inverse),
 		cmocka_unit_test(hugging_face_folders),
+		cmocka_unit_test(heads_of_files),
 		cmocka_unit_test(indexes_must_tell_the_truth),
 		cmocka_unit_test(scores_become_merges),
 	};

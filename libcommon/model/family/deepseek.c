@@ -56,9 +56,14 @@ static int read_router(const json_t *o, struct dt_config *c, struct dt_err *err)
 
 static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
-	int64_t nope = 128, shared = 0;
+	int64_t nope = 128, shared = c->router_sigmoid ? 1 : 2;
 	int rc;
 
+	/* Defaults of both classes; an explicit null means none. */
+	if (!json_object_get(o, "q_lora_rank"))
+		c->q_rank = 1536;
+	if (json_is_null(json_object_get(o, "n_shared_experts")))
+		shared = 0;
 	c->rope_dim = 64;
 	c->v_dim = 128;
 	c->kv_heads = DT_HF_AS_HEADS;
@@ -88,6 +93,13 @@ static int v2_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 static int v3_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	c->router_bias = c->router_sigmoid = true;
+	/* Defaults of the class. */
+	c->dense_layers = 3;
+	c->router_scale = 2.5;
+	if (!json_object_get(o, "n_group"))
+		c->router_groups = 8;
+	if (!json_object_get(o, "topk_group"))
+		c->router_groups_used = 4;
 	return from_hf(o, c, err);
 }
 

@@ -71,8 +71,8 @@ static json_t *to_hf(const struct dt_config *c)
 }
 
 /*
- * GGUF files omit the period of full-attention layers; readers assume it, and that only the largest model
- * scales scores by its hidden size.
+ * GGUF files may omit the period of full-attention layers; readers then assume it. They assume that only the
+ * largest model scales scores by its hidden size.
  */
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
@@ -84,6 +84,8 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	c->score_cap = 50;
 	c->logit_cap = 30;
 	if ((rc = dt_gguf_decoder(k, c, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.sliding_window_pattern", false, &c->global_every, err)) <
+		    0 ||
 	    (rc = dt_gguf_key_real(k, "attn_logit_softcapping", false, &c->score_cap, err)) < 0 ||
 	    (rc = dt_gguf_key_real(k, "final_logit_softcapping", false, &c->logit_cap, err)) < 0)
 		return rc;

@@ -113,44 +113,72 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 		"'rope_freqs.weight' is not what the scaling of Llama 3.1 makes of any known length");
 }
 
+static int read_yarn(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	c->rope_scaling = DT_ROPE_SCALING_YARN;
+	c->rope_beta_fast = 32;
+	c->rope_beta_slow = 1;
+	c->rope_original_seq = c->max_seq;
+	if ((rc = dt_gguf_key_real(k, "rope.scaling.factor", true, &c->rope_factor, err)) < 0 ||
+	    (rc = dt_gguf_key_real(k, "rope.scaling.yarn_beta_fast", false, &c->rope_beta_fast, err)) < 0 ||
+	    (rc = dt_gguf_key_real(k, "rope.scaling.yarn_beta_slow", false, &c->rope_beta_slow, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "rope.scaling.original_context_length", false, &c->rope_original_seq,
+				   err)) < 0)
+		return rc;
+	c->rope_mscale = dt_rope_yarn_mscale(c->rope_factor, 1);
+	return 0;
+}
+
+/* A file with a factor, but without a type of scaling, is scaled linearly. Old files say scale_linear. */
+static int read_linear(struct dt_gguf_keys *k, bool named, struct dt_config *c, struct dt_err *err)
+{
+	double factor = 0;
+	int rc = dt_gguf_key_real(k, "rope.scale_linear", false, &factor, err);
+
+	if (rc < 0 || (rc = dt_gguf_key_real(k, "rope.scaling.factor", named && rc == 0, &factor, err)) < 0)
+		return rc;
+	if (!named && (factor == 0 || factor == 1))
+		return 0;
+	c->rope_scaling = DT_ROPE_SCALING_LINEAR;
+	c->rope_factor = factor;
+	return 0;
+}
+
 static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	const int64_t all = c->kv_rank ? c->rope_dim : c->head_dim;
 	int64_t dims = all;
-	const char *type = "none";
-	size_t n = 4;
-	int rc;
+	const char *type = "linear";
+	size_t n = 6;
+	int rc, named = 0;
 
 	c->pos = DT_POS_ROPE;
 	c->rope_theta = 10000;
 	c->rope_factor = 1;
 	if ((rc = dt_gguf_key_real(k, "rope.freq_base", false, &c->rope_theta, err)) < 0 ||
 	    (rc = dt_gguf_key_size(k, "rope.dimension_count", false, &dims, err)) < 0 ||
-	    (rc = dt_gguf_str(k->g, dt_gguf_key(k, "rope.scaling.type"), false, &type, &n, err)) < 0)
-		return rc;
+	    (named = dt_gguf_str(k->g, dt_gguf_key(k, "rope.scaling.type"), false, &type, &n, err)) < 0)
+		return rc < 0 ? rc : named;
 	if (dims != all)
 		return dt_err_set(err, -ENOTSUP, "rotating %lld of %lld elements of a head is not supported",
 				  (long long)dims, (long long)all);
-	if (n == 6 && !memcmp(type, "linear", 6)) {
-		c->rope_scaling = DT_ROPE_SCALING_LINEAR;
-		return dt_gguf_key_real(k, "rope.scaling.factor", true, &c->rope_factor, err);
-	}
-	if (n == 4 && !memcmp(type, "yarn", 4)) {
-		c->rope_scaling = DT_ROPE_SCALING_YARN;
-		c->rope_beta_fast = 32;
-		c->rope_beta_slow = 1;
-		c->rope_original_seq = c->max_seq;
-		rc = dt_gguf_key_real(k, "rope.scaling.factor", true, &c->rope_factor, err);
-		c->rope_mscale = dt_rope_yarn_mscale(c->rope_factor, 1);
-		return rc < 0 ? rc
-			      : dt_gguf_key_size(k, "rope.scaling.original_context_length", false,
-						 &c->rope_original_seq, err);
-	}
-	if (n != 4 || memcmp(type, "none", 4))
+	if (n == 6 && !memcmp(type, "linear", 6))
+		rc = read_linear(k, named, c, err);
+	else if (n == 4 && !memcmp(type, "yarn", 4))
+		rc = read_yarn(k, c, err);
+	else if (n != 4 || memcmp(type, "none", 4))
 		return dt_err_set(err, -ENOTSUP,
 				  "rotary scaling '%.*s' is not supported; known: linear, yarn, llama3",
 				  n > 40 ? 40 : (int)n, type);
-	return read_rope_freqs(k->g, c, err);
+	if (rc < 0 || c->rope_scaling == DT_ROPE_SCALING_NONE)
+		return rc < 0 ? rc : read_rope_freqs(k->g, c, err);
+	if (dt_gguf_find_tensor(k->g, "rope_freqs.weight"))
+		return dt_err_set(err, -ENOTSUP,
+				  "'rope_freqs.weight' together with rotary scaling '%.*s' is not supported",
+				  (int)n, type);
+	return 0;
 }
 
 int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)

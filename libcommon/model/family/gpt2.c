@@ -28,6 +28,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	if ((rc = dt_hf_size(o, "n_inner", false, &c->ffn, err)) < 0 ||
 	    (rc = dt_json_real(o, "layer_norm_epsilon", false, &c->norm_eps, err)) < 0 ||
 	    (rc = dt_hf_act(o, "activation_function", &c->act, err)) < 0 ||
+	    (rc = dt_json_bool(o, "tie_word_embeddings", false, &c->tied, err)) < 0 ||
 	    (rc = dt_hf_refuse(o, "scale_attn_weights", false, err)) < 0 ||
 	    (rc = dt_hf_refuse(o, "scale_attn_by_inverse_layer_idx", true, err)) < 0 ||
 	    (rc = dt_hf_refuse(o, "add_cross_attention", true, err)) < 0)

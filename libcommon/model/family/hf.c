@@ -156,7 +156,7 @@ int dt_hf_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 int dt_hf_window(const json_t *o, struct dt_config *c, bool use, bool all, struct dt_err *err)
 {
 	const json_t *types = json_object_get(o, "layer_types"), *v;
-	int64_t from = c->layers;
+	int64_t from = 28; /* the default of the classes that have it */
 	size_t i, sliding = 0;
 	int rc;
 

@@ -30,8 +30,15 @@ static json_t *to_hf(const struct dt_config *c)
 
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
+	int rc;
+
 	c->qk_norm_whole = c->post_norms = c->no_pre_norms = true;
-	return dt_gguf_decoder(k, c, err);
+	rc = dt_gguf_decoder(k, c, err);
+	if (rc == 0 && c->window)
+		return dt_err_set(err, -ENOTSUP,
+				  "sliding windows in architecture 'olmo2', which are OLMo 3, are not "
+				  "supported");
+	return rc;
 }
 
 static void build(struct dt_builder *b)

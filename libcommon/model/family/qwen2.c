@@ -6,6 +6,8 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	int rc;
 
 	c->qkv_bias = true;
+	if (!json_object_get(o, "sliding_window"))
+		c->window = 4096; /* the class's default; an explicit null means none */
 	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_rope(o, c, err)) < 0)
 		return rc;
 	return dt_hf_window(o, c, false, false, err);

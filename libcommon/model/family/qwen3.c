@@ -1,16 +1,24 @@
 /* Qwen3 (Yang et al. 2025): norms on each head of q and k; also its mixture of experts. */
 #include "model/family/family.h"
 
-static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+/* all: a window is one of all layers. */
+static int read_decoder(const json_t *o, bool all, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
 
 	c->qk_norm = true;
-	c->head_dim = 128;
+	if (!json_object_get(o, "sliding_window"))
+		c->window = 4096; /* the classes' default; an explicit null means none */
 	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
 	    (rc = dt_hf_rope(o, c, err)) < 0)
 		return rc;
-	return dt_hf_window(o, c, false, false, err);
+	return dt_hf_window(o, c, false, all, err);
+}
+
+static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	c->head_dim = 128;
+	return read_decoder(o, false, c, err);
 }
 
 static json_t *to_hf(const struct dt_config *c)
@@ -22,15 +30,19 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-/* transformers 4 writes num_experts, transformers 5 num_local_experts. */
+/*
+ * transformers 4 writes num_experts, transformers 5 num_local_experts. Unlike that of dense models, the class
+ * has no default for head_dim, and windows in all layers if there is no max_window_layers.
+ */
 static int moe_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const json_t *dense = json_object_get(o, "mlp_only_layers");
-	bool scaled = false, old = json_object_get(o, "num_experts");
+	bool scaled = false, old = json_object_get(o, "num_experts"),
+	     all = !json_object_get(o, "max_window_layers");
 	int64_t step = 1;
 	int rc;
 
-	if ((rc = from_hf(o, c, err)) < 0 ||
+	if ((rc = read_decoder(o, all, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "num_local_experts", !old, &c->experts, err)) < 0 ||
 	    (rc = dt_hf_size(o, "num_experts", false, &c->experts, err)) < 0 ||
 	    (rc = dt_hf_size(o, "num_experts_per_tok", true, &c->experts_used, err)) < 0 ||
