@@ -239,8 +239,8 @@ static int restart(struct dt_crew *c, int number, struct dt_err *err)
 }
 
 /*
- * -EAGAIN: the member has sent nothing for as long as it may stop in the middle of a message. Not a timeout of
- * the socket: each signal would start it again.
+ * -EAGAIN: the member has sent nothing for as long as it may stop in the middle of a message. Not a timeout
+ * of the socket: each signal would start it again.
  */
 static int receive(const struct dt_crew *c, int number, void *to, size_t bytes, struct dt_err *err)
 {

@@ -34,6 +34,7 @@ static const struct dt_opt own[] = {
 	DT_RUN_OPT("clip"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
+	DT_RUN_OPT("router-bias-rate"),
 	DT_RUN_OPT("master"),
 	DT_RUN_OPT("recompute"),
 	DT_RUN_OPT("cp-comm"),
