@@ -519,7 +519,7 @@ PY
     [[ "$said" == *"line 1, column 14: '<none>' is not one token of this model"* ]]
     said=$(post /infill '{"input_prefix": "a", "input_suffix": "b"}')
     [ "$(status_of "$said")" = 400 ]
-    [[ "$said" == *"no tokens to fill in"* ]]
+    [[ "$said" == *"no tokens to fill in"*'"param":"input_suffix"'* ]]
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/completion")" = 405 ]
 }
 
@@ -723,6 +723,15 @@ PY
     [ "$(head -n 1 <<<"$output" | jq -r '.text[:2]')" = ab ]
     for bad in '[]' '{' '{"n": 2}' '{"temprature": 1}' '{"top_p": 2}'; do
         run -2 dt-serve m --batch --defaults "$bad"
+    done
+}
+
+@test "--defaults that every request would fail with end the start" {
+    for bad in '{"samplers": ["top_q"]}' '{"grammar": "root ::= ("}' '{"logit_bias": {"99999": 1}}' '{"stop": [3]}'; do
+        run -1 --separate-stderr dt-serve m "${common[@]}" --tokenizer byte --batch --defaults "$bad" <<<'{"prompt": "a"}'
+        [[ $stderr =~ "--defaults: " ]] && [ -z "$output" ]
+        run -1 --separate-stderr dt-serve m "${common[@]}" --tokenizer byte --port 0 --defaults "$bad"
+        [[ $stderr =~ "--defaults: " ]] && [ -z "$output" ]
     done
 }
 

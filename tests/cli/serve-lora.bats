@@ -172,7 +172,7 @@ lines() { # MODEL...: six prompts for each
 @test "clients load and unload adapters from the folder only; a new version under an old name replaces it" {
     start --lora bravo=adapters/bravo --lora-dir adapters
     [ "$(says bravo)" = bravo ]
-    expect 404 "does not exist" /v1/completions '{model: "charlie", prompt: "The "}'
+    expect 404 "does not exist; this server has 'base', 'bravo'" /v1/completions '{model: "charlie", prompt: "The "}'
     expect 200 "Success: LoRA adapter 'charlie' added successfully" /v1/load_lora_adapter '{lora_name: "charlie", lora_path: "charlie"}'
     [ "$(says charlie)" = charlie ]
     [ "$(curl -s "$url/v1/models" | jq -c '[.data[] | [.id, .parent]]')" = '[["base",null],["bravo","base"],["charlie","base"]]' ]

@@ -335,8 +335,13 @@ int64_t dt_batch_run(struct dt_engine *e, const struct dt_batch_params *p, struc
 {
 	struct batch b = {.engine = e, .p = p, .stop_fd = -1};
 	pthread_t writer;
-	int64_t rc = -ENOMEM;
+	const struct dt_api_model m = {
+		.engine = dt_engine_params(e), .name = p->model_name, .defaults = p->defaults};
+	int64_t rc = dt_api_try_defaults(&m, err);
 
+	if (rc < 0)
+		return rc;
+	rc = -ENOMEM;
 	b.line = calloc((size_t)p->window, sizeof(*b.line));
 	b.stop_fd = eventfd(0, EFD_CLOEXEC);
 	b.in = (struct batch_input){.fd = p->fd, .stop_fd = b.stop_fd};

@@ -10,6 +10,37 @@
 #define MAX_BIAS       1024
 #define MAX_STOP_IDS   256
 
+struct listing {
+	char text[300];
+	size_t n;
+	int more; /* names that do not fit */
+};
+
+static void add_name(void *arg, const struct dt_served_adapter *s)
+{
+	struct listing *l = arg;
+	const int n = snprintf(NULL, 0, ", '%s'", s->name);
+
+	if (l->more || l->n + (size_t)n >= sizeof(l->text))
+		l->more++;
+	else
+		l->n += (size_t)snprintf(l->text + l->n, sizeof(l->text) - l->n, ", '%s'", s->name);
+}
+
+int dt_api_no_model(struct dt_api_error *e, const char *name, const char *base, struct dt_adapters *adapters)
+{
+	struct listing l = {0};
+	char more[40] = "";
+
+	if (adapters)
+		dt_adapters_each(adapters, add_name, &l);
+	if (l.more)
+		snprintf(more, sizeof(more), " and %d more", l.more);
+	return dt_api_fail(e, 404, "invalid_request_error", "model_not_found",
+			   "the model '%.100s' does not exist; this server has '%.100s'%s%s", name, base,
+			   l.text, more);
+}
+
 int dt_body_model(struct dt_body *b)
 {
 	const char *model = NULL;
@@ -21,8 +52,7 @@ int dt_body_model(struct dt_body *b)
 		return 0;
 	if (b->m->engine->adapters && (b->adapter = dt_adapters_find(b->m->engine->adapters, model)))
 		return 0;
-	dt_api_fail(b->e, 404, "invalid_request_error", "model_not_found",
-		    "the model '%.100s' does not exist; this server has '%.100s'", model, b->m->name);
+	dt_api_no_model(b->e, model, b->m->name, b->m->engine->adapters);
 	snprintf(b->e->param, sizeof(b->e->param), "model");
 	return -EINVAL;
 }

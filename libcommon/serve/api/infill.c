@@ -35,16 +35,16 @@ int dt_body_infill(struct dt_body *b, struct dt_prompt *p, const json_t *suffix)
 	const char *text[2] = {p->text.s, json_string_value(suffix)};
 	const size_t bytes[2] = {p->text.n, json_string_length(suffix)};
 	size_t n[2] = {0}, at = 0;
+	const char *key = b->kind == DT_BODY_INFILL ? "input_suffix" : "suffix";
 	struct dt_err err;
 	int rc = 0;
 
 	if (!find_marks(tok, mark))
-		return dt_body_bad(b->e, "suffix",
-				   "this model has no tokens to fill in text before a suffix");
+		return dt_body_bad(b->e, key, "this model has no tokens to fill in text before a suffix");
 	for (int i = 0; i < 2 && rc == 0; i++) /* marks within the texts are text */
 		rc = dt_tokenizer_encode(tok, text[i], bytes[i], false, &part[i], &n[i], &err);
 	if (rc < 0)
-		rc = dt_body_bad(b->e, "suffix", "%s", err.msg);
+		rc = dt_body_bad(b->e, key, "%s", err.msg);
 	else if (!(p->ids = malloc((n[0] + n[1] + 4) * sizeof(*p->ids))))
 		rc = dt_body_no_memory(b->e);
 	if (rc == 0) {

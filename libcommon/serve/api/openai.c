@@ -220,6 +220,21 @@ static int parse(const json_t *o, const struct dt_api_model *m, enum dt_body_kin
 	return rc;
 }
 
+int dt_api_try_defaults(const struct dt_api_model *m, struct dt_err *err)
+{
+	json_t *o = m->defaults ? json_pack("{s:[i]}", "prompt", 0) : NULL;
+	struct dt_completion c;
+	struct dt_api_error e;
+	int rc = 0;
+
+	if (o && parse(o, m, DT_BODY_TEXT, &c, &e) == 0)
+		dt_completion_release(&c);
+	else if (o && json_object_get(m->defaults, e.param))
+		rc = dt_err_set(err, -EINVAL, "--defaults: %s", e.msg);
+	json_decref(o);
+	return rc;
+}
+
 int dt_completion_parse(const json_t *o, const struct dt_api_model *m, struct dt_completion *ret,
 			struct dt_api_error *e)
 {

@@ -10,6 +10,8 @@
 #include "serve/engine/engine.h"
 
 /* {"error": {"message", "type", "param", "code"}} with its HTTP status. */
+struct dt_adapters;
+
 struct dt_api_error {
 	int status;
 	const char *type, *code; /* code: NULL for null */
@@ -21,6 +23,8 @@ struct dt_api_error {
 /* Fills e and returns -EINVAL. */
 int dt_api_fail(struct dt_api_error *e, int status, const char *type, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
+/* 404: the server has no model of this name, only base and its adapters (NULL: none). -EINVAL. */
+int dt_api_no_model(struct dt_api_error *e, const char *name, const char *base, struct dt_adapters *adapters);
 json_t *dt_api_error_json(const struct dt_api_error *e);
 /* Checks metadata against OpenAI's limits: it is kept and returned. v NULL: none was given. */
 int dt_api_metadata(const json_t *v, struct dt_api_error *e);
@@ -89,6 +93,11 @@ int dt_embedding_parse(const json_t *body, const struct dt_api_model *m, struct 
  * same in every body. -EINVAL.
  */
 int dt_api_check_defaults(const json_t *o, struct dt_err *err);
+/*
+ * Checks m->defaults together and against the model, by a request that has nothing else: a list of samplers,
+ * a grammar or a token of a bias that would make each request fail. -EINVAL.
+ */
+int dt_api_try_defaults(const struct dt_api_model *m, struct dt_err *err);
 void dt_completion_release(struct dt_completion *c); /* drops its reference to the call too */
 
 /*

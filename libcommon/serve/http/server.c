@@ -160,8 +160,14 @@ static int start(struct server *s, const struct dt_served_params *o, struct dt_e
 		return dt_classify_load(&s->images, s->p->images, s->log, err);
 	if (rc >= 0)
 		rc = dt_served_open(&s->served, &sp, err);
-	if (rc >= 0)
+	if (rc >= 0) {
+		const struct dt_api_model m = {.engine = dt_engine_params(s->served.engine),
+					       .name = s->p->http.model_name,
+					       .defaults = s->p->http.defaults};
+
 		dt_served_log(&s->served, &sp);
+		rc = dt_api_try_defaults(&m, err);
+	}
 	if (rc >= 0 && s->store)
 		rc = go_on(s, err);
 	return rc;
