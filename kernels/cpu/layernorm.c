@@ -157,10 +157,11 @@ static DT_SIMD void layernorm_backward_pairs(const struct backward *a, float *bu
 	const float *w = buf + n;
 
 	dt_split(buf + n, dt_load(buf, a->w.data, a->w.dtype, n), n);
+	memset(buf, 0, (size_t)n * sizeof *buf); /* the residual gradient if there is none */
 	memset(part, 0, (size_t)(2 * n) * sizeof *part);
 	for (int64_t r = first; r < last; r++) {
 		const dt_pair *x = dt_at(a->x, r * n), *dy = dt_at(a->dy, r * n);
-		const dt_pair *res = a->dresid.data ? dt_at(a->dresid, r * n) : NULL;
+		const dt_pair *res = a->dresid.data ? dt_at(a->dresid, r * n) : (const void *)buf;
 		const float m = ((float *)a->mean.data)[r], s = ((float *)a->rstd.data)[r];
 		dt_pair *dx = dt_at(a->dx, r * n);
 		float g0 = 0, g1 = 0, gx0 = 0, gx1 = 0, c, k;
@@ -184,7 +185,7 @@ static DT_SIMD void layernorm_backward_pairs(const struct backward *a, float *bu
 #pragma omp simd
 		for (int64_t j = 0; j < half; j++) {
 			const struct dt_two v = dt_pair_get(x[j]), d = dt_pair_get(dy[j]),
-					    t = dt_pair_get(res ? res[j] : 0);
+					    t = dt_pair_get(res[j]);
 
 			dx[j] = dt_pair_of(t.lo + s * (d.lo * w[j] - c - (v.lo - m) * k),
 					   t.hi + s * (d.hi * w[half + j] - c - (v.hi - m) * k));
