@@ -267,6 +267,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 		      l->share);
 	put_drawn(b, s, l);
 	put_whole(b);
+	if (dt_run_parts_directions(s))
+		STATE(DT_B_DIRECTION, DT_MEM_GRADS, DT_F32, 1, "update directions", l->trained,
+		      l->share_trained);
 	put_carried(b);
 #undef STATE
 	if (s->reproducible)

@@ -51,6 +51,7 @@ int grads_bind(struct trainer *t, struct dt_err *err)
 	struct grads *g = &t->grads;
 	int n = t->local.nunit;
 
+	g->scale = 1;
 	g->flat = flat_bind(t, DT_B_GRADS, DT_F32, 2);
 	g->wire = flat_bind(t, DT_B_WIRE, t->run.grad_comm, 2);
 	g->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1);

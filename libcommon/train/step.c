@@ -216,6 +216,8 @@ static int step_update(struct trainer *t, const struct step_result *r, struct dt
 	inject_update(t);
 	rc = inject_late(t, err);
 	if (rc == 0)
+		rc = details_gradients(t, r, err);
+	if (rc == 0)
 		t->loop.held = -1;
 	if (rc == 0)
 		rc = optim_step(t, r->lr, r->grad_norm, err);
@@ -240,6 +242,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	t->t.start = dt_now();
 	t->backup.ranks = 0;
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN, .loss_scale = t->optim.loss_scale};
+	t->grads.scale = t->optim.loss_scale;
 	if (skips_pass(t)) { /* skipped in an earlier start of the run */
 		ret->skipped = true;
 		ret->why = "passed over";
