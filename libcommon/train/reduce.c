@@ -255,7 +255,11 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 		return 0;
 	if (t->grads.fixed)
 		return dt_exec_zero_grads(&t->exec, u, 1, err);
-	if (!t->grads.flat.shared || !is_layer(t, u))
+	if (!t->grads.flat.shared)
+		return 0;
+	/* A layer's slot is reduced after each microbatch; other units hold the sum of a step's microbatches. */
+	t->exec.accumulate = !is_layer(t, u) && t->grads.unit[u].left < source_microbatches(t);
+	if (!is_layer(t, u))
 		return 0;
 	if (t->grads.held[slot] >= 0)
 		rc = collect(t, t->grads.held[slot], err);
