@@ -95,6 +95,7 @@ int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *wh
 
 	ret->skipped = true;
 	ret->why = why;
+	compressed_drop(t);
 	count_step(t);
 	return skips_add(t, first, first + t->run.global_batch, 1, err);
 }
@@ -246,6 +247,7 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	if (skips_pass(t)) { /* skipped in an earlier start of the run */
 		ret->skipped = true;
 		ret->why = "passed over";
+		compressed_drop(t); /* as the start that left the step out */
 		return 0;
 	}
 	dt_run_batch_at(&t->run, t->loop.cursor);
