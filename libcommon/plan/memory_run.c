@@ -154,7 +154,7 @@ static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const s
 static void put_outer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	const bool e3m0 = s->sync.comm == DT_OUTER_E3M0;
-	const int64_t bytes = (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp);
+	const int64_t bytes = (int64_t)dt_outer_wire(&s->sync, s->config, l, s->layout.dp);
 	const char *name = "outer gradients to send", *formula = "largest fragment in the type it is sent in";
 	int64_t most = 0;
 

@@ -29,7 +29,7 @@ static bool in_wire(const struct trainer *t)
 /* Whether unit u is in the fragment in flight. */
 static bool turn(const struct trainer *t, int u)
 {
-	return dt_outer_fragment(&t->run.sync, &t->local, u) == t->outer.fragment;
+	return dt_outer_fragment(&t->run.sync, &t->config, &t->local, u) == t->outer.fragment;
 }
 
 /* Writes a unit's outer gradient to the send buffer, in the type that is sent. */
