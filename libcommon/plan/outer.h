@@ -20,9 +20,9 @@ struct dt_e3m0 {
 };
 
 /*
- * The fragment of unit u; -1: it is not trained. Embedding, layers and head take turns by their numbers in the
- * model, so that a pipeline's stages divide it as one rank does. A head that is tied to the embedding has its
- * turn: two stages hold copies of their weights.
+ * The fragment of unit u; -1: it is not trained. Embedding, layers and head take turns by their numbers in
+ * the model, so that a pipeline's stages divide it as one rank does. A head that is tied to the embedding has
+ * its turn: two stages hold copies of their weights.
  */
 int dt_outer_fragment(const struct dt_run_sync *s, const struct dt_config *c, const struct dt_local *l,
 		      int u);

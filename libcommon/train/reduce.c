@@ -257,7 +257,7 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 		return dt_exec_zero_grads(&t->exec, u, 1, err);
 	if (!t->grads.flat.shared)
 		return 0;
-	/* A layer's slot is reduced after each microbatch; other units hold the sum of a step's microbatches. */
+	/* A layer's slot is reduced after each microbatch; other units hold the sum over a step. */
 	t->exec.accumulate = !is_layer(t, u) && t->grads.unit[u].left < source_microbatches(t);
 	if (!is_layer(t, u))
 		return 0;
