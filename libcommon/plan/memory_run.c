@@ -154,7 +154,7 @@ static void put_drawn(struct dt_plan_builder *b, const struct dt_run *s, const s
 static void put_outer(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
 	const bool e3m0 = s->sync.comm == DT_OUTER_E3M0;
-	const int64_t bytes = (int64_t)dt_outer_wire(&s->sync, l, s->layout.dp);
+	const int64_t bytes = (int64_t)dt_outer_wire(&s->sync, s->config, l, s->layout.dp);
 	const char *name = "outer gradients to send", *formula = "largest fragment in the type it is sent in";
 	int64_t most = 0;
 
@@ -267,6 +267,9 @@ static void put_states(struct dt_plan_builder *b, const struct dt_run *s, const 
 		      l->share);
 	put_drawn(b, s, l);
 	put_whole(b);
+	if (dt_run_parts_directions(s))
+		STATE(DT_B_DIRECTION, DT_MEM_GRADS, DT_F32, 1, "update directions", l->trained,
+		      l->share_trained);
 	put_carried(b);
 #undef STATE
 	if (s->reproducible)

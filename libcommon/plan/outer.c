@@ -5,15 +5,13 @@ static int64_t fragments(const struct dt_run_sync *s)
 	return s->fragments > 1 ? s->fragments : 1;
 }
 
-int dt_outer_fragment(const struct dt_run_sync *s, const struct dt_local *l, int u)
+int dt_outer_fragment(const struct dt_run_sync *s, const struct dt_config *c, const struct dt_local *l, int u)
 {
-	int64_t before = 0;
+	const int layer = c->tied && l->unit[u].layer == c->layers ? -1 : l->unit[u].layer;
 
 	if (l->unit[u].frozen || l->unit[u].numel == 0)
 		return -1;
-	for (int k = 0; k < u; k++)
-		before += !l->unit[k].frozen && l->unit[k].numel > 0;
-	return (int)(before % fragments(s));
+	return (int)((layer + 1) % fragments(s));
 }
 
 int64_t dt_outer_turn(const struct dt_run_sync *s, int p)
@@ -21,14 +19,26 @@ int64_t dt_outer_turn(const struct dt_run_sync *s, int p)
 	return (p + 1) * s->every / fragments(s);
 }
 
-size_t dt_outer_sent(const struct dt_run_sync *s, size_t n)
+size_t dt_outer_bytes(const struct dt_run_sync *s, int64_t n)
 {
-	return s->comm == DT_OUTER_F32	  ? 4 * n
-	       : s->comm == DT_OUTER_BF16 ? 2 * n
-					  : (n + DT_E3M0_BLOCK - 1) / DT_E3M0_BLOCK * sizeof(struct dt_e3m0);
+	return s->comm == DT_OUTER_F32	  ? 4 * (size_t)n
+	       : s->comm == DT_OUTER_BF16 ? 2 * (size_t)n
+					  : (size_t)dt_outer_blocks(n) * sizeof(struct dt_e3m0);
 }
 
-size_t dt_outer_wire(const struct dt_run_sync *s, const struct dt_local *l, int ranks)
+size_t dt_outer_sent(const struct dt_run_sync *s, const struct dt_local *l, int u)
+{
+	size_t n = 0;
+
+	if (s->comm != DT_OUTER_E3M0)
+		return dt_outer_bytes(s, l->unit[u].numel);
+	for (int i = 0; i < l->n; i++)
+		n += l->p[i].unit == u ? dt_outer_bytes(s, l->p[i].numel) : 0;
+	return n;
+}
+
+size_t dt_outer_wire(const struct dt_run_sync *s, const struct dt_config *c, const struct dt_local *l,
+		     int ranks)
 {
 	const size_t copies = s->comm == DT_OUTER_E3M0 ? 1 + (size_t)ranks : 1;
 	size_t most = 0;
@@ -39,8 +49,8 @@ size_t dt_outer_wire(const struct dt_run_sync *s, const struct dt_local *l, int 
 		size_t n = 0;
 
 		for (int u = 0; u < l->nunit; u++)
-			if (dt_outer_fragment(s, l, u) == p)
-				n += dt_outer_sent(s, (size_t)l->unit[u].numel);
+			if (dt_outer_fragment(s, c, l, u) == p)
+				n += dt_outer_sent(s, l, u);
 		most = n > most ? n : most;
 	}
 	return most * copies;

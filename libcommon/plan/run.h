@@ -217,6 +217,18 @@ static inline bool dt_run_splits(const struct dt_run *r)
 	return r->schedule ? r->schedule->split : r->pipeline == DT_PIPE_ZB_H1;
 }
 
+/* Whether the update leaves its direction in the place of the gradient. */
+static inline bool dt_run_overwrites_grads(const struct dt_run *r)
+{
+	return dt_optim_rule(r->optim.kind)->flags & (DT_OPTIM_DIRECTION | DT_OPTIM_FACTORED);
+}
+
+/* Whether update directions need a buffer of their own, because checkpoints store the gradients. */
+static inline bool dt_run_parts_directions(const struct dt_run *r)
+{
+	return r->save.grads && dt_run_overwrites_grads(r);
+}
+
 /* Kinds of values (weights, moments, gradients) an asynchronous checkpoint copies in host memory; 0: none. */
 static inline int dt_run_snapshot_kinds(const struct dt_run *r)
 {

@@ -65,7 +65,7 @@ static double outer_time(const struct dt_step_model *m, double params, int n)
 	const struct dt_run_sync *s = &m->s->sync;
 	const bool gathers = s->comm == DT_OUTER_E3M0;
 	const double each = ceil(params / (double)fragments(s)),
-		     bytes = (double)dt_outer_sent(s, (size_t)each);
+		     bytes = (double)dt_outer_bytes(s, (int64_t)each);
 
 	return (gathers && n > 1 ? host_time(m, params) / (double)s->every : 0) +
 	       (gathers ? dt_collective_time(m->c, DT_COLL_ALL_GATHER, bytes * n, n, m->s->layout.tp)

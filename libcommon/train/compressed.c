@@ -104,6 +104,12 @@ int compressed_reduce(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
+void compressed_drop(struct trainer *t)
+{
+	if (t->compressed.z)
+		memset(t->compressed.kept, 0, (size_t)t->local.trained * sizeof(*t->compressed.kept));
+}
+
 /* ---- checkpoints ---- */
 
 static const struct dt_param *param(const struct trainer *t, int k)

@@ -35,6 +35,9 @@ void compressed_announce(const struct trainer *t);
 /* All-reduces over the data-parallel ranks. Sends nothing if some rank's gradients are not finite. */
 int compressed_reduce(struct trainer *t, struct dt_err *err);
 
+/* Drops what is not sent yet: a step that is left out has added its gradients to it. */
+void compressed_drop(struct trainer *t);
+
 /* Checkpoints: an upper bound of the pieces of this rank; the pieces themselves; reading them. */
 int compressed_count(const struct trainer *t);
 int compressed_pieces(struct trainer *t, struct dt_piece *ret);

@@ -58,8 +58,11 @@ static json_t *number(double x)
 	return isfinite(x) ? json_real(x) : json_null();
 }
 
-/* One entry per unit with trained parameters: norms of its gradient, if it has one, and weights. */
-static json_t *units(const struct trainer *t, const double *weights, bool gradients)
+/*
+ * One entry per unit with trained parameters: norms of its gradient, if it has one, and weights. scale: the
+ * loss scale of the step.
+ */
+static json_t *units(const struct trainer *t, const double *weights, bool gradients, double scale)
 {
 	const double *most = t->details.looked ? t->details.extremes : NULL;
 	int64_t layers = t->config.layers;
@@ -78,14 +81,12 @@ static json_t *units(const struct trainer *t, const double *weights, bool gradie
 			}
 		if (n)
 			json_array_append_new(
-				list,
-				json_pack("{s:s, s:o, s:o, s:o*, s:o*}", "unit",
-					  dt_unit_name((int)u, layers, name, sizeof(name)), "grad_norm",
-					  gradients ? number(sqrt(g) / t->optim.loss_scale) : json_null(),
-					  "weight_norm", number(sqrt(w)), "activation_max",
-					  most ? magnitude(most[u + 1]) : NULL, "activation_grad_max",
-					  most ? magnitude(most[layers + 3 + u] / t->optim.loss_scale)
-					       : NULL));
+				list, json_pack("{s:s, s:o, s:o, s:o*, s:o*}", "unit",
+						dt_unit_name((int)u, layers, name, sizeof(name)), "grad_norm",
+						gradients ? number(sqrt(g) / scale) : json_null(),
+						"weight_norm", number(sqrt(w)), "activation_max",
+						most ? magnitude(most[u + 1]) : NULL, "activation_grad_max",
+						most ? magnitude(most[layers + 3 + u] / scale) : NULL));
 	}
 	return list;
 }
@@ -156,7 +157,7 @@ static int gather(struct trainer *t, const struct step_result *r, struct dt_err 
 		t->details.line =
 			json_pack("{s:I, s:o, s:o, s:o, s:o}", "steps", (json_int_t)t->details.steps,
 				  "step_s", percentiles(&t->details), "ranks", ranks(t, all), "usage",
-				  usage(t, all), "units", units(t, weights, !r->skipped));
+				  usage(t, all), "units", units(t, weights, !r->skipped, r->loss_scale));
 	free(all);
 	free(weights);
 	return rc == 0 ? histograms(t, !r->skipped, err) : rc;
@@ -188,6 +189,14 @@ double *details_extremes(struct trainer *t)
 	for (int64_t i = 0; d->looked && i < DT_WATCH_N * (t->config.layers + 2); i++)
 		d->extremes[i] = NONE;
 	return d->looked ? d->extremes : NULL;
+}
+
+int details_gradients(struct trainer *t, const struct step_result *r, struct dt_err *err)
+{
+	if (!t->run.details || !t->run.tensorboard || !dt_run_overwrites_grads(&t->run) ||
+	    t->optim.direction.p || !(is_due(t, t->loop.step + 1) || r->stop))
+		return 0;
+	return histograms_gradients(t, err);
 }
 
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err)
@@ -226,5 +235,7 @@ void details_release(struct trainer *t)
 	usage_release(t);
 	free(t->details.extremes);
 	t->details.extremes = NULL;
+	free(t->details.tally);
+	t->details.tally = NULL;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -40,6 +40,8 @@ enum {
 	DETAILS_SECTIONS,
 };
 
+struct tally;
+
 struct details {
 	double step_s[DETAILS_STEPS];	  /* ring: seconds of the steps since the last line with details */
 	int64_t steps;			  /* number of steps since then */
@@ -47,13 +49,16 @@ struct details {
 	struct usage usage;
 	double *extremes; /* [DT_WATCH_N, layers + 2] largest magnitudes of this rank; NULL: not asked for */
 	bool looked;	  /* the step that ends has filled extremes */
-	json_t *line;	  /* rank 0: details for the step's line; NULL: none */
+	struct tally *tally; /* histogram.c: gradients counted before the update; NULL: none */
+	json_t *line;	     /* rank 0: details for the step's line; NULL: none */
 };
 
 /* Before the first step. Does nothing without --details. */
 int details_open(struct trainer *t, struct dt_err *err);
 /* Where the step that begins records its largest magnitudes (nn/watch.h); NULL: it records none. */
 double *details_extremes(struct trainer *t);
+/* Between the gradients of a step and its update. Every rank calls it. */
+int details_gradients(struct trainer *t, const struct step_result *r, struct dt_err *err);
 /* After a step, before its line. Every rank calls it. */
 int details_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
 /* The details of this step's line, which the caller then owns; NULL: none. */

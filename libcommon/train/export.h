@@ -32,6 +32,8 @@ int export_close(struct trainer *t, struct dt_err *err);
  * some.
  */
 int histograms(struct trainer *t, bool gradients, struct dt_err *err);
+/* Before an update that overwrites gradients, if histograms follow after the step: counts the gradients. */
+int histograms_gradients(struct trainer *t, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

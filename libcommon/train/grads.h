@@ -30,6 +30,7 @@ struct grads {
 	int64_t *fixed;	  /* --reproducible: sums in units of 2^-50, all units; else NULL */
 	float **unit_g;	  /* where each unit's gradients are while it computes */
 	void **unit_wire; /* likewise in wire */
+	double scale;	  /* what the gradients are multiplied by: the loss scale, 1 after grads_unscale */
 	double own; /* sum of squares of this rank's gradients before the reduction, with the loss scale */
 	double *squares; /* [params] sums of squares of reduced gradients, with the loss scale */
 	struct bucket *bucket;
@@ -54,6 +55,8 @@ typedef int grads_part(struct trainer *t, const struct dt_local_param *lp, int64
 		       void *arg, struct dt_err *err);
 int grads_each(struct trainer *t, grads_part *fn, void *arg, struct dt_err *err);
 struct dt_comm *grads_holders(const struct trainer *t);
+/* Divides this rank's share of the reduced gradients by the loss scale, if it has not been done. */
+int grads_unscale(struct trainer *t, struct dt_err *err);
 /* Whether this rank counts its elements of a parameter, in that sense. */
 bool grads_counted(const struct trainer *t, const struct dt_local_param *lp);
 /* The 2-norm over all parameters of all ranks, each counted once, still multiplied by the loss scale. */

@@ -26,7 +26,6 @@ struct tallies {
 	struct tally *unit; /* [2, layers + 2]: gradients, weights */
 	int64_t units;
 	float *buf;
-	bool gradients;
 };
 
 #define PIECE 65536 /* elements read at a time */
@@ -156,21 +155,27 @@ static int count_tensor(struct trainer *t, struct tally *k, struct dt_tensor x, 
 	return rc;
 }
 
-static int one(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
-	       struct dt_err *err)
+static int one_gradient(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n,
+			void *arg, struct dt_err *err)
 {
 	struct tallies *k = arg;
-	int64_t u = t->table.p[lp->index].layer + 1;
+
+	return count_tensor(t, &k->unit[t->table.p[lp->index].layer + 1], grad_part(t, lp->unit, first, n),
+			    1 / t->grads.scale, k->buf, err);
+}
+
+static int one_weight(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, void *arg,
+		      struct dt_err *err)
+{
+	struct tallies *k = arg;
+	struct tally *unit = &k->unit[k->units + t->table.p[lp->index].layer + 1];
 	int rc = 0;
 
-	if (k->gradients)
-		rc = count_tensor(t, &k->unit[u], grad_part(t, lp->unit, first, n), 1 / t->optim.loss_scale,
-				  k->buf, err);
 	for (int64_t m; n > 0 && rc == 0; first += m, n -= m) {
 		struct dt_tensor w;
 
 		m = store_masters(t, lp->unit, first, n, &w, err);
-		rc = m < 0 ? (int)m : count_tensor(t, &k->unit[k->units + u], w, 1, k->buf, err);
+		rc = m < 0 ? (int)m : count_tensor(t, unit, w, 1, k->buf, err);
 	}
 	return rc;
 }
@@ -199,20 +204,49 @@ static void write(struct trainer *t, const struct tallies *k)
 	}
 }
 
+/* Fills k with the tallies that histograms_gradients has left, or with empty ones. */
+static int begin(struct trainer *t, struct tallies *k, struct dt_err *err)
+{
+	k->units = t->config.layers + 2;
+	k->buf = malloc(PIECE * sizeof(*k->buf));
+	k->unit = t->details.tally;
+	t->details.tally = NULL;
+	if (!k->unit) {
+		k->unit = calloc(2 * (size_t)k->units, sizeof(*k->unit));
+		for (int64_t i = 0; i < 2 * k->units && k->unit; i++)
+			k->unit[i].most[0] = k->unit[i].most[1] = -INFINITY;
+	}
+	return k->unit && k->buf ? 0 : dt_err_sys(err, -ENOMEM, "cannot count values");
+}
+
+int histograms_gradients(struct trainer *t, struct dt_err *err)
+{
+	struct tallies k;
+	int rc;
+
+	free(t->details.tally); /* of a step that was undone */
+	t->details.tally = NULL;
+	rc = begin(t, &k, err);
+	if (rc == 0)
+		rc = grads_each(t, one_gradient, &k, err);
+	free(k.buf);
+	t->details.tally = k.unit;
+	return trainer_agree(t, rc, err);
+}
+
 int histograms(struct trainer *t, bool gradients, struct dt_err *err)
 {
-	struct tallies k = {.units = t->config.layers + 2, .gradients = gradients};
+	const bool counted = t->details.tally != NULL;
+	struct tallies k;
 	int rc;
 
 	if (!t->run.tensorboard)
 		return 0;
-	k.unit = calloc(2 * (size_t)k.units, sizeof(*k.unit));
-	k.buf = malloc(PIECE * sizeof(*k.buf));
-	rc = k.unit && k.buf ? 0 : dt_err_sys(err, -ENOMEM, "cannot count values");
-	for (int64_t i = 0; i < 2 * k.units && rc == 0; i++)
-		k.unit[i].most[0] = k.unit[i].most[1] = -INFINITY;
+	rc = begin(t, &k, err);
+	if (rc == 0 && gradients && !counted)
+		rc = grads_each(t, one_gradient, &k, err);
 	if (rc == 0)
-		rc = grads_each(t, one, &k, err);
+		rc = grads_each(t, one_weight, &k, err);
 	rc = trainer_agree(t, rc, err);
 	for (int64_t i = 0; i < 2 * k.units && rc == 0; i++) {
 		rc = dt_all_reduce(grads_holders(t), k.unit[i].sum, NULL, BUCKETS + 3, DT_F64, DT_SUM,

@@ -43,6 +43,18 @@ struct dt_comm *grads_holders(const struct trainer *t)
 	return dt_mesh_comm(&t->mesh, t->run.layout.zero || t->run.layout.ep > 1 ? DT_ON_ALL : DT_ON_MODEL);
 }
 
+int grads_unscale(struct trainer *t, struct dt_err *err)
+{
+	const float by = (float)(1 / t->grads.scale);
+	int rc = 0;
+
+	for (int u = 0; u < t->local.nunit && rc == 0 && t->grads.scale != 1; u++)
+		if (!t->local.unit[u].frozen)
+			rc = t->dev->ops->scale(t->dev, dt_t1(grad_share(t, u), DT_F32, share_n(t, u)), by);
+	t->grads.scale = 1;
+	return dt_kernel_check(rc, "->scale(", err);
+}
+
 #define SPANS 64 /* in one call; more parameters take several calls */
 
 /* Parts of a unit's gradients whose squares are summed in one call, and the parameters they belong to. */
@@ -120,6 +132,7 @@ int optim_bind(struct trainer *t, struct dt_err *err)
 	struct optim *o = &t->optim;
 
 	o->of = (struct dt_states){&t->table, &t->local, &t->run.layout, t->mesh.at};
+	o->direction = flat_bind(t, DT_B_DIRECTION, DT_F32, 1);
 	o->loss_scale = t->run.loss_scale != 0 ? t->run.loss_scale : t->run.loss_scale_start;
 	for (int i = 0; i < DT_OPTIM_STATES; i++) {
 		if (rule->state[i].shape == DT_STATE_EACH || rule->state[i].shape == DT_STATE_NONE) {

@@ -13,6 +13,7 @@ struct optim {
 	char *apart[DT_OPTIM_STATES];	 /* a state of another shape (plan/states.h) */
 	int64_t *place[DT_OPTIM_STATES]; /* by local parameter: its offset in apart, in bytes */
 	struct dt_states of;		 /* describes the states of this rank */
+	struct flat direction;		 /* update directions; p NULL: they take the place of the gradients */
 	double loss_scale;		 /* gradients are multiplied by this until the update */
 	int64_t good_steps;		 /* updates since a dynamic loss scale last changed */
 	double rate;			 /* learning rate of the last update; 0: there was none */

@@ -29,11 +29,37 @@ static bool in_wire(const struct trainer *t)
 /* Whether unit u is in the fragment in flight. */
 static bool turn(const struct trainer *t, int u)
 {
-	return dt_outer_fragment(&t->run.sync, &t->local, u) == t->outer.fragment;
+	return dt_outer_fragment(&t->run.sync, &t->config, &t->local, u) == t->outer.fragment;
 }
 
-/* Writes a unit's outer gradient to the send buffer, in the type that is sent. */
-static int to_wire(struct trainer *t, struct dt_tensor d, char *at, struct dt_err *err)
+/* Encodes a unit's values x, each parameter from a new block on. */
+static void put_blocks(const struct trainer *t, int u, struct dt_e3m0 *to, const float *x)
+{
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+
+		if (lp->unit != u)
+			continue;
+		dt_e3m0_put(to, x + (lp->flat - t->local.unit[u].flat), lp->numel);
+		to += dt_outer_blocks(lp->numel);
+	}
+}
+
+/* Adds such values to x. */
+static void add_blocks(const struct trainer *t, int u, float *x, const struct dt_e3m0 *from)
+{
+	for (int i = 0; i < t->local.n; i++) {
+		const struct dt_local_param *lp = &t->local.p[i];
+
+		if (lp->unit != u)
+			continue;
+		dt_e3m0_add(x + (lp->flat - t->local.unit[u].flat), from, lp->numel);
+		from += dt_outer_blocks(lp->numel);
+	}
+}
+
+/* Writes the outer gradient of unit u to the send buffer, in the type that is sent. */
+static int to_wire(struct trainer *t, int u, struct dt_tensor d, char *at, struct dt_err *err)
 {
 	const size_t n = (size_t)dt_numel(d);
 	float *here = t->outer.unit ? t->outer.unit : d.data;
@@ -42,7 +68,8 @@ static int to_wire(struct trainer *t, struct dt_tensor d, char *at, struct dt_er
 	switch ((enum dt_outer_comm)t->run.sync.comm) {
 	case DT_OUTER_E3M0:
 		rc = t->outer.unit ? device_get(t, here, d.data, n * sizeof(float), err) : 0;
-		dt_e3m0_put((struct dt_e3m0 *)(void *)at, here, rc == 0 ? (int64_t)n : 0);
+		if (rc == 0)
+			put_blocks(t, u, (struct dt_e3m0 *)(void *)at, here);
 		return rc;
 	case DT_OUTER_BF16:
 		return dt_kernel_check(t->dev->ops->convert(t->dev, dt_t1(at, DT_BF16, (int64_t)n), d),
@@ -54,8 +81,8 @@ static int to_wire(struct trainer *t, struct dt_tensor d, char *at, struct dt_er
 			       err);
 }
 
-/* Reads the sum over the ranks back into d. sent: bytes that each rank has sent. */
-static int from_wire(struct trainer *t, struct dt_tensor d, char *at, size_t sent, struct dt_err *err)
+/* Reads the sum over the ranks of unit u back into d. sent: bytes that each rank has sent. */
+static int from_wire(struct trainer *t, int u, struct dt_tensor d, char *at, size_t sent, struct dt_err *err)
 {
 	const int64_t n = dt_numel(d);
 	float *here = t->outer.unit ? t->outer.unit : d.data;
@@ -68,7 +95,7 @@ static int from_wire(struct trainer *t, struct dt_tensor d, char *at, size_t sen
 			"->convert(", err);
 	memset(here, 0, (size_t)n * sizeof(float));
 	for (int r = 0; r < t->run.layout.dp; r++)
-		dt_e3m0_add(here, (const struct dt_e3m0 *)(void *)(at + (size_t)(r + 1) * sent), n);
+		add_blocks(t, u, here, (const struct dt_e3m0 *)(void *)(at + (size_t)(r + 1) * sent));
 	return t->outer.unit ? device_put(t, d.data, here, (size_t)n * sizeof(float), err) : 0;
 }
 
@@ -79,7 +106,7 @@ static size_t fragment_bytes(const struct trainer *t)
 
 	for (int u = 0; u < t->local.nunit; u++)
 		if (turn(t, u))
-			n += dt_outer_sent(&t->run.sync, (size_t)t->local.unit[u].numel);
+			n += dt_outer_sent(&t->run.sync, &t->local, u);
 	return n;
 }
 
@@ -131,8 +158,8 @@ int outer_diloco_begin(struct trainer *t, int fragment, bool all, struct dt_err 
 			continue;
 		rc = difference(t, u, err);
 		if (rc == 0 && in_wire(t))
-			rc = to_wire(t, room_of(t, u), w->wire + at, err);
-		at += dt_outer_sent(&t->run.sync, (size_t)t->local.unit[u].numel);
+			rc = to_wire(t, u, room_of(t, u), w->wire + at, err);
+		at += dt_outer_sent(&t->run.sync, &t->local, u);
 	}
 	return rc == 0 && in_wire(t) && at ? send_wire(t, err) : rc;
 }
@@ -175,12 +202,12 @@ int outer_diloco_finish(struct trainer *t, double mix, struct dt_err *err)
 
 		if (!turn(t, u))
 			continue;
-		rc = in_wire(t) ? from_wire(t, d, w->wire + at, sent, err)
+		rc = in_wire(t) ? from_wire(t, u, d, w->wire + at, sent, err)
 				: dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), d.data, NULL,
 						(size_t)dt_numel(d), DT_F32, DT_SUM, "outer gradients", err);
 		if (rc == 0)
 			rc = step_unit(t, u, mix, err);
-		at += dt_outer_sent(&t->run.sync, (size_t)t->local.unit[u].numel);
+		at += dt_outer_sent(&t->run.sync, &t->local, u);
 	}
 	w->fragment = -1;
 	return rc;

@@ -191,7 +191,7 @@ static int backward(struct trainer *t, const struct dt_action *a, int v, float s
 	double t0 = dt_now();
 	int rc;
 
-	t->exec.accumulate = !t->grads.fixed && !t->grads.flat.shared && t->flow.done[a->chunk] > 0;
+	t->exec.accumulate = !t->grads.fixed && t->flow.done[a->chunk] > 0; /* z2, z3: reduce_before */
 	if (p->output < 0) {
 		rc = loss(t, f, scale, err);
 	} else {

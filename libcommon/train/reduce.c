@@ -51,6 +51,7 @@ int grads_bind(struct trainer *t, struct dt_err *err)
 	struct grads *g = &t->grads;
 	int n = t->local.nunit;
 
+	g->scale = 1;
 	g->flat = flat_bind(t, DT_B_GRADS, DT_F32, 2);
 	g->wire = flat_bind(t, DT_B_WIRE, t->run.grad_comm, 2);
 	g->fixed = dt_plan_address(&t->plan, t->arena.base, DT_B_FIXED, -1);
@@ -254,7 +255,11 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 		return 0;
 	if (t->grads.fixed)
 		return dt_exec_zero_grads(&t->exec, u, 1, err);
-	if (!t->grads.flat.shared || !is_layer(t, u))
+	if (!t->grads.flat.shared)
+		return 0;
+	/* A layer's slot is reduced after each microbatch; other units hold the sum over a step. */
+	t->exec.accumulate = !is_layer(t, u) && t->grads.unit[u].left < source_microbatches(t);
+	if (!is_layer(t, u))
 		return 0;
 	if (t->grads.held[slot] >= 0)
 		rc = collect(t, t->grads.held[slot], err);

@@ -356,6 +356,8 @@ int trainer_save(struct trainer *t, bool final, struct dt_err *err)
 	rc = begin(t, j->dir, err);
 	if (rc == 0) {
 		rc = inject_save(t, err);
+		if (rc == 0 && t->run.save.grads)
+			rc = grads_unscale(t, err);
 		if (rc == 0)
 			rc = pieces_mine(t, &j->piece, &j->n, &j->wide, err);
 		if (rc == 0 && j->rank == 0 && !(j->meta = make_meta(t)))

@@ -95,6 +95,7 @@ int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *wh
 
 	ret->skipped = true;
 	ret->why = why;
+	compressed_drop(t);
 	count_step(t);
 	return skips_add(t, first, first + t->run.global_batch, 1, err);
 }
@@ -216,6 +217,8 @@ static int step_update(struct trainer *t, const struct step_result *r, struct dt
 	inject_update(t);
 	rc = inject_late(t, err);
 	if (rc == 0)
+		rc = details_gradients(t, r, err);
+	if (rc == 0)
 		t->loop.held = -1;
 	if (rc == 0)
 		rc = optim_step(t, r->lr, r->grad_norm, err);
@@ -240,9 +243,11 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	t->t.start = dt_now();
 	t->backup.ranks = 0;
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN, .loss_scale = t->optim.loss_scale};
+	t->grads.scale = t->optim.loss_scale;
 	if (skips_pass(t)) { /* skipped in an earlier start of the run */
 		ret->skipped = true;
 		ret->why = "passed over";
+		compressed_drop(t); /* as the start that left the step out */
 		return 0;
 	}
 	dt_run_batch_at(&t->run, t->loop.cursor);

@@ -145,7 +145,8 @@ static int orthogonal(void *arg, struct whole_part *part, int i, struct dt_err *
 	return rc;
 }
 
-static void bind(struct trainer *t, int i, struct whole_part *ret)
+/* Fills *ret. If directions have a buffer of their own, copies the gradient there. */
+static int bind(struct trainer *t, int i, struct whole_part *ret, struct dt_err *err)
 {
 	static const struct flat none = {0};
 	const struct dt_local_param *lp = &t->local.p[i];
@@ -153,6 +154,7 @@ static void bind(struct trainer *t, int i, struct whole_part *ret)
 	const struct flat *copy = store_rounds(t) ? &t->store.weights : &none;
 	const int64_t start = lp->flat - t->local.unit[lp->unit].flat;
 	const bool muon = t->run.optim.kind == DT_OPTIM_MUON;
+	struct dt_tensor g;
 	int64_t first, n;
 
 	*ret = (struct whole_part){.rows = lp->shape[0],
@@ -163,16 +165,21 @@ static void bind(struct trainer *t, int i, struct whole_part *ret)
 				   .adapted = muon ? dt_param_is_hidden(p) && !p->frozen : p->ndim > 1,
 				   .decay = p->decay ? t->run.optim.weight_decay : 0};
 	if (p->frozen)
-		return;
+		return 0;
 	for (int k = 0; k < DT_OPTIM_STATES; k++)
 		ret->state[k] = optim_state(t, k, i);
 	n = dt_states_share(&t->optim.of, i, &first);
 	ret->first = first;
 	if (!n)
-		return;
+		return 0;
 	ret->p = flat_part(t, &t->store.master, lp->unit, start + first, n);
 	ret->copy = flat_part(t, copy, lp->unit, start + first, n);
 	ret->g = grad_part(t, lp->unit, start + first, n);
+	if (!t->optim.direction.p)
+		return 0;
+	g = ret->g;
+	ret->g = flat_part(t, &t->optim.direction, lp->unit, start + first, n);
+	return dt_kernel_check(t->dev->ops->convert(t->dev, ret->g, g), "->convert(", err);
 }
 
 int whole_update(struct trainer *t, const struct dt_optim *o, struct dt_err *err)
@@ -183,7 +190,7 @@ int whole_update(struct trainer *t, const struct dt_optim *o, struct dt_err *err
 	int rc = part ? 0 : dt_err_sys(err, -ENOMEM, "cannot list the tensors to update");
 
 	for (int i = 0; i < t->local.n && rc == 0; i++)
-		bind(t, i, &part[i]);
+		rc = bind(t, i, &part[i], err);
 	if (rc == 0)
 		rc = whole_step(t->dev, o, part, t->local.n, &ranks, err);
 	free(part);

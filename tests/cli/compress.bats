@@ -50,6 +50,15 @@ near() { # FILE FILE BOUND: relative differences of the losses of all steps are 
     [ "$(jq -s length auto.jsonl)" -eq 2 ]
 }
 
+@test "a spike that is skipped leaves nothing behind in what is not sent yet" {
+    for how in topk:1% powersgd:1; do
+        train 2 s.jsonl --steps 40 --lr 1e-3 --grad-comm $how --on-spike skip --spike-window 16 \
+            --inject spike:rank=all,step=30,factor=1000
+        [ "$(jq -r 'select(.skipped) | .step' s.jsonl)" = 30 ]
+        jq -es 'map(.grad_norm) | .[29] > 100 * .[28] and (.[30:] | max) < 20 * .[28]' s.jsonl
+    done
+}
+
 @test "a run resumes as if it had not stopped, and on other ranks with the residuals" {
     takes_long
     local how plain=(--steps 6 --save-every 3)

@@ -27,6 +27,26 @@ curve() {
     jq -c '[.step, .loss, .grad_norm]' "$1"
 }
 
+@test "--save-grads: the gradients before the update, without the loss scale, and the plan has room" {
+    rm -rf plain other
+    opts=("${common[@]}" --steps 1 --save-grads --overwrite)
+    dt-train "${opts[@]}" --optimizer sgd --save plain >plain.jsonl
+    for more in "--optimizer lamb" "--optimizer muon --save-async" "--optimizer adafactor" "--loss-scale 1024"; do
+        # shellcheck disable=SC2086
+        dt-train "${opts[@]}" $more --save other >other.jsonl
+        dt-shard-ckpt diff plain other --json | jq -e '[.tensors[] | select(.name | startswith("grad/")) | .equal] |
+            length > 20 and all'
+        [ "${more%% *}" = --loss-scale ] || # shellcheck disable=SC2086
+            dt-memest gpt2-tiny --account dt --seq 32 --precision fp32 --microbatch 1 --save-grads $more --check other.jsonl
+    done
+    opts+=(--global-batch 4 --optimizer lamb)
+    dt-train "${opts[@]}" --save plain >/dev/null
+    mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z2 --save other >/dev/null
+    # gradients of a key's bias are rounding errors
+    dt-shard-ckpt diff plain other --tolerance 1e-4 --json | jq -e '[.tensors[] |
+        select(.name | startswith("grad/")) | .equal or (.name | endswith("k.bias"))] | length > 20 and all'
+}
+
 @test "an asynchronous checkpoint equals the synchronous one, bit by bit, and does not change training" {
     rm -rf sync async
     for layout in dp1:1 dp2.z1:2 dp2.z3:2 tp2:2; do

@@ -116,6 +116,11 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
     train 2 dp2.jsonl --layout dp2 "${last[@]}"
     train 4 tp2.jsonl --layout dp2.tp2 "${last[@]}"
     same dp2.jsonl tp2.jsonl
+    # stages of a pipeline merge each unit in the same step, and round both copies of the embedding alike
+    last+=(--outer-comm e3m0)
+    train 2 dp2.jsonl --layout dp2 "${last[@]}"
+    train 4 pp2.jsonl --layout dp2.pp2 "${last[@]}"
+    same dp2.jsonl pp2.jsonl
 }
 
 @test "lost outer gradients: the mean of the others is used, and checkpoints are complete" {

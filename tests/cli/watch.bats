@@ -24,6 +24,19 @@ events() {
     done
 }
 
+# EVENTS METRICS: a histogram of step 6 counts all elements, and its sum of squares is the squared norm
+adds_up() {
+    jq -n --slurpfile e "$1" --slurpfile m "$2" '
+        ($m[] | select(.step == 6 and .details) | .details.units) as $units |
+        [$e[] | select(.histogram and .step == 6)] as $h |
+        ($h | length) == 2 * ($units | length) and
+        all($h[]; .histogram.num == .histogram.counts and .histogram.num > 0) and
+        all($units[]; . as $u |
+            any($h[]; .tag == "weights/\($u.unit)" and ((.histogram.squares | sqrt) / $u.weight_norm - 1 | fabs) < 1e-6) and
+            any($h[]; .tag == "gradients/\($u.unit)" and ((.histogram.squares | sqrt) / $u.grad_norm - 1 | fabs) < 1e-6))' |
+        grep -x true
+}
+
 @test "--tensorboard: all metrics, histograms that add up, the run's options as text" {
     events one.tb >e
     jq -es '.[0].version == "brain.Event:2"' e
@@ -34,17 +47,17 @@ events() {
             ($want | length > 0) and ($want | map(.[0])) == ($got | map(.[0])) and
             ([range($want | length) | ($want[.][1] - $got[.][1]) / $want[.][1] | fabs] | max < 1e-6)' | grep -x true
     done
-    # a histogram counts all elements, and its sum of squares is the squared norm
-    jq -n --slurpfile e e --slurpfile m one.jsonl '
-        ($m[] | select(.step == 6 and .details) | .details.units) as $units |
-        [$e[] | select(.histogram and .step == 6)] as $h |
-        ($h | length) == 2 * ($units | length) and
-        all($h[]; .histogram.num == .histogram.counts and .histogram.num > 0) and
-        all($units[]; . as $u |
-            any($h[]; .tag == "weights/\($u.unit)" and ((.histogram.squares | sqrt) / $u.weight_norm - 1 | fabs) < 1e-6) and
-            any($h[]; .tag == "gradients/\($u.unit)" and ((.histogram.squares | sqrt) / $u.grad_norm - 1 | fabs) < 1e-6))' |
-        grep -x true
+    adds_up e one.jsonl
     jq -es 'map(select(.tag == "run"))[0].text | contains("\"seq\": \"32\"")' e
+}
+
+@test "--tensorboard: histograms of gradients are those before an update that overwrites them" {
+    for optimizer in lamb muon adafactor; do
+        rm -rf $optimizer.tb
+        dt-train "${run[@]}" --optimizer $optimizer --tensorboard $optimizer.tb --details 6 --metrics $optimizer.jsonl
+        events $optimizer.tb >e.$optimizer
+        adds_up e.$optimizer $optimizer.jsonl
+    done
 }
 
 @test "--tensorboard: shards of several ranks form one histogram; resuming voids later steps" {
