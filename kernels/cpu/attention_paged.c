@@ -7,6 +7,7 @@
  * all tokens of a sequence are one task, each span of its keys can be a task of its own (paged.h).
  */
 #include "kernels/cpu/paged.h"
+#include "kernels/cpu/team.h"
 
 /* Words of working memory of a task, without the sums that parts are joined in. */
 static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
@@ -205,6 +206,34 @@ static int64_t heads_together(const struct dt_paged_run *a, int threads)
 	return dt_ceil_div(a->p->kv_heads, enough ? 1 : threads);
 }
 
+/* The tasks that threads share. */
+struct dt_paged_shared {
+	const struct dt_paged_run *a;
+	char *buf;
+	int64_t words, tasks, run; /* working memory of a thread; number of tasks, and how many are taken */
+	atomic_llong taken;
+};
+
+static void some_tasks(void *arg, int t, int n)
+{
+	struct dt_paged_shared *c = arg;
+	const struct dt_paged_run *a = c->a;
+	uint32_t *buf = (uint32_t *)c->buf + t * c->words;
+	int64_t first;
+
+	(void)n;
+	while ((first = atomic_fetch_add(&c->taken, c->run)) < c->tasks) {
+		const int64_t last = dt_min64(c->tasks, first + c->run);
+		struct dt_paged_place at, next;
+
+		for (int64_t i = task_from(a, first, last, &at), then; i < last; i = then, at = next) {
+			then = task_from(a, i + 1, last, &next);
+			task(a, buf, &at, then < last ? &next : NULL, i > first);
+		}
+		dt_tile_end(a->t);
+	}
+}
+
 int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor qkv,
 			   struct dt_tensor kcache, struct dt_tensor vcache, const struct dt_attn *p,
 			   const struct dt_paged *g)
@@ -220,7 +249,8 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 				 .shares = 1,
 				 .spans = 1,
 				 .heads = p->heads / p->kv_heads};
-	int64_t words, most = 0, keys = 0, tasks, run;
+	struct dt_paged_shared c;
+	int64_t words, most = 0, keys = 0, tasks;
 	size_t room;
 	char *buf;
 
@@ -246,19 +276,9 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	a.together = heads_together(&a, dev->nthreads);
 	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
 	/* Consecutive short tasks, so that the keys of one are prefetched during another. */
-	run = a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1;
-#pragma omp parallel for num_threads(dev->nthreads) schedule(dynamic)
-	for (int64_t first = 0; first < tasks; first += run) {
-		const int64_t last = dt_min64(tasks, first + run);
-		struct dt_paged_place at, next;
-
-		for (int64_t i = task_from(&a, first, last, &at), then; i < last; i = then, at = next) {
-			then = task_from(&a, i + 1, last, &next);
-			task(&a, (uint32_t *)buf + omp_get_thread_num() * words, &at,
-			     then < last ? &next : NULL, i > first);
-		}
-		dt_tile_end(a.t);
-	}
+	c = (struct dt_paged_shared){&a, buf, words, tasks,
+				     a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1};
+	dt_cpu_together(dev->nthreads, dt_cpu_brief(dt_rows(qkv)), some_tasks, &c);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/kv.h"
+#include "kernels/cpu/team.h"
 #include "kernels/int8.h"
 
 #include <math.h>
@@ -239,34 +240,48 @@ static DT_SIMD void cache_row(const struct dt_attn *p, struct dt_tensor cache, i
 		dt_load((float *)out, in, x.dtype, n); /* a 16-bit row into an f32 cache */
 }
 
+struct writing {
+	struct dt_tensor kcache, vcache, qkv;
+	const struct dt_attn *p;
+	const int64_t *slot;
+};
+
+/* Rows by whole groups where they fill them. */
+static void write_some_groups(void *arg, int t, int n)
+{
+	const struct writing *a = arg;
+	const int64_t rows = dt_rows(a->qkv);
+
+	write_groups(a->kcache, a->vcache, a->qkv, a->p, a->slot, rows * t / n, rows * (t + 1) / n);
+}
+
+static void write_some_rows(void *arg, int t, int n)
+{
+	const struct writing *a = arg;
+	const int64_t rows = dt_rows(a->qkv), wide = a->p->kv_heads * a->p->head_dim,
+		      width = dt_kv_row(a->p, a->kcache.dtype), q = a->p->heads * a->p->head_dim;
+	const int parts = dt_kv_parts(a->p);
+
+	for (int64_t i = rows * t / n; i < rows * (t + 1) / n; i++) {
+		const int64_t key = i * (q + parts * wide) + q;
+
+		if (a->slot[i] < 0)
+			continue;
+		cache_row(a->p, a->kcache, a->slot[i] * width, a->qkv, key);
+		if (parts == 2)
+			cache_row(a->p, a->vcache, a->slot[i] * width, a->qkv, key + wide);
+	}
+}
+
 int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,
 		    struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
 {
-	const int64_t rows = dt_rows(qkv), n = p->kv_heads * p->head_dim, q = p->heads * p->head_dim;
-	const int64_t width = dt_kv_row(p, kcache.dtype);
-	const int parts = dt_kv_parts(p);
+	const bool grouped = dt_kv_grouped(p, kcache);
+	/* In a group a single row touches a cache line per pair of its key, which takes eight times as long. */
+	const int64_t work = dt_rows(qkv) * p->kv_heads * p->head_dim * (grouped ? 8 : 1);
 
-	if (dt_kv_grouped(p, kcache)) {
-		/* A single row touches one cache line per pair of its key, which takes eight times as
-		 * long. */
-		const int ranges = 8 * rows * n > DT_SERIAL ? dev->nthreads : 1;
-
-#pragma omp parallel for num_threads(ranges)
-		for (int64_t t = 0; t < ranges; t++)
-			write_groups(kcache, vcache, qkv, p, slot, rows * t / ranges,
-				     rows * (t + 1) / ranges);
-		return 0;
-	}
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
-	for (int64_t i = 0; i < rows; i++) {
-		const int64_t key = i * (q + parts * n) + q;
-
-		if (slot[i] < 0)
-			continue;
-		cache_row(p, kcache, slot[i] * width, qkv, key);
-		if (parts == 2)
-			cache_row(p, vcache, slot[i] * width, qkv, key + n);
-	}
+	dt_cpu_together(dt_cpu_threads(dev, work), false, grouped ? write_some_groups : write_some_rows,
+			&(struct writing){kcache, vcache, qkv, p, slot});
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

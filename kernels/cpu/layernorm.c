@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/groups.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/team.h"
 
 #include <math.h>
 
@@ -88,24 +89,33 @@ static DT_SIMD void layernorm_forward_pairs(const struct forward *a, float *buf,
 	}
 }
 
+struct forward_rows {
+	const struct forward *a;
+	float *buf;
+	int64_t rows;
+};
+
+static void forward_some(void *arg, int t, int n)
+{
+	const struct forward_rows *f = arg;
+	const int64_t cols = dt_cols(f->a->x);
+
+	(dt_in_pairs(f->a->x, cols) ? layernorm_forward_pairs : layernorm_forward_rows)(
+		f->a, f->buf + t * 4 * cols, f->rows * t / n, f->rows * (t + 1) / n);
+}
+
 int dt_cpu_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 			     struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			     struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
 {
 	const int64_t rows = dt_rows(x), n = dt_cols(x);
 	const struct forward a = {y, mean, rstd, sum, x, delta, w, b, eps};
-	const struct dt_groups g = dt_groups(rows);
-	const bool pairs = dt_in_pairs(x, n);
 	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
-	float *buf;
+	struct forward_rows f = {&a, dt_cpu_scratch(dev, dt_layernorm_forward_scratch(&on, n)), rows};
 
-	buf = dt_cpu_scratch(dev, dt_layernorm_forward_scratch(&on, n));
-	if (!buf)
+	if (!f.buf)
 		return -ENOMEM;
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
-	for (int64_t i = 0; i < g.n; i++)
-		(pairs ? layernorm_forward_pairs : layernorm_forward_rows)(
-			&a, buf + omp_get_thread_num() * 4 * n, i * g.rows, dt_min64(rows, (i + 1) * g.rows));
+	dt_cpu_together(dt_cpu_threads(dev, rows * n), false, forward_some, &f);
 	return 0;
 }
 

@@ -12,6 +12,7 @@
  * descheduled.
  */
 #include "kernels/cpu/quant_job.h"
+#include "kernels/cpu/team.h"
 
 #define LITTLE	  (1 << 16) /* multiply-adds below which one thread does everything */
 #define OWN_ROWS  128	    /* rows per thread from which threads share rows */
@@ -160,31 +161,46 @@ static void multiply_ranges(const struct dt_quant_job *j, int t, int n)
 		multiply_range(j, (first + i) % j->ranges);
 }
 
+/* What a thread does of a product. */
+struct run {
+	const struct dt_quant_job *j;
+	int stride;   /* turns of a part */
+	int64_t from; /* rows from here on are not converted yet */
+};
+
+static void run_thread(void *arg, int t, int n)
+{
+	const struct run *a = arg;
+	const struct dt_quant_job *j = a->j;
+	const int64_t rows = dt_rows(j->x), unit = dt_quant_by_tiles(j) ? DT_XTILE_ROWS : 1;
+	const int64_t units = dt_ceil_div(rows - a->from, unit), adapters = j->lora ? j->lora->units : 0;
+
+	for (int64_t i = adapters * t / n; i < adapters * (t + 1) / n; i++)
+		dt_lora_down(j->lora, i);
+	for (int64_t i = units * t / n; i < units * (t + 1) / n; i++) {
+		const int64_t r = a->from + i * unit;
+
+		dt_quant_prepare(j, r, dt_min64(unit, rows - r));
+	}
+	if (units || adapters)
+		dt_cpu_meet();
+	if (j->ranges)
+		multiply_ranges(j, t, n);
+	else
+		multiply_panels(j, t, n, a->stride);
+}
+
 void dt_quant_run(struct dt_dev *dev, const struct dt_quant_job *j)
 {
 	const struct dt_packed *w = j->w;
-	const int threads = j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads;
+	const int64_t rows = dt_rows(j->x);
 	/* A few rows are converted before the other threads wake. */
 	const bool first = j->m * w->k < DT_SERIAL;
-	const int64_t rows = dt_rows(j->x), unit = dt_quant_by_tiles(j) ? DT_XTILE_ROWS : 1;
-	const int64_t from = first || j->ranges ? rows : 0;
+	struct run a = {j, dev->nthreads, first || j->ranges ? rows : 0};
 
 	if (first)
 		prepare_rows(j, 0, rows);
-#pragma omp parallel num_threads(threads)
-	{
-		if (j->lora)
-#pragma omp for schedule(static) nowait
-			for (int64_t i = 0; i < j->lora->units; i++)
-				dt_lora_down(j->lora, i);
-		if (from < rows || j->lora)
-#pragma omp for schedule(static)
-			for (int64_t r = from; r < rows; r += unit)
-				dt_quant_prepare(j, r, dt_min64(unit, rows - r));
-		if (j->ranges)
-			multiply_ranges(j, omp_get_thread_num(), omp_get_num_threads());
-		else
-			multiply_panels(j, omp_get_thread_num(), omp_get_num_threads(), dev->nthreads);
-	}
+	dt_cpu_together(j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads, dt_cpu_brief(rows), run_thread,
+			&a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

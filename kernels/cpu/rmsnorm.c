@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/groups.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/team.h"
 
 #include <math.h>
 
@@ -96,20 +97,29 @@ static DT_SIMD void rmsnorm_forward_pairs(const struct forward *a, float *buf, i
 	}
 }
 
+struct forward_rows {
+	const struct forward *a;
+	float *buf;
+	int64_t rows;
+};
+
+static void forward_some(void *arg, int t, int n)
+{
+	const struct forward_rows *f = arg;
+	const struct forward *a = f->a;
+
+	(dt_in_pairs(a->x, a->n) ? rmsnorm_forward_pairs : rmsnorm_forward_rows)(
+		a, f->buf + t * 3 * a->n, f->rows * t / n, f->rows * (t + 1) / n);
+}
+
 static int forward(struct dt_dev *dev, const struct forward *a, int64_t rows)
 {
-	const struct dt_groups g = dt_groups(rows);
-	const bool pairs = dt_in_pairs(a->x, a->n);
 	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
-	float *buf = dt_cpu_scratch(dev, dt_rmsnorm_forward_scratch(&on, a->n));
+	struct forward_rows f = {a, dt_cpu_scratch(dev, dt_rmsnorm_forward_scratch(&on, a->n)), rows};
 
-	if (!buf)
+	if (!f.buf)
 		return -ENOMEM;
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * a->n > DT_SERIAL)
-	for (int64_t i = 0; i < g.n; i++)
-		(pairs ? rmsnorm_forward_pairs
-		       : rmsnorm_forward_rows)(a, buf + omp_get_thread_num() * 3 * a->n, i * g.rows,
-					       dt_min64(rows, (i + 1) * g.rows));
+	dt_cpu_together(dt_cpu_threads(dev, rows * a->n), false, forward_some, &f);
 	return 0;
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
 
 #define PAIRS 256 /* pairs rotated at a time */
 
@@ -58,6 +58,22 @@ static void rotate_row(struct dt_tensor x, const struct dt_rope *p, int64_t row,
 	}
 }
 
+struct turning {
+	struct dt_tensor x;
+	const struct dt_rope *p;
+	const int32_t *pos;
+	float sign;
+};
+
+static void rotate_some(void *arg, int t, int n)
+{
+	const struct turning *a = arg;
+	const int64_t rows = dt_rows(a->x);
+
+	for (int64_t r = rows * t / n; r < rows * (t + 1) / n; r++)
+		rotate_row(a->x, a->p, r, a->pos[r], a->sign);
+}
+
 int dt_cpu_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *p, const int32_t *pos,
 		bool inverse)
 {
@@ -65,9 +81,8 @@ int dt_cpu_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *
 
 	if (!dt_rope_has(p, pos, rows))
 		return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * p->rot_heads * p->rot_dim > DT_SERIAL)
-	for (int64_t r = 0; r < rows; r++)
-		rotate_row(qkv, p, r, pos[r], inverse ? -1.f : 1.f);
+	dt_cpu_together(dt_cpu_threads(dev, rows * p->rot_heads * p->rot_dim), false, rotate_some,
+			&(struct turning){qkv, p, pos, inverse ? -1.f : 1.f});
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,0 +1,188 @@
+/* kernels/cpu/team.h: every thread runs once, what it wrote is seen, and nobody waits for ever. */
+#include "kernels/cpu/team.h"
+
+#include "check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 5 };
+
+struct job {
+	int n;
+	bool meet;	  /* threads wait for each other, then read what the others wrote */
+	int asleep;	  /* this thread sleeps a while; -1: none */
+	int ran[MOST];	  /* how often each thread ran */
+	int seen[MOST];	  /* with meet: the sum of ran, added up */
+	int inner;	  /* threads of an inner region */
+	atomic_int wrong; /* calls with another n, or t outside */
+};
+
+static void count_inner(void *arg, int t, int n)
+{
+	struct job *j = arg;
+
+	(void)t;
+	j->inner += n;
+}
+
+static void run_job(void *arg, int t, int n)
+{
+	struct job *j = arg;
+
+	if (n != j->n || t < 0 || t >= n)
+		atomic_fetch_add(&j->wrong, 1);
+	if (t == j->asleep)
+		usleep(3000);
+	j->ran[t]++;
+	if (!j->meet)
+		return;
+	dt_cpu_meet();
+	for (int i = 0; i < n; i++)
+		j->seen[t] += j->ran[i];
+	dt_cpu_meet(); /* before the next region changes ran */
+}
+
+static struct job job_of(int n, bool meet)
+{
+	return (struct job){.n = n, .meet = meet, .asleep = -1};
+}
+
+/* Runs the job `times` times and checks what each thread did. */
+static void check_job(struct job *j, bool brief, int times)
+{
+	int all = 0;
+
+	for (int i = 0; i < times; i++) {
+		dt_cpu_together(j->n, brief, run_job, j);
+		all += j->n * (i + 1);
+	}
+	assert_int_equal(atomic_load(&j->wrong), 0);
+	for (int t = 0; t < MOST; t++) {
+		assert_int_equal(j->ran[t], t < j->n ? times : 0);
+		assert_int_equal(j->seen[t], t < j->n && j->meet ? all : 0);
+	}
+}
+
+static void every_thread_runs_once(void **state)
+{
+	static const int threads[] = {1, 2, 3, 2, MOST, 1, 4};
+
+	(void)state;
+	for (int brief = 0; brief < 2; brief++)
+		for (size_t i = 0; i < sizeof(threads) / sizeof(*threads); i++)
+			for (int meet = 0; meet < 2; meet++) {
+				struct job j = job_of(threads[i], meet);
+
+				check_job(&j, brief, threads[i] > 2 ? 20 : 2000);
+			}
+}
+
+static void threads_that_sleep_are_woken(void **state)
+{
+	(void)state;
+	for (int asleep = 0; asleep < 3; asleep++) {
+		struct job j = job_of(3, asleep == 1);
+
+		j.asleep = asleep; /* the others wait longer than they spin */
+		check_job(&j, true, 5);
+	}
+	for (int i = 0; i < 5; i++) {
+		struct job j = job_of(3, true);
+
+		usleep(3000); /* longer than the team spins */
+		check_job(&j, true, 3);
+	}
+}
+
+static void nest(void *arg, int t, int n)
+{
+	struct job *j = arg;
+
+	(void)n;
+	if (t == n - 1)
+		dt_cpu_together(4, true, count_inner, j);
+}
+
+static void a_region_within_a_region_has_one_thread(void **state)
+{
+	(void)state;
+	for (int n = 1; n < 4; n++) {
+		struct job j = job_of(n, false);
+
+		dt_cpu_together(n, true, nest, &j);
+		assert_int_equal(j.inner, 1);
+	}
+}
+
+static void *run_many(void *arg)
+{
+	for (int i = 0; i < 300; i++) {
+		struct job j = job_of(2 + i % 2, true);
+
+		for (int k = 0; k < 3; k++)
+			dt_cpu_together(j.n, true, run_job, &j);
+		for (int t = 0; t < j.n; t++)
+			if (j.ran[t] != 3 || atomic_load(&j.wrong))
+				*(bool *)arg = true;
+	}
+	return NULL;
+}
+
+static void two_callers_at_once(void **state)
+{
+	pthread_t id[2];
+	bool wrong[2] = {false, false};
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&id[i], NULL, run_many, &wrong[i]), 0);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(id[i], NULL);
+		assert_false(wrong[i]);
+	}
+}
+
+static void a_child_has_a_team_of_its_own(void **state)
+{
+	struct job before = job_of(3, true), after;
+	const char *spins = getenv("GOMP_SPINCOUNT");
+	int status;
+	pid_t child;
+
+	(void)state;
+	if (spins && !strcmp(spins, "infinite"))
+		skip(); /* OpenMP does the work, and libgomp has no threads in a child */
+	check_job(&before, true, 10);
+	child = fork();
+	if (child == 0) {
+		struct job j = job_of(2, true);
+
+		alarm(60);
+		for (int i = 0; i < 10; i++)
+			dt_cpu_together(2, true, run_job, &j);
+		_exit(j.ran[0] == 10 && j.ran[1] == 10 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	after = job_of(3, true);
+	check_job(&after, true, 10);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_thread_runs_once),
+		cmocka_unit_test(threads_that_sleep_are_woken),
+		cmocka_unit_test(a_region_within_a_region_has_one_thread),
+		cmocka_unit_test(two_callers_at_once),
+		cmocka_unit_test(a_child_has_a_team_of_its_own),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+/* SPDX-License-Identifier: Apache-2.0 */
