@@ -170,6 +170,33 @@ static bool already(const struct dt_plan *p, const struct dt_candidate *c)
 }
 
 /*
+ * Bytes of states for each parameter of a rank: no more than any account counts. Of a run that trains a part
+ * of its parameters only the weights are counted, as if all were in blocks of 4 bits where some may be.
+ * States that are offloaded, or that parameter servers divide, are not counted.
+ */
+static double states_at_least(const struct dt_plan_query *q, const struct dt_run *s)
+{
+	const enum dt_account account = q->fit.account;
+	const bool dt = account == DT_ACCOUNT_DT, book = account == DT_ACCOUNT_BOOK;
+	const bool part = s->config->lora.rank || s->config->freeze[0] || q->fit.extras.lora_rank;
+	const bool away = s->offload.what & (DT_OFFLOAD_OPTIMIZER | DT_OFFLOAD_WEIGHTS);
+	const double n = dt_layout_data(&s->layout), size = dt_dtype_size(s->compute);
+	const double e = account == DT_ACCOUNT_DEEPSPEED ? fmin(size, 2) : size; /* always counts 16 bits */
+	double weights = e / (s->layout.zero >= 3 ? n : 1), grads = e / (s->layout.zero >= 2 ? n : 1),
+	       states = dt_optim_element_bytes(s->optim.kind) * (book ? size / 4 : 1);
+
+	if (dt ? dt_run_masters(s) : !book && s->compute != DT_F32)
+		states += 4;
+	if (s->offload.what & DT_OFFLOAD_WEIGHTS)
+		weights = 0;
+	if (part)
+		return weights / e * fmin(e, 0.5);
+	if (away && !dt)
+		grads = 0;
+	return weights + grads + (away || dt_run_served(s) ? 0 : states / (s->layout.zero >= 1 ? n : 1));
+}
+
+/*
  * A lower bound of memory on a rank of the first stage, in any account: its states, and what its layers keep
  * for backward. It is cheap, so most layouts that do not fit need no memory plan.
  */
@@ -178,19 +205,21 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 	const struct dt_layout *l = &c->layout;
 	const struct dt_run s = dt_candidate_run(q, c);
 	const struct dt_work *w = dt_work_get(q->work, &s, NULL);
-	double e = dt_dtype_size(s.compute), n = dt_layout_data(l), states, kept = 0;
+	double kept = 0;
 	int first, last;
 
 	if (!w) /* out of memory: later calls report it */
 		return 0;
-	states = e / (l->zero >= 3 ? n : 1) + e / (l->zero >= 2 ? n : 1) +
-		 (dt_optim_element_bytes(s.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
 	dt_layout_stage(l, s.config, 0, &first, &last);
 	for (int i = first; i < last; i++)
 		kept += dt_work_unit(w, i)->kept;
 	if (q->fit.account != DT_ACCOUNT_DT) /* other accounts keep less of some models */
 		kept *= 0.5;
-	return dt_stage_params(w, l, 0, NULL) * states +
+	/* Layers below the lowest trained parameter keep nothing. */
+	if (s.config->freeze[0] || (s.config->lora.rank && strcmp(s.config->lora.targets, "all") != 0) ||
+	    s.offload.what & DT_OFFLOAD_ACTIVATIONS)
+		kept = 0;
+	return dt_stage_params(w, l, 0, NULL) * states_at_least(q, &s) +
 	       kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
 }
 

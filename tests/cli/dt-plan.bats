@@ -107,6 +107,34 @@ refused() {
 	refused 3 "nothing fits" --gpus 8 --gpu T4 --emit args llama-3-70b
 }
 
+@test "a device with the memory that dt-memest says is enough: with adapters, frozen layers, offloading, no masters" {
+	local none=(--seq 512 --recompute none) plan_options
+	for options in "" --no-master "--optimizer sgd --no-master" "--lora 8" "--lora 8 --lora-targets qv" "--lora 8 --lora-base nf4" \
+		"--freeze .*mlp.*" "--offload optimizer" "--offload all" "--offload activations" "--optimizer adafactor" \
+		"--account book" "--account deepspeed --optimizer sgd" "--precision fp32 --account deepspeed"; do
+		read -ra plan_options <<<"$options"
+		bytes=$("$memest" --json llama-2-7b "${none[@]}" "${plan_options[@]}" | jq .peak_bytes)
+		"$plan" --gpus 1 --gpu H100 --margin 0 --gpu-mem "$bytes" --global-batch 2 --microbatch 1 --json llama-2-7b "${none[@]}" \
+			"${plan_options[@]}" >p.json || { echo "$options"; return 1; }
+		[ "$(jq '.plans[0].peak_bytes' p.json)" = "$bytes" ]
+		refused 3 "nothing fits" --gpus 1 --gpu H100 --margin 0 --gpu-mem $((bytes - 1)) --global-batch 2 --microbatch 1 --emit args \
+			llama-2-7b "${none[@]}" "${plan_options[@]}"
+	done
+}
+
+@test "time of an update: what is read and written of each parameter" {
+	# An H100's 80% of 3.35 TB/s; AdamW reads and writes both moments, reads gradients, reads and writes what it
+	# updates, and beside masters it writes the 16-bit weights.
+	updates() { # BYTES OPTION...
+		"$plan" --gpus 1 --gpu H100 --gpu-mem 1TiB --compare dp1 --json llama-2-7b "${@:2}" | jq -e --argjson bytes "$1" '
+			.compared.time.optimizer_s * 0.8 * 3.35e12 / 6738415616 / $bytes - 1 | fabs < 1e-6'
+	}
+	updates 30 --precision bf16
+	updates 24 --precision bf16 --no-master
+	updates 28 --precision fp32
+	updates 12 --precision fp32 --optimizer sgd
+}
+
 @test "faster links and faster devices make faster plans" {
 	step() { "$plan" --json "$@" | jq '.plans[0].step_s'; }
 	jq -en "$(step --gpu A100 --gpus 8 llama-2-7b) > $(step --gpu H100 --gpus 8 llama-2-7b)"
