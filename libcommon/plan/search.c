@@ -95,7 +95,9 @@ static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l
 			struct dt_run s;
 			struct dt_err why = {0};
 
-			if ((q->recompute >= 0 && r != q->recompute) || (b > 1 && q->fit.run.reproducible))
+			/* Sample by sample, every microbatch size is the same run. */
+			if ((q->recompute >= 0 && r != q->recompute) ||
+			    (b > 1 && !only && q->fit.run.reproducible))
 				continue;
 			s = dt_candidate_run(q, &c);
 			if (dt_plan_can_run(q, &s, &why) < 0) {
@@ -171,8 +173,8 @@ static bool already(const struct dt_plan *p, const struct dt_candidate *c)
 
 /*
  * Bytes of states for each parameter of a rank: no more than any account counts. Of a run that trains a part
- * of its parameters only the weights are counted, as if all were in blocks of 4 bits where some may be.
- * States that are offloaded, or that parameter servers divide, are not counted.
+ * of its parameters only the weights are counted, as if all were in blocks of 4 bits if some may be. States
+ * that are offloaded, or that parameter servers divide, are not counted.
  */
 static double states_at_least(const struct dt_plan_query *q, const struct dt_run *s)
 {
@@ -190,7 +192,7 @@ static double states_at_least(const struct dt_plan_query *q, const struct dt_run
 	if (s->offload.what & DT_OFFLOAD_WEIGHTS)
 		weights = 0;
 	if (part)
-		return weights / e * fmin(e, 0.5);
+		return dt && !s->config->lora.base ? weights : weights / e * fmin(e, 0.5);
 	if (away && !dt)
 		grads = 0;
 	return weights + grads + (away || dt_run_served(s) ? 0 : states / (s->layout.zero >= 1 ? n : 1));
@@ -215,9 +217,7 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 		kept += dt_work_unit(w, i)->kept;
 	if (q->fit.account != DT_ACCOUNT_DT) /* other accounts keep less of some models */
 		kept *= 0.5;
-	/* Layers below the lowest trained parameter keep nothing. */
-	if (s.config->freeze[0] || (s.config->lora.rank && strcmp(s.config->lora.targets, "all") != 0) ||
-	    s.offload.what & DT_OFFLOAD_ACTIVATIONS)
+	if (s.offload.what & DT_OFFLOAD_ACTIVATIONS)
 		kept = 0;
 	return dt_stage_params(w, l, 0, NULL) * states_at_least(q, &s) +
 	       kept * (double)dt_in_flight(l->pp, 0, c->accumulation);

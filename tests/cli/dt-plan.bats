@@ -136,6 +136,21 @@ refused() {
 	done
 }
 
+@test "layers that --freeze and --lora-targets select are each planned as they are trained" {
+	of() { "$plan" --gpus 1 --gpu H100 --gpu-mem 1TiB --compare dp1 --microbatch 1 --recompute none --seq 1024 --json llama-2-7b "$@"; }
+	# Of 32 equal layers one is frozen: backward leaves out its weight gradients, a sixth of its products.
+	of | jq .compared.time.matmul_s >all
+	for layer in 0 1 17 31; do
+		of --freeze "layers\.$layer\..*" | jq -e --argjson all "$(cat all)" '.compared.time.matmul_s / $all - 1 + 1 / 96 | fabs < 1e-3'
+	done
+	# Backward goes down to the lowest trained parameter: forward, and both passes of the layers above.
+	of --freeze 'embed.*|layers\.(.|1.|2[0-3])\..*' | jq -e --argjson all "$(cat all)" '.compared.time.matmul_s / $all - 1 / 3 - 1 / 6 | fabs < 2e-3'
+	of --lora 8 --lora-targets 'layers\.(.|1.|2[0-3])\..*' | jq .compared.time.matmul_s >low
+	of --lora 8 --lora-targets 'layers\.(24|25|26|27|28|29|3.)\..*' | jq -e --argjson low "$(cat low)" '.compared.time.matmul_s < 0.7 * $low'
+	"$plan" --gpus 2 --gpu H100 --lora 8 --lora-targets 'layers\.31\..*' --emit args llama-2-7b >args
+	[ "$(of --reproducible --microbatch 1 | jq .plans[0].peak_bytes)" = "$(of --reproducible --microbatch 2 | jq .plans[0].peak_bytes)" ]
+}
+
 @test "time of an update: what is read and written of each parameter" {
 	# An H100's 80% of 3.35 TB/s; AdamW reads and writes both moments, reads gradients, reads and writes what it
 	# updates, and beside masters it writes the 16-bit weights.
