@@ -155,20 +155,39 @@ static int enumerate(const struct dt_plan_query *q, struct dt_plan *p, struct li
 	return rc;
 }
 
-/* At most two plans of a mesh are kept: ZeRO stages, chunks and microbatches often make no difference. */
 static bool same_mesh(const struct dt_candidate *a, const struct dt_candidate *b)
 {
 	return a->layout.dp == b->layout.dp && a->layout.tp == b->layout.tp && a->layout.pp == b->layout.pp &&
 	       a->layout.cp == b->layout.cp && a->layout.ep == b->layout.ep;
 }
 
+/*
+ * At most two plans of a mesh are kept: ZeRO stages, chunks and microbatches often make no difference. Two
+ * with and two without interleaving are judged, because the guess may favour the wrong ones of these.
+ */
 static bool already(const struct dt_plan *p, const struct dt_candidate *c)
 {
 	int same = 0;
 
 	for (int i = 0; i < p->n; i++)
-		same += same_mesh(&p->best[i], c);
+		same += same_mesh(&p->best[i], c) && (p->best[i].layout.chunks > 1) == (c->layout.chunks > 1);
 	return same >= 2;
+}
+
+/* Of the plans of a mesh, keeps the two fastest. */
+static void keep_two(struct dt_plan *p)
+{
+	int n = 0;
+
+	for (int i = 0; i < p->n; i++) {
+		int same = 0;
+
+		for (int k = 0; k < n; k++)
+			same += same_mesh(&p->best[k], &p->best[i]);
+		if (same < 2)
+			p->best[n++] = p->best[i];
+	}
+	p->n = n;
 }
 
 /*
@@ -276,6 +295,7 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 		p->best[p->n++] = *c;
 	}
 	qsort(p->best, (size_t)p->n, sizeof(*p->best), by_time);
+	keep_two(p);
 	return 0;
 }
 

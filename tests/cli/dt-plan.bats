@@ -67,6 +67,14 @@ refused() {
 	refused 1 "no adapters" --serve --max-loras 2 resnet-18
 }
 
+@test "interleaved pipelines do not keep the same mesh without interleaving out" {
+	"$plan" --json --gpus 64 --gpu H100 --top 5 mixtral-8x7b >p.json
+	"$plan" --json --gpus 64 --gpu H100 --compare dp8.pp8.z1 mixtral-8x7b >c.json
+	jq -en --slurpfile p p.json --slurpfile c c.json '$c[0].compared.step_s < $p[0].plans[4].step_s and
+		any($p[0].plans[]; .layout == "dp8.pp8.z1") and
+		([$p[0].plans[].layout | gsub("[.](z|v|s)[0-9]+"; "")] | group_by(.) | all(length <= 2))'
+}
+
 @test "plans fit, are sorted, and use every device" {
 	for args in "--gpus 8 --gpu H100 llama-2-7b" "--gpus 64 --gpu H100 llama-2-70b" "--gpus 16 mixtral-8x7b"; do
 		# shellcheck disable=SC2086
