@@ -23,7 +23,7 @@ static json_t *small(struct dt_route_text t)
 	return t.n < 4096 ? load(t) : NULL;
 }
 
-/* Whether dt-serve takes the router's own members of a body: other routes refuse keys that they do not know. */
+/* Whether dt-serve takes the router's own members of a body: other routes refuse unknown keys. */
 static bool takes_members(const char *target)
 {
 	static const char *const path[] = {

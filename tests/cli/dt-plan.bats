@@ -159,6 +159,12 @@ refused() {
 	[ "$(of --reproducible --microbatch 1 | jq .plans[0].peak_bytes)" = "$(of --reproducible --microbatch 2 | jq .plans[0].peak_bytes)" ]
 }
 
+@test "frozen layers: a later stage may need most, and its memory is the plan's" {
+	asked=(--account dt --vocab 1000 --freeze 'embed.*|layers\.[0-9]\..*' --seq 256 --recompute none --json llama-2-7b)
+	"$plan" --gpus 8 --gpu H100 --gpu-mem 1TiB --global-batch 8 --microbatch 1 --compare pp8 "${asked[@]}" >p.json
+	[ "$(jq .compared.peak_bytes p.json)" = "$("$memest" --layout pp8 --microbatch 1 --accumulate 8 "${asked[@]}" | jq .peak_bytes)" ]
+}
+
 @test "time of an update: what is read and written of each parameter" {
 	# An H100's 80% of 3.35 TB/s; AdamW reads and writes both moments, reads gradients, reads and writes what it
 	# updates, and beside masters it writes the 16-bit weights.
