@@ -180,10 +180,14 @@ static int set_targets(struct dt_err *err)
 
 	if (!a->q.run.lora.rank)
 		return 0;
-	if (i < 0 && a->account != 1 + DT_ACCOUNT_DT)
+	if (i < 0 && a->account > 1 + DT_ACCOUNT_DT)
 		return dt_err_set(err, -EINVAL,
 				  "--lora-targets '%s' needs --account dt, other accounts know %s", which,
 				  DT_LORA_CHOICES);
+	if (i < 0) {
+		a->q.any_account = false;
+		a->q.account = DT_ACCOUNT_DT;
+	}
 	a->q.extras.targets = i < 0 ? DT_LORA_ALL : (enum dt_lora_targets)i;
 	return 0;
 }

@@ -7,12 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Whether layers of one kind may still differ: blocks of images, and layers that expressions select. */
+static bool each_apart(const struct dt_config *c)
+{
+	const struct dt_lora *l = &c->lora;
+	bool words =
+		!strcmp(l->targets, "all") || !strcmp(l->targets, "attention") || !strcmp(l->targets, "qv");
+
+	return dt_config_is_image(c) || c->freeze[0] || (l->rank && (!words || l->modules_to_save[0]));
+}
+
 int64_t dt_config_short(const struct dt_config *c, struct dt_config *ret)
 {
 	int64_t kinds = c->dense_layers + (c->global_every > 1 ? c->global_every : 1);
 
 	*ret = *c;
-	if (dt_config_is_image(c)) /* blocks may all differ */
+	if (each_apart(c))
 		return c->layers;
 	if (ret->layers > kinds + 1)
 		ret->layers = kinds + 1;
@@ -23,7 +33,7 @@ int64_t dt_layer_alike(const struct dt_config *c, int64_t layers, int64_t layer)
 {
 	int64_t i = layers - 1;
 
-	if (dt_config_is_image(c))
+	if (each_apart(c))
 		return layer;
 	while (i > 0 && (dt_layer_has_experts(c, i) != dt_layer_has_experts(c, layer) ||
 			 dt_layer_window(c, i) != dt_layer_window(c, layer)))

@@ -3,6 +3,7 @@
 #include "plan/here.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 /* Loads a JSON file and passes it to take. */
@@ -49,6 +50,12 @@ int dt_machines_check_gpu(const struct dt_machines *m, struct dt_err *err)
 	return rc;
 }
 
+/* Ranks of a machine. */
+static int ranks_here(const struct dt_cluster *c)
+{
+	return c->gpus < c->gpus_a_node ? c->gpus : c->gpus_a_node;
+}
+
 int dt_machines_describe(struct dt_machines *m, struct dt_cluster *c, struct dt_err *err)
 {
 	enum dt_topology t = m->topology ? (enum dt_topology)(m->topology - 1) : DT_TOPO_FAT_TREE;
@@ -78,17 +85,17 @@ int dt_machines_describe(struct dt_machines *m, struct dt_cluster *c, struct dt_
 	}
 	if (m->links && (rc = with_json(m->links, dt_cluster_links, c, err)) < 0)
 		return rc;
-	if (m->gpu_mem)
-		c->device.mem_bytes = (double)m->gpu_mem;
+	if (m->gpu_mem) /* ranks on processors: each has this much; a core's memory follows */
+		c->device.mem_bytes = (double)m->gpu_mem * (c->cores ? (double)ranks_here(c) / c->cores : 1);
 	c->price_a_gpu_hour = m->price > 0 ? m->price : c->price_a_gpu_hour;
 	return m->ops ? with_json(m->ops, dt_cluster_set_ops, c, err) : 0;
 }
 
 double dt_machines_room(const struct dt_machines *m, const struct dt_cluster *c)
 {
-	int here = c->gpus < c->gpus_a_node ? c->gpus : c->gpus_a_node;
+	const double bytes = dt_cluster_rank_device(c, ranks_here(c)).mem_bytes;
 
-	return dt_cluster_rank_device(c, here).mem_bytes * (1 - m->margin / 100);
+	return nearbyint(bytes * (1 - m->margin / 100)); /* a core's memory is no whole number */
 }
 
 void dt_machines_here(struct dt_machines *m)

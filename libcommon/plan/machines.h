@@ -6,7 +6,7 @@
 
 struct dt_machines {
 	const char *gpu, *cluster_file, *links, *ops; /* a device's name; paths, NULL: none */
-	uint64_t gpu_mem;			      /* bytes of a device, 0: its usual */
+	uint64_t gpu_mem;			      /* bytes of a rank's device, 0: its usual */
 	bool here, gpu_given, gpus_given, node_given;
 	/* Devices in all, of a machine; machines below a switch. */
 	int64_t gpus, gpus_a_node, leaf;

@@ -95,7 +95,9 @@ static int add_variants(const struct dt_plan_query *q, const struct dt_layout *l
 			struct dt_run s;
 			struct dt_err why = {0};
 
-			if ((q->recompute >= 0 && r != q->recompute) || (b > 1 && q->fit.run.reproducible))
+			/* Sample by sample, every microbatch size is the same run. */
+			if ((q->recompute >= 0 && r != q->recompute) ||
+			    (b > 1 && !only && q->fit.run.reproducible))
 				continue;
 			s = dt_candidate_run(q, &c);
 			if (dt_plan_can_run(q, &s, &why) < 0) {
@@ -153,20 +155,66 @@ static int enumerate(const struct dt_plan_query *q, struct dt_plan *p, struct li
 	return rc;
 }
 
-/* At most two plans of a mesh are kept: ZeRO stages, chunks and microbatches often make no difference. */
 static bool same_mesh(const struct dt_candidate *a, const struct dt_candidate *b)
 {
 	return a->layout.dp == b->layout.dp && a->layout.tp == b->layout.tp && a->layout.pp == b->layout.pp &&
 	       a->layout.cp == b->layout.cp && a->layout.ep == b->layout.ep;
 }
 
+/*
+ * At most two plans of a mesh are kept: ZeRO stages, chunks and microbatches often make no difference. Two
+ * with and two without interleaving are judged, because the guess may favour the wrong ones of these.
+ */
 static bool already(const struct dt_plan *p, const struct dt_candidate *c)
 {
 	int same = 0;
 
 	for (int i = 0; i < p->n; i++)
-		same += same_mesh(&p->best[i], c);
+		same += same_mesh(&p->best[i], c) && (p->best[i].layout.chunks > 1) == (c->layout.chunks > 1);
 	return same >= 2;
+}
+
+/* Of the plans of a mesh, keeps the two fastest. */
+static void keep_two(struct dt_plan *p)
+{
+	int n = 0;
+
+	for (int i = 0; i < p->n; i++) {
+		int same = 0;
+
+		for (int k = 0; k < n; k++)
+			same += same_mesh(&p->best[k], &p->best[i]);
+		if (same < 2)
+			p->best[n++] = p->best[i];
+	}
+	p->n = n;
+}
+
+/*
+ * Bytes of states for each parameter of a rank: no more than any account counts. Of a run that trains a part
+ * of its parameters only the weights are counted, as if all were in blocks of 4 bits if some may be. States
+ * that are offloaded, or that parameter servers divide, are not counted.
+ */
+static double states_at_least(const struct dt_plan_query *q, const struct dt_run *s)
+{
+	const enum dt_account account = q->fit.account;
+	const bool dt = account == DT_ACCOUNT_DT, book = account == DT_ACCOUNT_BOOK;
+	const bool part = s->config->lora.rank || s->config->freeze[0] || q->fit.extras.lora_rank;
+	const bool away = s->offload.what & (DT_OFFLOAD_OPTIMIZER | DT_OFFLOAD_WEIGHTS);
+	const double n = dt_layout_data(&s->layout), size = dt_dtype_size(s->compute);
+	const double e = account == DT_ACCOUNT_DEEPSPEED ? fmin(size, 2) : size; /* always counts 16 bits */
+	double weights = e / (s->layout.zero >= 3 ? n : 1), grads = e / (s->layout.zero >= 2 ? n : 1),
+	       states = dt_optim_element_bytes(s->optim.kind) * (book ? size / 4 : 1);
+
+	if (dt ? dt_run_masters(s) : !book && s->compute != DT_F32)
+		states += 4;
+	if (s->offload.what & DT_OFFLOAD_WEIGHTS)
+		weights = 0;
+	if (part)
+		return dt && !s->config->lora.base ? weights : weights / e * fmin(e, 0.5);
+	if (away && !dt)
+		grads = 0;
+	return weights + grads + (away || dt_run_served(s) ? 0 : states / (s->layout.zero >= 1 ? n : 1));
 }
 
 /*
@@ -178,19 +226,19 @@ static double at_least(const struct dt_plan_query *q, const struct dt_candidate 
 	const struct dt_layout *l = &c->layout;
 	const struct dt_run s = dt_candidate_run(q, c);
 	const struct dt_work *w = dt_work_get(q->work, &s, NULL);
-	double e = dt_dtype_size(s.compute), n = dt_layout_data(l), states, kept = 0;
+	double kept = 0;
 	int first, last;
 
 	if (!w) /* out of memory: later calls report it */
 		return 0;
-	states = e / (l->zero >= 3 ? n : 1) + e / (l->zero >= 2 ? n : 1) +
-		 (dt_optim_element_bytes(s.optim.kind) + (e < 4 ? 4 : 0)) / (l->zero >= 1 ? n : 1);
 	dt_layout_stage(l, s.config, 0, &first, &last);
 	for (int i = first; i < last; i++)
 		kept += dt_work_unit(w, i)->kept;
 	if (q->fit.account != DT_ACCOUNT_DT) /* other accounts keep less of some models */
 		kept *= 0.5;
-	return dt_stage_params(w, l, 0, NULL) * states +
+	if (s.offload.what & DT_OFFLOAD_ACTIVATIONS)
+		kept = 0;
+	return dt_stage_params(w, l, 0, NULL) * states_at_least(q, &s) +
 	       kept * (double)dt_in_flight(l->pp, 0, c->accumulation);
 }
 
@@ -247,6 +295,7 @@ static int choose(const struct dt_plan_query *q, struct list *all, int most, str
 		p->best[p->n++] = *c;
 	}
 	qsort(p->best, (size_t)p->n, sizeof(*p->best), by_time);
+	keep_two(p);
 	return 0;
 }
 

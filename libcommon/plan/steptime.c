@@ -127,7 +127,7 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	const struct dt_layout *l = &s->layout;
 	const int n = dt_layout_data(l);
 	const double states = dt_optim_element_bytes(s->optim.kind), w = dt_dtype_size(s->compute);
-	double experts = 0, share;
+	double experts = 0, share, updated;
 	const double most = most_params(m, all, &experts);
 	const double part = s->config->lora.rank || s->config->freeze[0] ? trained_share(s->config) : 1;
 	int rc;
@@ -135,8 +135,9 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 	if (n > 1)
 		dt_step_dp(m, most, experts, part, backward, r);
 	share = l->zero ? (most - experts) / n + experts / (n / l->ep) : most;
-	r->optimizer =
-		part * share * (8 + 2 * states + (w < 4 ? 4 + w : 0)) / (m->dev.mem_bw * m->dev.mem_eff);
+	/* Read and written: states and what is updated; read: gradients; written: weights beside masters. */
+	updated = dt_run_masters(s) ? 8 + (w < 4 ? w : 0) : 2 * w;
+	r->optimizer = part * share * (4 + 2 * states + updated) / (m->dev.mem_bw * m->dev.mem_eff);
 	if (s->qat) /* rounding reads and writes whole weights */
 		r->optimizer += part * most * 2 * w / (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;

@@ -180,7 +180,7 @@ static void send_body(struct dt_route_line *l, const struct dt_route_buf *body)
 	const char *s = dt_route_buf_data(body), *open = NULL;
 	size_t size = dt_route_buf_size(body), lead = 0, n = 0;
 
-	if (l->server->tells && l->x->nhash > 0)
+	if (l->server->tells && l->x->cached && l->x->nhash > 0)
 		n = dt_route_events_marks(l->x, marks);
 	n += dt_route_pair_member(l, marks + n, sizeof(marks) - n);
 	if (n > 0)

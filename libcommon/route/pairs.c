@@ -55,7 +55,7 @@ void dt_route_pair(struct dt_route_x *x, struct dt_route_line *l, const struct d
 	const enum dt_route_role role = l->server->role;
 
 	l->pair.server = -1;
-	if ((role != DT_ROUTE_BOTH && role != DT_ROUTE_DECODES) ||
+	if (!x->cached || (role != DT_ROUTE_BOTH && role != DT_ROUTE_DECODES) ||
 	    missing(x, &l->choice) < r->conf.prefill_least)
 		return;
 	dt_route_choice_mark_prefills(x, ask->now);

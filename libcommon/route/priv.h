@@ -187,6 +187,7 @@ struct dt_route_x {
 	uint64_t *hash;
 	int nhash;
 	double mark_share; /* distance of hashes, as a fraction of the prompt */
+	bool cached;	   /* dt-serve computes the prompt by its cache: the body may get our own members */
 	struct dt_route_line *line[2];
 	uint64_t tried[DT_BALANCE_WORDS];
 	int tries;

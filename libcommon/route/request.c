@@ -23,6 +23,20 @@ static json_t *small(struct dt_route_text t)
 	return t.n < 4096 ? load(t) : NULL;
 }
 
+/* Whether dt-serve takes the router's own members of a body: other routes refuse unknown keys. */
+static bool takes_members(const char *target)
+{
+	static const char *const path[] = {
+		"/v1/completions", "/v1/chat/completions", "/completion",  "/completions",
+		"/infill",	   "/v1/responses",	   "/v1/messages", "/v1/embeddings"};
+	const size_t n = strcspn(target, "?");
+	bool takes = false;
+
+	for (size_t i = 0; i < sizeof(path) / sizeof(*path); i++)
+		takes |= strlen(path[i]) == n && !strncmp(target, path[i], n);
+	return takes;
+}
+
 static void hash_prompt(struct dt_route_x *x, const struct dt_route_member *m)
 {
 	struct dt_prefix_chain *c = &x->r->chain;
@@ -219,6 +233,7 @@ const char *dt_route_x_read(struct dt_route_x *x)
 	json_decref(v);
 	if (why)
 		return why;
+	x->cached = takes_members(x->target);
 	hash_prompt(x, m);
 	estimate(x, m);
 	v = small(m[STREAM].value);

@@ -97,7 +97,7 @@ static int64_t hold(struct trainer *t, unsigned segments, int64_t element, int64
 		for (int i = 0; i <= ahead && rc == 0 && tile + i < o->tiles.n; i++)
 			rc = offload_tile_want(t, tile + i, segments, err);
 		if (rc == 0 && tile >= o->tiles.kept)
-			rc = offload_tile_finish(t, (int)(tile % DT_TILE_RING), err);
+			rc = offload_tile_finish(t, offload_tile_slot(t, tile), err);
 		if (rc < 0)
 			return rc;
 		o->held = tile;
@@ -157,9 +157,12 @@ bool offload_ready(struct trainer *t, int64_t tile)
 	const struct offload *o = &t->offload;
 	const int64_t next = tile - (DT_TILE_RING - 2); /* a write in its slot must have ended */
 
-	for (int64_t i = tile; i >= next && i >= o->tiles.kept; i -= tile - next)
-		if (o->slot[i % DT_TILE_RING].busy && !dt_backing_done(o->file, (int)(i % DT_TILE_RING)))
+	for (int64_t i = tile; i >= next && i >= o->tiles.kept; i -= tile - next) {
+		const int k = offload_tile_slot(t, i);
+
+		if (o->slot[k].busy && !dt_backing_done(o->file, k))
 			return false;
+	}
 	return true;
 }
 
@@ -169,7 +172,7 @@ int offload_take(struct trainer *t, int64_t tile, struct dt_err *err)
 	int rc = want_down(t, tile, err);
 
 	if (rc == 0 && tile >= o->tiles.kept)
-		rc = offload_tile_finish(t, (int)(tile % DT_TILE_RING), err);
+		rc = offload_tile_finish(t, offload_tile_slot(t, tile), err);
 	if (rc < 0)
 		return rc;
 	o->held = tile;

@@ -5,13 +5,18 @@
 
 #include <errno.h>
 
+int offload_tile_slot(const struct trainer *t, int64_t tile)
+{
+	return (int)((tile - t->offload.tiles.kept) % DT_TILE_RING);
+}
+
 char *offload_tile_at(const struct trainer *t, int64_t tile)
 {
 	const struct offload *o = &t->offload;
 	size_t each = dt_tiles_bytes(&o->tiles);
 
 	return tile < o->tiles.kept ? o->kept + (size_t)tile * each
-				    : o->ring + (size_t)(tile % DT_TILE_RING) * each;
+				    : o->ring + (size_t)offload_tile_slot(t, tile) * each;
 }
 
 const char *offload_kinds(const struct trainer *t)
@@ -83,7 +88,7 @@ static void move_tile(struct trainer *t, int64_t tile, unsigned segments, bool w
 {
 	const struct dt_tiles *g = &t->offload.tiles;
 	const unsigned weights = g->weights < 0 ? 0 : 1u << g->weights, rest = segments & ~weights;
-	int k = (int)(tile % DT_TILE_RING);
+	int k = offload_tile_slot(t, tile);
 	uint64_t from, to;
 
 	if (rest) {
@@ -101,10 +106,14 @@ static void move_tile(struct trainer *t, int64_t tile, unsigned segments, bool w
 int offload_tile_want(struct trainer *t, int64_t tile, unsigned segments, struct dt_err *err)
 {
 	struct offload *o = &t->offload;
-	int k = (int)(tile % DT_TILE_RING), rc;
-	struct offload_slot *slot = &o->slot[k];
+	struct offload_slot *slot;
+	int k, rc;
 
-	if (tile < o->tiles.kept || (slot->tile == tile && !(segments & ~slot->have)))
+	if (tile < o->tiles.kept)
+		return 0;
+	k = offload_tile_slot(t, tile);
+	slot = &o->slot[k];
+	if (slot->tile == tile && !(segments & ~slot->have))
 		return 0;
 	rc = offload_tile_finish(t, k, err);
 	if (rc < 0)

@@ -1,7 +1,7 @@
 /*
  * Slots of the ring of tiles, shared by the files that offload.h describes. A tile has one place in memory:
- * its own if it stays in memory, else slot (tile % DT_TILE_RING) of the ring. Functions return -errno of a
- * transfer, or -EBADMSG if a segment's checksum is wrong.
+ * its own if it stays in memory, else a slot of the ring. Functions return -errno of a transfer, or -EBADMSG
+ * if a segment's checksum is wrong.
  */
 #ifndef DT_TRAIN_OFFLOAD_TILES_H
 #define DT_TRAIN_OFFLOAD_TILES_H
@@ -21,6 +21,11 @@ struct offload_slot {
 
 /* The contents of the tiles in words, for messages. */
 const char *offload_kinds(const struct trainer *t);
+/*
+ * The slot of a tile that does not stay in memory. Slots count from the first such tile: if there are fewer
+ * than DT_TILE_RING of them, the ring has no more slots than tiles.
+ */
+int offload_tile_slot(const struct trainer *t, int64_t tile);
 /* The address of a tile, once it is in memory. */
 char *offload_tile_at(const struct trainer *t, int64_t tile);
 /* Starts to read these segments of a tile into its slot, unless they are there. */

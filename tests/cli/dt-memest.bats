@@ -728,6 +728,10 @@ safetensors() {
 	json llama-2-7b --lora 8 --lora-targets qv --lora-base nf4 --account generic
 	refused 1 "no estimate for adapters" --account dt llama-2-7b --lora 8 --lora-base q4_k_m
 	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo --account dt
+	refused 1 "no linear" llama-2-7b --lora 8 --lora-targets foo
+	refused 1 "needs --account dt" llama-2-7b --lora 8 --lora-targets 'layers\.3\..*' --account generic
+	filter='.account == "dt"'
+	json llama-2-7b --lora 8 --lora-targets 'layers\.3\..*'
 }
 
 @test "adapters beside a served model: memory for the largest number loaded" {

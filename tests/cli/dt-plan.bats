@@ -67,6 +67,14 @@ refused() {
 	refused 1 "no adapters" --serve --max-loras 2 resnet-18
 }
 
+@test "interleaved pipelines do not keep the same mesh without interleaving out" {
+	"$plan" --json --gpus 64 --gpu H100 --top 5 mixtral-8x7b >p.json
+	"$plan" --json --gpus 64 --gpu H100 --compare dp8.pp8.z1 mixtral-8x7b >c.json
+	jq -en --slurpfile p p.json --slurpfile c c.json '$c[0].compared.step_s < $p[0].plans[4].step_s and
+		any($p[0].plans[]; .layout == "dp8.pp8.z1") and
+		([$p[0].plans[].layout | gsub("[.](z|v|s)[0-9]+"; "")] | group_by(.) | all(length <= 2))'
+}
+
 @test "plans fit, are sorted, and use every device" {
 	for args in "--gpus 8 --gpu H100 llama-2-7b" "--gpus 64 --gpu H100 llama-2-70b" "--gpus 16 mixtral-8x7b"; do
 		# shellcheck disable=SC2086
@@ -105,6 +113,69 @@ refused() {
 	[ "$status" -eq 0 ]
 	echo "$output" | grep -E '^\? +dp8.z3 '
 	refused 3 "nothing fits" --gpus 8 --gpu T4 --emit args llama-3-70b
+}
+
+@test "a device with the memory that dt-memest says is enough: with adapters, frozen layers, offloading, no masters" {
+	local none=(--seq 512 --recompute none) plan_options
+	for options in "" --no-master "--optimizer sgd --no-master" "--lora 8" "--lora 8 --lora-targets qv" "--lora 8 --lora-base nf4" \
+		"--freeze .*mlp.*" "--offload optimizer" "--offload all" "--offload activations" "--optimizer adafactor" \
+		"--account book" "--account deepspeed --optimizer sgd" "--precision fp32 --account deepspeed"; do
+		read -ra plan_options <<<"$options"
+		bytes=$("$memest" --json llama-2-7b "${none[@]}" "${plan_options[@]}" | jq .peak_bytes)
+		"$plan" --gpus 1 --gpu H100 --margin 0 --gpu-mem "$bytes" --global-batch 2 --microbatch 1 --json llama-2-7b "${none[@]}" \
+			"${plan_options[@]}" >p.json || { echo "$options"; return 1; }
+		[ "$(jq '.plans[0].peak_bytes' p.json)" = "$bytes" ]
+		refused 3 "nothing fits" --gpus 1 --gpu H100 --margin 0 --gpu-mem $((bytes - 1)) --global-batch 2 --microbatch 1 --emit args \
+			llama-2-7b "${none[@]}" "${plan_options[@]}"
+	done
+}
+
+@test "--gpu cpu --gpu-mem: what one rank may take, however many cores and ranks the machine has" {
+	for ranks in 1 2 3; do
+		bytes=$("$memest" --json --account dt gpt2-mini --layout "dp$ranks" --seq 64 --recompute none | jq .peak_bytes)
+		asked=(--gpu cpu --gpus $ranks --margin 0 --global-batch "$ranks" --microbatch 1 --recompute none --seq 64 gpt2-mini
+			--compare "dp$ranks" --json)
+		"$plan" --gpu-mem "$bytes" "${asked[@]}" | jq -e .compared.fits
+		run "$plan" --gpu-mem $((bytes - 1)) "${asked[@]}"
+		[ "$status" -eq 3 ]
+		jq -e '.compared.fits == false' <<<"$output"
+		"$plan" --gpu cpu --gpus $ranks --gpu-mem "$bytes" --emit cluster >c.json
+		"$plan" --cluster c.json "${asked[@]}" | jq -e .compared.fits
+	done
+}
+
+@test "layers that --freeze and --lora-targets select are each planned as they are trained" {
+	of() { "$plan" --gpus 1 --gpu H100 --gpu-mem 1TiB --compare dp1 --microbatch 1 --recompute none --seq 1024 --json llama-2-7b "$@"; }
+	# Of 32 equal layers one is frozen: backward leaves out its weight gradients, a sixth of its products.
+	of | jq .compared.time.matmul_s >all
+	for layer in 0 1 17 31; do
+		of --freeze "layers\.$layer\..*" | jq -e --argjson all "$(cat all)" '.compared.time.matmul_s / $all - 1 + 1 / 96 | fabs < 1e-3'
+	done
+	# Backward goes down to the lowest trained parameter: forward, and both passes of the layers above.
+	of --freeze 'embed.*|layers\.(.|1.|2[0-3])\..*' | jq -e --argjson all "$(cat all)" '.compared.time.matmul_s / $all - 1 / 3 - 1 / 6 | fabs < 2e-3'
+	of --lora 8 --lora-targets 'layers\.(.|1.|2[0-3])\..*' | jq .compared.time.matmul_s >low
+	of --lora 8 --lora-targets 'layers\.(24|25|26|27|28|29|3.)\..*' | jq -e --argjson low "$(cat low)" '.compared.time.matmul_s < 0.7 * $low'
+	"$plan" --gpus 2 --gpu H100 --lora 8 --lora-targets 'layers\.31\..*' --emit args llama-2-7b >args
+	[ "$(of --reproducible --microbatch 1 | jq .plans[0].peak_bytes)" = "$(of --reproducible --microbatch 2 | jq .plans[0].peak_bytes)" ]
+}
+
+@test "frozen layers: a later stage may need most, and its memory is the plan's" {
+	asked=(--account dt --vocab 1000 --freeze 'embed.*|layers\.[0-9]\..*' --seq 256 --recompute none --json llama-2-7b)
+	"$plan" --gpus 8 --gpu H100 --gpu-mem 1TiB --global-batch 8 --microbatch 1 --compare pp8 "${asked[@]}" >p.json
+	[ "$(jq .compared.peak_bytes p.json)" = "$("$memest" --layout pp8 --microbatch 1 --accumulate 8 "${asked[@]}" | jq .peak_bytes)" ]
+}
+
+@test "time of an update: what is read and written of each parameter" {
+	# An H100's 80% of 3.35 TB/s; AdamW reads and writes both moments, reads gradients, reads and writes what it
+	# updates, and beside masters it writes the 16-bit weights.
+	updates() { # BYTES OPTION...
+		"$plan" --gpus 1 --gpu H100 --gpu-mem 1TiB --compare dp1 --json llama-2-7b "${@:2}" | jq -e --argjson bytes "$1" '
+			.compared.time.optimizer_s * 0.8 * 3.35e12 / 6738415616 / $bytes - 1 | fabs < 1e-6'
+	}
+	updates 30 --precision bf16
+	updates 24 --precision bf16 --no-master
+	updates 28 --precision fp32
+	updates 12 --precision fp32 --optimizer sgd
 }
 
 @test "faster links and faster devices make faster plans" {

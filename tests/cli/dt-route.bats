@@ -873,6 +873,28 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     done
 }
 
+@test "in front of dt-serve: bodies of routes that compute nothing pass unchanged; dt-loadgen asks /tokenize" {
+    dt-serve "$BATS_FILE_TMPDIR/m" --precision fp32 --threads 1 --port 0 --served-model-name tiny >u-one 2>log-one 3>&- &
+    pids+=($!)
+    until_true test -s u-one
+    route 1 "$(cat u-one)"
+    long=$(printf 'once upon a time %.0s' {1..40})
+    for path in /tokenize /apply-template /v1/messages/count_tokens /v1/score; do
+        jq -nc --arg t "$long" '{prompt: $t, messages: [{role: "user", content: $t}], text_1: $t, text_2: [$t]}' >all
+        case $path in
+            /tokenize) jq -c '{prompt}' all ;;
+            /v1/score) jq -c '{text_1, text_2}' all ;;
+            *) jq -c '{messages}' all ;;
+        esac >one
+        curl -s -X POST "$(cat u-one)$path" -H 'Content-Type: application/json' -d @one >direct
+        for _ in 1 2 3; do
+            curl -s -X POST "$url$path" -H 'Content-Type: application/json' -d @one >routed
+            cmp direct routed || { echo "$path: $(cat direct routed)"; return 1; }
+        done
+    done
+    dt-loadgen --rate 50 --requests 8 --input 40 --output 4 --json "$url" | jq -e '.requests.ok == 8'
+}
+
 @test "in front of dt-serve: streams, token accounts, a rolling restart without an error" {
     for name in one two; do
         : >"u-$name"

@@ -102,6 +102,21 @@ same() {
     done
 }
 
+@test "fewer offloaded tiles than the ring has slots: bit-equal to a run without" {
+    local all=(--offload all --offload-to disk:sw) fraction run
+    for run in "1:--no-master" "1:--precision fp32" "2:--layout tp2 --no-master" "2:--layout dp2.z3 --clip 0"; do
+        rm -rf a
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${common[@]}" --steps 2 ${run#*:} --save a >a.jsonl
+        for fraction in 0.06 0.14 0.2 0.3; do
+            rm -rf b
+            # shellcheck disable=SC2086
+            mpirun -np "${run%%:*}" dt-train "${common[@]}" --steps 2 ${run#*:} "${all[@]}" --offload-fraction $fraction --save b >b.jsonl
+            same || { echo "$run: $fraction"; return 1; }
+        done
+    done
+}
+
 @test "resumed with and without offload, on another layout, and after a rollback" {
     takes_long
     mpirun -np 2 dt-train "${common[@]}" --layout dp2.z2 --steps 6 --save a --save-every 3 >a.jsonl

@@ -105,6 +105,13 @@ is_empty() {
     jq -nc '{prompt: ("Yet another: " + "and so it went. " * 9), max_tokens: 2, kv_prefill: "http://127.0.0.1:9"}' |
         curl -s -m 100 -d @- "$d2/v1/completions" | jq -e '.usage.completion_tokens == 2'
     curl -s -m 100 -d '{"prompt": "x", "kv_prefill": 7}' "$d2/v1/completions" | jq -e '.error.code == "kv_prefill"'
+    # no prefill server is named to a route that computes nothing, and would refuse the name
+    for path in /tokenize /v1/score; do
+        jq -nc '("on and on. " * 40) as $t | {prompt: $t, text_1: $t, text_2: [$t]}' |
+            jq -c "if \"$path\" == \"/tokenize\" then {prompt} else {text_1, text_2} end" >body
+        curl -s -X POST "$url$path" -H 'Content-Type: application/json' -d @body >answer
+        jq -e 'has("count") or .error.param != "kv_prefill" and .error.param != "kv_marks"' answer
+    done
 }
 
 @test "servers of each role are killed under load: every request is answered, with the same text" {
