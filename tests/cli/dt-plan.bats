@@ -133,7 +133,7 @@ refused() {
 @test "--gpu cpu --gpu-mem: what one rank may take, however many cores and ranks the machine has" {
 	for ranks in 1 2 3; do
 		bytes=$("$memest" --json --account dt gpt2-mini --layout "dp$ranks" --seq 64 --recompute none | jq .peak_bytes)
-		asked=(--gpu cpu --gpus $ranks --margin 0 --global-batch "$ranks" --microbatch 1 --recompute none --seq 64 gpt2-mini
+		asked=(--gpu cpu --gpus "$ranks" --margin 0 --global-batch "$ranks" --microbatch 1 --recompute none --seq 64 gpt2-mini
 			--compare "dp$ranks" --json)
 		"$plan" --gpu-mem "$bytes" "${asked[@]}" | jq -e .compared.fits
 		run "$plan" --gpu-mem $((bytes - 1)) "${asked[@]}"
