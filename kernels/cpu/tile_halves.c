@@ -37,10 +37,11 @@ void dt_tile_halves_of(int16_t *to, float *scale, const void *const *row, enum d
 DT_INLINE void four_keys(__m128i sum[4], const int16_t *q, int64_t d, const int8_t *const key[4],
 			 const void *const *ask, const int rows)
 {
-	const int keys = rows > 2 ? 2 : 4;
+	const int turns = rows > 2 ? 2 : 1,
+		  keys = 4 / turns; /* UBSan would check a division in a loop's condition */
 	__m256i pairs[4][2];
 
-	DT_FOR (2, int h = 0; h < 4 / keys; h++) {
+	DT_FOR (2, int h = 0; h < turns; h++) {
 		__m256i part[4][4];
 
 		DT_FOR (4, int r = 0; r < rows; r++)
