@@ -57,8 +57,15 @@ static inline int64_t dt_quant_group(const struct dt_quant_job *j)
 	return j->gated ? DT_QUANT_GROUP / 2 : DT_QUANT_GROUP;
 }
 
-/* quant_share.c: number of ranges for m rows; and the whole product. */
+/* serve_scratch.c: number of ranges for m rows. */
 int dt_quant_ranges(int64_t m, int threads);
+/* Its scratch: where each part of it begins, and all of it. sets: 0, or the number of a set's weights. */
+struct dt_quant_room {
+	size_t state, tiles, f, h, q, xb, bytes;
+};
+struct dt_quant_room dt_quant_room(const struct dt_scratch_on *on, const struct dt_packed_kind *w, int sets,
+				   int64_t m);
+/* quant_share.c: the whole product. */
 void dt_quant_run(struct dt_dev *dev, const struct dt_quant_job *j);
 
 #endif
