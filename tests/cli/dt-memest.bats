@@ -463,6 +463,13 @@ serving_memory() {
 			--precision $precision --kv-precision $kv --check metrics.txt >checked ||
 			{ echo "$model $seqs $len $tokens $block $weights $dtype $cache"; cat checked; false; }
 		grep -F "+0.00%" checked
+		# so is the scratch memory of the threads that the server said it has
+		grep -q '^dt_serve_threads{.*} 1$' metrics.txt
+		grep -q '^dt_serve_memory_bytes{.*category="scratch"} [1-9]' metrics.txt
+		run "$memest" $model --serve --account dt --max-seqs $seqs --max-len $len --max-tokens $tokens \
+			--block-size $block --precision $precision --kv-precision $kv --check metrics.txt --threads 9
+		[ "$status" -eq 3 ]
+		[[ "$output" == *"largest difference: scratch"* ]]
 	done <<-END
 		run 4 128 512 16 auto bf16 auto
 		run 3 100 64 16 auto fp32 auto
@@ -876,7 +883,6 @@ safetensors() {
 		1 llama-tiny --seq 32 --microbatch 1 --precision fp32 --optimizer muon
 	END
 	[ "$("$memest" --json gpt2-tiny --train --seq 64 | jq '[.categories[] | select(.name == "scratch")] | length')" = 0 ]
-	refused 2 "cannot be combined" gpt2-tiny --serve --threads 2
 }
 
 @test "image models: scratch memory is what operations have taken, every category to the byte" {
