@@ -66,7 +66,6 @@ void dt_quant_task(const struct dt_quant_job *j, const struct dt_packed_part *pa
 /* Allocates the working memory of run, for products with `weights` weights; -ENOMEM. */
 static int place(struct dt_dev *dev, struct dt_quant_job *j, int64_t weights)
 {
-	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	struct dt_packed_kind kind = {.k = j->w->k};
 	struct dt_quant_room room;
 	char *at;
@@ -79,7 +78,7 @@ static int place(struct dt_dev *dev, struct dt_quant_job *j, int64_t weights)
 						   .first = j->set ? j->meet->first : NULL,
 						   .blocks = j->w->blocks};
 	j->ranges = j->set ? 0 : dt_quant_ranges(j->m, dev->nthreads);
-	room = dt_quant_room(&on, &kind, j->set ? j->set->n : 0, j->m);
+	room = dt_quant_room(dev->nthreads, j->kernel.tiled, &kind, j->set ? j->set->n : 0, j->m);
 	at = dt_cpu_scratch(dev, room.bytes);
 	if (!at)
 		return -ENOMEM;

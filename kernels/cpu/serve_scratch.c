@@ -3,63 +3,17 @@
 #include "kernels/cpu/quant_job.h"
 #include "kernels/sample.h"
 
-static size_t lines(size_t bytes)
-{
-	return (bytes + 63) / 64 * 64;
-}
-
 /* ---- packed weights ---- */
-
-#define OWN_ROWS  128 /* rows per thread from which threads share rows */
-#define MOST_ROWS 256 /* per range, about: others can help with a range once its rows are converted */
-
-int dt_quant_ranges(int64_t m, int threads)
-{
-	return threads > 1 && m >= OWN_ROWS * threads ? threads * (int)dt_ceil_div(m, MOST_ROWS * threads)
-						      : 0;
-}
-
-/*
- * The most tiles that m rows of n weights fill (quant_tiles.c): a weight with rows in tiles has at least
- * DT_XTILES_FROM, and less than one tile is not full.
- */
-static int64_t most_tiles(int64_t n, int64_t m)
-{
-	const int64_t weights = dt_min64(n, m / DT_XTILES_FROM);
-
-	return weights ? (m + weights * (DT_XTILE_ROWS - 1)) / DT_XTILE_ROWS : 0;
-}
-
-struct dt_quant_room dt_quant_room(const struct dt_scratch_on *on, const struct dt_packed_kind *w, int sets,
-				   int64_t m)
-{
-	const int64_t blocks = dt_ceil_div(w->k, DT_QK), n = sets ? sets : 1;
-	const int ranges = sets ? 0 : dt_quant_ranges(m, on->threads);
-	const size_t cells = (size_t)(m * blocks),
-		     turns = (size_t)(dt_min64(n, m) * w->parts * (ranges ? ranges : on->threads)),
-		     tiles = w->quantised && on->amx_int8 ? (size_t)(most_tiles(n, m) * dt_xtiles(blocks))
-							  : 0;
-	struct dt_quant_room r;
-
-	r.state = turns * sizeof(struct dt_quant_turn);
-	r.tiles = r.state + lines((size_t)ranges * sizeof(atomic_int));
-	r.f = r.tiles + (tiles ? tiles * sizeof(struct dt_xtile) + lines((size_t)n * sizeof(int64_t)) : 0);
-	r.h = r.f + (w->f32 ? cells * DT_QK * 4 : 0);
-	r.q = r.h + (w->bf16 ? cells * DT_QK * 2 : 0);
-	r.xb = r.q + (w->quantised ? lines(cells * DT_QK) : 0);
-	r.bytes = r.xb + (w->quantised ? cells * sizeof(struct dt_xblock) : 0);
-	return r;
-}
 
 size_t dt_packed_matmul_scratch(const struct dt_scratch_on *on, const struct dt_packed_kind *w, int64_t m)
 {
-	return dt_quant_room(on, w, 0, m).bytes;
+	return dt_quant_room(on->threads, on->amx_int8, w, 0, m).bytes;
 }
 
 size_t dt_packed_set_matmul_scratch(const struct dt_scratch_on *on, const struct dt_packed_kind *w, int n,
 				    int64_t m)
 {
-	return dt_quant_room(on, w, n, m).bytes;
+	return dt_quant_room(on->threads, on->amx_int8, w, n, m).bytes;
 }
 
 size_t dt_packed_embed_scratch(const struct dt_scratch_on *on, int64_t k)
@@ -76,7 +30,7 @@ size_t dt_sample_room(int64_t vocab)
 
 size_t dt_sample_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t vocab)
 {
-	return lines(dt_sample_room(vocab)) *
+	return dt_lines(dt_sample_room(vocab)) *
 	       (size_t)dt_min64(rows, dt_min64(on->threads, DT_SAMPLE_WORKERS));
 }
 
@@ -96,8 +50,8 @@ static bool apart(const struct dt_paged_run *a, const struct dt_paged_size *s, i
 
 size_t dt_paged_head_bytes(const struct dt_paged_run *a, int64_t nseq)
 {
-	return lines((size_t)nseq * (sizeof *a->parts.first +
-				     (size_t)(a->p->kv_heads * a->shares) * sizeof *a->parts.there));
+	return dt_lines((size_t)nseq * (sizeof *a->parts.first +
+					(size_t)(a->p->kv_heads * a->shares) * sizeof *a->parts.there));
 }
 
 size_t dt_paged_parts_bytes(struct dt_paged_run *a, const struct dt_paged_size *s, int threads)
