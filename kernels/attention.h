@@ -126,6 +126,13 @@ DT_C size_t dt_attention_forward_scratch(const struct dt_scratch_on *on, enum dt
 					 const struct dt_attn *p, int64_t rows, int64_t keys);
 DT_C size_t dt_attention_backward_scratch(const struct dt_scratch_on *on, enum dt_dtype t,
 					  const struct dt_attn *p, int64_t rows, int64_t keys);
+/* Scratch of attention_paged for every batch within these limits. t, cache: types of qkv and the cache. */
+struct dt_paged_most {
+	int64_t seqs, rows;	/* sequences, and query rows of all of them */
+	int64_t keys, all_keys; /* keys of a sequence, and of all */
+};
+DT_C size_t dt_attention_paged_scratch(const struct dt_scratch_on *on, enum dt_dtype t, enum dt_dtype cache,
+				       const struct dt_attn *p, const struct dt_paged_most *most);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -10,7 +10,8 @@ struct dt_backend {
 	void (*close)(struct dt_dev *dev);
 	void (*rest)(struct dt_dev *dev); /* NULL: no-op */
 	struct dt_scratch_on (*scratch_on)(const struct dt_dev *dev);
-	size_t (*library_bytes)(const struct dt_dev *dev); /* of libraries' workspaces */
+	int (*scratch_reserve)(struct dt_dev *dev, const struct dt_scratch *s); /* NULL: no-op */
+	size_t (*library_bytes)(const struct dt_dev *dev);			/* of libraries' workspaces */
 	const char *(*isa)(const struct dt_dev *dev);
 	bool (*multiplies)(const struct dt_dev *dev, enum dt_dtype dtype); /* NULL: every type */
 	bool (*convolves)(const struct dt_dev *dev);			   /* NULL: true */

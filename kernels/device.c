@@ -116,6 +116,11 @@ void dt_dev_scratch_lend(struct dt_dev *dev, enum dt_scratch_buffer b, void *p, 
 	*r = (struct dt_scratch_room){.p = p, .n = p ? n : 0, .lent = p != NULL};
 }
 
+int dt_dev_scratch_reserve(struct dt_dev *dev, const struct dt_scratch *s)
+{
+	return of(dev)->scratch_reserve ? of(dev)->scratch_reserve(dev, s) : 0;
+}
+
 size_t dt_dev_scratch_most(const struct dt_dev *dev, enum dt_scratch_buffer b)
 {
 	return dev->scratch[b].most;

@@ -191,6 +191,11 @@ struct dt_scratch_on dt_dev_scratch_on(const struct dt_dev *dev);
  * that asks for more gets memory that the device allocates. p NULL: ends the loan. The device is idle.
  */
 void dt_dev_scratch_lend(struct dt_dev *dev, enum dt_scratch_buffer b, void *p, size_t n);
+/*
+ * Allocates scratch of at least these bytes ahead of the ops that will ask for it; more of what is there
+ * stays. The device is idle. -ENOMEM. Does nothing on a card.
+ */
+int dt_dev_scratch_reserve(struct dt_dev *dev, const struct dt_scratch *s);
 /* The most that ops have asked of a buffer since it was lent, or ever. */
 size_t dt_dev_scratch_most(const struct dt_dev *dev, enum dt_scratch_buffer b);
 /* Bytes of scratch that the device itself has allocated so far, libraries' workspaces included. */

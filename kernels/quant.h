@@ -124,5 +124,28 @@ struct dt_meet {
  *                    outside [0, of): -EINVAL on the CPU, on a card device.h.
  */
 
+/* What their scratch depends on of the weights; of a set, of each. */
+struct dt_packed_kind {
+	int64_t k;
+	int parts;
+	bool f32, bf16, quantised; /* formats of the parts */
+};
+static inline void dt_packed_kind_add(struct dt_packed_kind *w, enum dt_format part)
+{
+	w->parts++;
+	w->f32 |= part == DT_FMT_F32;
+	w->bf16 |= part == DT_FMT_BF16;
+	w->quantised |= part != DT_FMT_F32 && part != DT_FMT_BF16;
+}
+/*
+ * Scratch of a product with m rows (packed_matmul, packed_gated, packed_lora), of one with a set of n weights
+ * and m rows of y, whichever weights these use, and of an embedding. It does not shrink as m grows.
+ */
+DT_C size_t dt_packed_matmul_scratch(const struct dt_scratch_on *on, const struct dt_packed_kind *w,
+				     int64_t m);
+DT_C size_t dt_packed_set_matmul_scratch(const struct dt_scratch_on *on, const struct dt_packed_kind *w,
+					 int n, int64_t m);
+DT_C size_t dt_packed_embed_scratch(const struct dt_scratch_on *on, int64_t k);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

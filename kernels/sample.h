@@ -85,7 +85,10 @@ static inline float dt_drawn_logprob(const struct dt_drawn *d)
 }
 
 /* The CPU implementation for one row; logits, edits (the whole table) and room are host memory. */
-size_t dt_sample_room(int64_t vocab); /* bytes of room, 64-byte aligned */
+DT_C size_t dt_sample_room(int64_t vocab); /* bytes of room, 64-byte aligned */
+enum { DT_SAMPLE_ROOM = 28 /* bytes of it per token */, DT_SAMPLE_WORKERS = 16 /* rows at a time */ };
+/* Scratch of the op on the CPU. */
+DT_C size_t dt_sample_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t vocab);
 void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t vocab, const struct dt_draw *d,
 		   const struct dt_edit *edit);
 /* The largest of x [n], NaN if there is one; and the sum of the weights of x at temperature 1, given that. */

@@ -109,6 +109,7 @@ static void ask_processor(struct dt_scratch_on *on)
 	const unsigned amx = 1u << 22 | 1u << 24 | 1u << 25, bf16 = 1u << 5;
 	unsigned a = 0, b = 0, c = 0, d = 0, e = 0, x = 0, y = 0, z = 0;
 	const char *wish = getenv("DT_AMX");
+	const bool plain = wish && !strcmp(wish, "plain");
 	bool vnni;
 
 	__builtin_cpu_init();
@@ -119,7 +120,8 @@ static void ask_processor(struct dt_scratch_on *on)
 	__get_cpuid_count(7, 1, &e, &x, &y, &z);
 	on->pairs = vnni && (e & bf16);
 	on->amx_onednn = on->pairs && (d & amx) == amx;
-	on->amx = on->pairs && (on->amx_onednn || (wish && !strcmp(wish, "plain")));
+	on->amx_int8 = on->amx_onednn || (plain && __builtin_cpu_supports("avx2"));
+	on->amx = on->pairs && on->amx_int8;
 }
 #else
 static void ask_processor(struct dt_scratch_on *on)

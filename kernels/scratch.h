@@ -1,10 +1,10 @@
 /*
  * Scratch memory: what the CPU device keeps for the ops it runs. It is a few buffers, each as large as the
- * most that any op asks of it. An op of training that takes scratch has a function beside its contract,
- * NAME_scratch, that returns the bytes for its operands: the op asks for just that much, and a memory plan
- * calls the function for the ops of a program. A function that takes a struct dt_scratch raises its buffers;
- * one that returns bytes is about DT_SCRATCH_OP. Not counted are the workspaces of oneDNN, whose sizes only
- * the library knows. Cards and ops of serving have no such functions.
+ * most that an op asks of it. An op that takes scratch has a function beside its contract, NAME_scratch,
+ * that returns the bytes for its operands: the op asks for just that much, and a memory plan calls the
+ * function for the ops of a program. A function that takes a struct dt_scratch raises its buffers; one that
+ * returns bytes is about DT_SCRATCH_OP. Not counted are the workspaces of oneDNN, whose sizes only the
+ * library knows. Cards have no such functions.
  */
 #ifndef DT_KERNELS_SCRATCH_H
 #define DT_KERNELS_SCRATCH_H
@@ -43,6 +43,7 @@ struct dt_scratch_on {
 	/* of the processor */
 	bool pairs;	  /* multiplies bf16 in pairs: AVX512_BF16 */
 	bool amx;	  /* tiles for bf16: AMX */
+	bool amx_int8;	  /* tiles for int8 */
 	bool bf16_onednn; /* oneDNN multiplies bf16 */
 	bool amx_onednn;  /* with AMX */
 	bool tiles_only;  /* f32 products are by tiles, not oneDNN's */

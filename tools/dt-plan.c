@@ -218,6 +218,7 @@ static void complete_query(void)
 	a->server.q.price = a->cluster.price_a_gpu_hour;
 	a->server.q.devices = a->m.gpus_given || a->m.cluster_file ? (int)a->m.gpus : 0;
 	a->server.q.config = *c;
+	a->server.q.scratch = a->o.run.scratch;
 	a->server.q.cache_bits = dt_kv_bits(c, a->kv);
 }
 

@@ -109,7 +109,7 @@ const struct dt_opt memest_opts[] = {
 	DT_RUN_OPT("threads",
 		   .help = "threads per rank on this machine's processor: counts the scratch memory of its "
 			   "operations; --check FILE takes those of the run",
-		   .def_text = "scratch memory is not counted", .without = "serve,device"),
+		   .def_text = "scratch memory is not counted", .without = "device"),
 	{"gpu-mem", 'm', DT_OPT_SIZE, &memest_args.room.device, "SIZE",
 	 "memory of one device, or of one rank on a processor; the exit status says whether it fits",
 	 .min = 1 << 20},

@@ -56,7 +56,7 @@ const struct dt_opt plan_opts[] = {
 	DT_RUN_OPT("threads",
 		   .help = "threads per rank on this machine's processor: counts the scratch memory of its "
 			   "operations",
-		   .def_text = "scratch memory is not counted", .without = "serve"),
+		   .def_text = "scratch memory is not counted"),
 	DT_RUN_OPT("precision"),
 	DT_RUN_OPT("fp8"),
 	DT_RUN_OPT("qat"),

@@ -9,14 +9,6 @@
 #include "kernels/cpu/paged.h"
 #include "kernels/cpu/team.h"
 
-/* Words of working memory of a task, without the sums that parts are joined in. */
-static int64_t task_words(const struct dt_tile *t, const struct dt_attn *p)
-{
-	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim);
-
-	return DT_TILE * (2 * words + pad + 2 * DT_TILE) + dt_tile_depth(t) * pad;
-}
-
 /* The query rows of a task for key head kv: by token, and within it the task's share of kv's q heads. */
 static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, const void **from, void **to,
 			 const struct dt_paged_place *t, int64_t kv)
@@ -146,7 +138,8 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 		w.n = task_rows(a, w.row + rows, from + rows, to + rows, at, w.kv + h);
 	w.first = w.row[0].first;
 	sums = (struct dt_paged_sums){w.o, w.row};
-	all = at->spans > 1 ? (struct dt_paged_sums){(float *)buf + task_words(a->t, a->p), row} : sums;
+	all = at->spans > 1 ? (struct dt_paged_sums){(float *)buf + dt_paged_task_words(a->t, a->p), row}
+			    : sums;
 	dt_paged_queries(a, &w, from, at->tokens == 1);
 	if (at->spans > 1)
 		dt_paged_begin(&all, rows, w.pad);
@@ -178,29 +171,12 @@ static int64_t task_from(const struct dt_paged_run *a, int64_t i, int64_t last, 
 }
 
 /*
- * Splits the q heads of one key head into shares: at most as many heads as a tile has rows, and one task per
- * thread where spans give too few.
- */
-static void share_heads(struct dt_paged_run *a, int threads)
-{
-	const int64_t group = a->p->heads / a->p->kv_heads,
-		      rows = a->g->q_start[a->g->nseq] - a->g->q_start[0],
-		      tasks = rows * a->p->kv_heads * (rows == a->g->nseq ? dt_paged_longest(a) : 1);
-
-	a->shares = dt_ceil_div(group, DT_TILE);
-	if (tasks * a->shares < threads)
-		a->shares = dt_min64(group, dt_ceil_div(threads, tasks));
-	a->heads = dt_ceil_div(group, a->shares);
-	a->shares = dt_ceil_div(group, a->heads);
-}
-
-/*
  * Key heads per task of few rows: all, if sequences or their spans still give each thread several tasks.
  * Then a thread reads whole cache rows.
  */
-static int64_t heads_together(const struct dt_paged_run *a, int threads)
+static int64_t heads_together(const struct dt_paged_run *a, int64_t spans, int threads)
 {
-	const int64_t tasks = a->spans > 1 ? dt_paged_all_spans(a) : a->g->nseq;
+	const int64_t tasks = a->spans > 1 ? spans : a->g->nseq;
 	const bool enough = tasks >= 4 * threads || (a->spans == 1 && tasks % threads == 0);
 
 	return dt_ceil_div(a->p->kv_heads, enough ? 1 : threads);
@@ -246,34 +222,34 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 				 .k = kcache,
 				 .v = vcache,
 				 .grouped = dt_kv_grouped(p, kcache),
-				 .shares = 1,
-				 .spans = 1,
-				 .heads = p->heads / p->kv_heads};
+				 .spans = 1};
+	struct dt_paged_size size = {
+		.nseq = g->nseq, .rows = g->q_start[g->nseq] - g->q_start[0], .longest = 1};
+	const int64_t words = dt_paged_words(a.t, p);
+	const size_t room = (size_t)(dev->nthreads * words) * 4;
 	struct dt_paged_shared c;
-	int64_t words, most = 0, keys = 0, tasks;
-	size_t room;
+	int64_t keys = 0, tasks;
 	char *buf;
 
-	if (p->value_dim)
-		share_heads(&a, dev->nthreads);
-	a.tokens = DT_TILE / a.heads;
 	for (int i = 0; i < g->nseq; i++) {
-		most = g->q_start[i + 1] - g->q_start[i] > most ? g->q_start[i + 1] - g->q_start[i] : most;
+		const int64_t rows = g->q_start[i + 1] - g->q_start[i];
+
+		size.most = rows > size.most ? rows : size.most;
 		keys = g->kv_len[i] > keys ? g->kv_len[i] : keys;
 	}
-	a.halves = kcache.dtype == DT_I8 && qkv.dtype == DT_BF16 && a.t->halves_of;
-	a.chunks = dt_ceil_div(most, a.tokens);
-	words = dt_ceil_div(task_words(a.t, p), 16) * 16 + DT_TILE * dt_attn_value_pad(p);
-	room = (size_t)(dev->nthreads * words) * 4;
 	/* With at most one span no further functions are called: streamed weights evict code from the
 	 * caches. */
-	buf = dt_cpu_scratch(
-		dev, room + (keys > DT_PAGED_SPAN ? dt_paged_parts_bytes(&a, most, dev->nthreads) : 0));
+	if (keys > DT_PAGED_SPAN)
+		dt_paged_count_spans(&a, &size);
+	dt_paged_share(&a, p->value_dim ? &size : NULL, size.most, dev->nthreads);
+	a.halves = kcache.dtype == DT_I8 && qkv.dtype == DT_BF16 && a.t->halves_of;
+	buf = dt_cpu_scratch(dev,
+			     room + (size.longest > 1 ? dt_paged_parts_bytes(&a, &size, dev->nthreads) : 0));
 	if (!buf)
 		return -ENOMEM;
 	if (a.spans > 1)
 		dt_paged_parts_lay(&a, buf + room);
-	a.together = heads_together(&a, dev->nthreads);
+	a.together = heads_together(&a, size.spans, dev->nthreads);
 	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
 	/* Consecutive short tasks, so that the keys of one are prefetched during another. */
 	c = (struct dt_paged_shared){&a, buf, words, tasks,

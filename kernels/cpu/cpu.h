@@ -63,6 +63,7 @@ struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev);
  */
 void *dt_cpu_scratch_of(struct dt_dev *dev, enum dt_scratch_buffer b, size_t n);
 void *dt_cpu_scratch(struct dt_dev *dev, size_t n);
+int dt_cpu_scratch_reserve(struct dt_dev *dev, const struct dt_scratch *s);
 /* Memory of whole pages, huge ones if it is large; *n: bytes, raised to that. NULL: out of memory. */
 void *dt_cpu_room(size_t *n);
 

@@ -164,6 +164,7 @@ const struct dt_backend dt_backend_cpu = {
 	.close = cpu_close,
 	.rest = cpu_rest,
 	.scratch_on = dt_cpu_scratch_on,
+	.scratch_reserve = dt_cpu_scratch_reserve,
 	.library_bytes = cpu_library_bytes,
 	.isa = cpu_isa,
 	.rows_apart = dt_cpu_matmul_rows_apart,

@@ -117,14 +117,56 @@ static inline int64_t dt_paged_spans(int64_t from, int64_t end)
 	return (end - 1) / DT_PAGED_SPAN - from / DT_PAGED_SPAN + 1;
 }
 
-/* Number of spans of the longest sequence, and of all sequences. */
-int64_t dt_paged_longest(const struct dt_paged_run *a);
-int64_t dt_paged_all_spans(const struct dt_paged_run *a);
+/* What the working memory of a batch depends on. */
+struct dt_paged_size {
+	int64_t nseq, rows, most; /* sequences; query rows of all of them, and of the one with most */
+	int64_t longest, spans;	  /* spans of the longest sequence, and of all */
+};
+/* The spans of g; size has the rest. */
+void dt_paged_count_spans(const struct dt_paged_run *a, struct dt_paged_size *size);
+
 /*
- * Sets a->spans; tokens: maximum per sequence. Returns the bytes for parts; if spans > 1, pass memory of that
- * size, aligned to 64, to _lay.
+ * Splits the q heads of one key head into shares, of latents: at most as many heads as a tile has rows, and
+ * one task per thread where spans give too few. Sets shares, heads, tokens and chunks; s NULL: not latents.
  */
-size_t dt_paged_parts_bytes(struct dt_paged_run *a, int64_t tokens, int threads);
+static inline void dt_paged_share(struct dt_paged_run *a, const struct dt_paged_size *s, int64_t most,
+				  int threads)
+{
+	const int64_t group = a->p->heads / a->p->kv_heads;
+
+	a->shares = 1;
+	a->heads = group;
+	if (s) {
+		const int64_t tasks = s->rows * a->p->kv_heads * (s->rows == s->nseq ? s->longest : 1);
+
+		a->shares = dt_ceil_div(group, DT_TILE);
+		if (tasks * a->shares < threads)
+			a->shares = dt_min64(group, dt_ceil_div(threads, tasks));
+		a->heads = dt_ceil_div(group, a->shares);
+		a->shares = dt_ceil_div(group, a->heads);
+	}
+	a->tokens = DT_TILE / a->heads;
+	a->chunks = dt_ceil_div(most, a->tokens);
+}
+
+/* Words of working memory of a task, without the sums that parts are joined in; and with them. */
+static inline int64_t dt_paged_task_words(const struct dt_tile *t, const struct dt_attn *p)
+{
+	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim);
+
+	return DT_TILE * (2 * words + pad + 2 * DT_TILE) + dt_tile_depth(t) * pad;
+}
+static inline int64_t dt_paged_words(const struct dt_tile *t, const struct dt_attn *p)
+{
+	return dt_ceil_div(dt_paged_task_words(t, p), 16) * 16 + DT_TILE * dt_attn_value_pad(p);
+}
+/*
+ * serve_scratch.c: sets a->spans and parts.words, after dt_paged_share. Returns the bytes for parts, which
+ * follow those of dt_paged_words of each thread; if spans > 1, pass that memory, aligned to 64, to _lay.
+ */
+size_t dt_paged_parts_bytes(struct dt_paged_run *a, const struct dt_paged_size *s, int threads);
+/* Bytes of them in front of the sums. */
+size_t dt_paged_head_bytes(const struct dt_paged_run *a, int64_t nseq);
 void dt_paged_parts_lay(struct dt_paged_run *a, void *memory);
 /* Stores a task's partial results. The last span of its rows to finish merges all into `to`, which must be
  * initialised, and returns true. */

@@ -47,62 +47,21 @@ static int64_t spans_of(const struct dt_paged_run *a, int seq)
 	return count > 0 ? dt_paged_spans(from, end) : 0;
 }
 
-int64_t dt_paged_longest(const struct dt_paged_run *a)
+void dt_paged_count_spans(const struct dt_paged_run *a, struct dt_paged_size *size)
 {
-	int64_t most = 1;
-
+	size->longest = 1;
+	size->spans = 0;
 	for (int i = 0; i < a->g->nseq; i++) {
 		const int64_t n = spans_of(a, i);
 
-		most = n > most ? n : most;
+		size->longest = n > size->longest ? n : size->longest;
+		size->spans += n;
 	}
-	return most;
-}
-
-int64_t dt_paged_all_spans(const struct dt_paged_run *a)
-{
-	int64_t all = 0;
-
-	for (int i = 0; i < a->g->nseq; i++)
-		all += spans_of(a, i);
-	return all;
 }
 
 static int64_t tasks_of_sequence(const struct dt_paged_run *a)
 {
 	return a->p->kv_heads * a->shares;
-}
-
-/*
- * Whether spans become separate tasks. Yes if a sequence's rows are one task per key head and few, so that
- * the tasks of a span read all heads of the same blocks one after another. With many rows, whose partial
- * results are slow to store and merge, only if threads would be idle otherwise.
- */
-static bool apart(const struct dt_paged_run *a, int64_t rows, int threads)
-{
-	const int64_t tasks = a->g->nseq * tasks_of_sequence(a);
-
-	return a->chunks == 1 && (rows <= DT_BAND || (tasks < 4 * threads && tasks % threads));
-}
-
-/* Bytes in front of the sums. */
-static size_t head_bytes(const struct dt_paged_run *a)
-{
-	const size_t n = (size_t)a->g->nseq *
-			 (sizeof *a->parts.first + (size_t)tasks_of_sequence(a) * sizeof *a->parts.there);
-
-	return (n + 63) / 64 * 64;
-}
-
-size_t dt_paged_parts_bytes(struct dt_paged_run *a, int64_t tokens, int threads)
-{
-	const int64_t row = dt_attn_value_pad(a->p) + (int64_t)sizeof(struct dt_attn_row) / 4;
-
-	a->spans = apart(a, a->heads * tokens, threads) ? dt_paged_longest(a) : 1;
-	if (a->spans == 1)
-		return 0;
-	a->parts.words = dt_ceil_div(a->heads * tokens * row, 16) * 16;
-	return head_bytes(a) + (size_t)(dt_paged_all_spans(a) * tasks_of_sequence(a) * a->parts.words) * 4;
 }
 
 void dt_paged_parts_lay(struct dt_paged_run *a, void *memory)
@@ -112,7 +71,7 @@ void dt_paged_parts_lay(struct dt_paged_run *a, void *memory)
 
 	p->first = memory;
 	p->there = (atomic_int *)(p->first + a->g->nseq);
-	p->sums = (float *)((char *)memory + head_bytes(a));
+	p->sums = (float *)((char *)memory + dt_paged_head_bytes(a, a->g->nseq));
 	for (int i = 0; i < a->g->nseq; i++) {
 		p->first[i] = all;
 		all += spans_of(a, i);

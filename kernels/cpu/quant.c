@@ -66,43 +66,33 @@ void dt_quant_task(const struct dt_quant_job *j, const struct dt_packed_part *pa
 /* Allocates the working memory of run, for products with `weights` weights; -ENOMEM. */
 static int place(struct dt_dev *dev, struct dt_quant_job *j, int64_t weights)
 {
-	const int64_t cells = j->m * j->w->blocks;
-	bool quantized = false, has[DT_FMT_N] = {false};
-	size_t states, tiles;
-	int64_t turns;
+	struct dt_packed_kind kind = {.k = j->w->k};
+	struct dt_quant_room room;
 	char *at;
 
-	for (int i = 0; i < j->w->nparts; i++) {
-		quantized = quantized || !dt_is_float(j->w->part[i].format);
-		has[j->w->part[i].format] = true;
-	}
-	if (quantized && j->kernel.tiled)
+	for (int i = 0; i < j->w->nparts; i++)
+		dt_packed_kind_add(&kind, j->w->part[i].format);
+	if (kind.quantised && j->kernel.tiled)
 		j->tiles = (struct dt_quant_tiles){.n = j->set ? j->set->n : 1,
 						   .m = j->m,
 						   .first = j->set ? j->meet->first : NULL,
 						   .blocks = j->w->blocks};
 	j->ranges = j->set ? 0 : dt_quant_ranges(j->m, dev->nthreads);
-	turns = weights * j->w->nparts * (j->ranges ? j->ranges : dev->nthreads);
-	states = ((size_t)j->ranges * sizeof *j->state + 63) / 64 * 64;
-	tiles = dt_quant_tiles_bytes(&j->tiles);
-	at = dt_cpu_scratch(dev, (size_t)turns * sizeof *j->turn + states + tiles +
-					 (size_t)cells * (DT_QK * 7 + sizeof *j->xb));
+	room = dt_quant_room(dev->nthreads, j->kernel.tiled, &kind, j->set ? j->set->n : 0, j->m);
+	at = dt_cpu_scratch(dev, room.bytes);
 	if (!at)
 		return -ENOMEM;
 	j->turn = (struct dt_quant_turn *)at;
-	at += (size_t)turns * sizeof *j->turn;
-	for (int64_t i = 0; i < turns; i++)
+	for (int64_t i = 0; i < weights * j->w->nparts * (j->ranges ? j->ranges : dev->nthreads); i++)
 		atomic_init(&j->turn[i].taken, 0);
-	j->state = (atomic_int *)at;
-	at += states;
+	j->state = (atomic_int *)(at + room.state);
 	for (int i = 0; i < j->ranges; i++)
 		atomic_init(&j->state[i], 0);
-	dt_quant_tiles_lay(&j->tiles, at);
-	at += tiles;
-	j->f = has[DT_FMT_F32] ? (float *)at : NULL;
-	j->h = has[DT_FMT_BF16] ? (uint16_t *)(at + cells * DT_QK * 4) : NULL;
-	j->q = quantized ? (int8_t *)at + cells * DT_QK * 6 : NULL;
-	j->xb = (struct dt_xblock *)(at + cells * DT_QK * 7);
+	dt_quant_tiles_lay(&j->tiles, at + room.tiles);
+	j->f = kind.f32 ? (float *)(at + room.f) : NULL;
+	j->h = kind.bf16 ? (uint16_t *)(at + room.h) : NULL;
+	j->q = kind.quantised ? (int8_t *)at + room.q : NULL;
+	j->xb = (struct dt_xblock *)(at + room.xb);
 	return 0;
 }
 

@@ -59,7 +59,7 @@ void dt_quant_widen_row(float *f, const void *x, enum dt_dtype type, int64_t k, 
  * The operand of quant_amx.c: one block of sixteen rows of x. Blocks of the same rows are adjacent, an even
  * number of them. Missing rows and blocks are zeros.
  */
-enum { DT_XTILE_ROWS = 16 };
+enum { DT_XTILE_ROWS = 16, DT_XTILES_FROM = 14 /* rows of a weight */ };
 struct dt_xtile {
 	_Alignas(64) int8_t q[DT_XTILE_ROWS][DT_QK];
 	float scale[DT_XTILE_ROWS], sum[DT_XTILE_ROWS]; /* these and start8: see struct dt_xblock */
@@ -82,7 +82,7 @@ struct dt_quant_tiles {
 	struct dt_xtile *at;
 	int64_t *begin; /* [n], index of each weight's first tile */
 };
-/* Bytes of memory they need, a multiple of 64; and sets that memory. */
+/* Bytes of memory they need, a multiple of 64, at most dt_quant_room's; and sets that memory. */
 size_t dt_quant_tiles_bytes(const struct dt_quant_tiles *t);
 void dt_quant_tiles_lay(struct dt_quant_tiles *t, void *memory);
 /* Fills row `row` of the tiles from quantised rows and, after the last row of a weight, adds rows of

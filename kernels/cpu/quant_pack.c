@@ -363,13 +363,14 @@ void dt_packed_at(struct dt_packed *w, void *copy)
 int dt_cpu_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
 			int64_t first, int64_t of, float scale)
 {
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	const int64_t n = dt_rows(y);
 	float *rows;
 
 	for (int64_t i = 0; i < n; i++)
 		if (ids[i] < 0 || ids[i] >= of)
 			return -EINVAL;
-	rows = malloc((size_t)(dev->nthreads * w->blocks * DT_QK) * 4);
+	rows = dt_cpu_scratch(dev, dt_packed_embed_scratch(&on, w->k));
 	if (!rows)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (n * w->k > DT_SERIAL)
@@ -385,7 +386,6 @@ int dt_cpu_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_
 		else
 			dt_store(dt_at(y, i * w->k), y.dtype, row, w->k);
 	}
-	free(rows);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

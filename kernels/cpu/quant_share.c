@@ -14,9 +14,7 @@
 #include "kernels/cpu/quant_job.h"
 #include "kernels/cpu/team.h"
 
-#define LITTLE	  (1 << 16) /* multiply-adds below which one thread does everything */
-#define OWN_ROWS  128	    /* rows per thread from which threads share rows */
-#define MOST_ROWS 256	    /* per range, about: others can help with a range once its rows are converted */
+#define LITTLE (1 << 16) /* multiply-adds below which one thread does everything */
 
 /* The rows of weight e. */
 static struct dt_quant_range rows_of(const struct dt_quant_job *j, int e)
@@ -144,12 +142,6 @@ static void multiply_range(const struct dt_quant_job *j, int i)
 		take_groups(j, part, rows, &j->turn[p * j->ranges + i], 0, part->panels,
 			    p + 1 < parts ? part[1].data : NULL);
 	}
-}
-
-int dt_quant_ranges(int64_t m, int threads)
-{
-	return threads > 1 && m >= OWN_ROWS * threads ? threads * (int)dt_ceil_div(m, MOST_ROWS * threads)
-						      : 0;
 }
 
 /* Thread t of n: its ranges in their order, then the others'. */

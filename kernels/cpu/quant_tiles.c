@@ -6,7 +6,7 @@
  * costs what quant_mul.c takes with AVX-512 for 11 (Q8_0, Q4_0) to 14 rows (Q6_K). bf16 products always use
  * tiles there, as their bits differ.
  */
-enum { ALONE = 14, LEFT = 12 };
+enum { ALONE = DT_XTILES_FROM, LEFT = 12 };
 
 /* How many of the first rows use tiles. */
 static int64_t tiled(int64_t rows)

@@ -6,9 +6,8 @@
 
 #include <string.h>
 
-#define LANES	16
-#define BLOCK	512 /* ids whose weights are summed together */
-#define WORKERS 16  /* rows at a time: each needs memory for a whole vocabulary */
+#define LANES 16
+#define BLOCK 512 /* ids whose weights are summed together */
 
 #define DIGIT_BITS 11 /* of a rank */
 #define DIGITS	   (1u << DIGIT_BITS)
@@ -27,10 +26,7 @@ struct room {
 	float *raw;	   /* [vocab] original logits, before the edits */
 };
 
-size_t dt_sample_room(int64_t vocab)
-{
-	return (size_t)(vocab + 15) / 16 * 16 * (sizeof(uint64_t) + sizeof(struct cand) + sizeof(float));
-}
+_Static_assert(sizeof(uint64_t) + sizeof(struct cand) + sizeof(float) == DT_SAMPLE_ROOM, "dt_sample_room");
 
 static struct room room_of(void *p, int64_t vocab)
 {
@@ -316,13 +312,12 @@ void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t voca
 int dt_cpu_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits, const struct dt_draw *d,
 		  const struct dt_edit *edit, int64_t nedits)
 {
-	const int64_t rows = dt_rows(logits), vocab = dt_cols(logits);
-	const int64_t most = dt_min64(dev->nthreads, WORKERS), workers = dt_min64(rows, most);
-	size_t each;
-	char *room;
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	const int64_t rows = dt_rows(logits), vocab = dt_cols(logits),
+		      workers = dt_min64(rows, dt_min64(dev->nthreads, DT_SAMPLE_WORKERS));
+	const size_t each = (dt_sample_room(vocab) + 63) / 64 * 64;
+	char *room = dt_cpu_scratch(dev, dt_sample_scratch(&on, rows, vocab));
 
-	each = (dt_sample_room(vocab) + 63) / 64 * 64;
-	room = dt_cpu_scratch(dev, each * (size_t)workers);
 	if (!room)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) schedule(static, 1) if (workers > 1)

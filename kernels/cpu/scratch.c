@@ -12,6 +12,7 @@ struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
 				   .batch_invariant = dev->batch_invariant,
 				   .pairs = isa->bf16,
 				   .amx = isa->bf16 && isa->amx,
+				   .amx_int8 = isa->amx != DT_AMX_NONE,
 				   .bf16_onednn = isa->avx512,
 				   .amx_onednn = isa->amx_onednn};
 
@@ -48,6 +49,21 @@ void *dt_cpu_scratch_of(struct dt_dev *dev, enum dt_scratch_buffer b, size_t n)
 		r->n = r->p ? n : 0;
 	}
 	return r->p;
+}
+
+int dt_cpu_scratch_reserve(struct dt_dev *dev, const struct dt_scratch *s)
+{
+	int rc = 0;
+
+	for (int b = 0; b < DT_SCRATCH_N; b++) {
+		const size_t most = dev->scratch[b].most; /* asked for by ops */
+
+		if (s->bytes[b] > dev->scratch[b].n &&
+		    !dt_cpu_scratch_of(dev, (enum dt_scratch_buffer)b, s->bytes[b]))
+			rc = -ENOMEM;
+		dev->scratch[b].most = most;
+	}
+	return rc;
 }
 
 void *dt_cpu_scratch(struct dt_dev *dev, size_t n)

@@ -35,6 +35,26 @@ static void warm(const struct dt_infer *m)
 	}
 }
 
+/* Lets the CPU allocate what the operations of any pass ask for, so that no request waits for it. */
+static int reserve(struct dt_infer *m, const struct dt_serving *serving, struct dt_err *err)
+{
+	const struct dt_scratch_on on = dt_dev_scratch_on(m->dev);
+	const int64_t pool = (int64_t)m->p.blocks * m->p.block_size;
+	const struct dt_serving_limits most = {.seqs = m->p.max_seqs,
+					       .keys = m->positions < pool ? m->positions : pool,
+					       .all_keys = pool,
+					       .cache = m->p.cache,
+					       .format = m->format,
+					       .others = m->others};
+	int rc;
+
+	dt_infer_scratch(serving, &m->plan.stage, &on, &most, &m->scratch);
+	rc = dt_dev_scratch_reserve(m->dev, &m->scratch);
+	return rc < 0 ? dt_err_sys(err, rc, "cannot allocate scratch memory of %llu bytes",
+				   (unsigned long long)dt_infer_scratch_bytes(&m->scratch))
+		      : 0;
+}
+
 static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 {
 	struct dt_exec *x = &m->x;
@@ -73,7 +93,7 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 					       m->p.blocks, m->p.block_size),
 				err)) < 0 ||
 	    (rc = dt_infer_area(m, &m->work, m->plan.arena_bytes, err)) < 0 ||
-	    (rc = dt_infer_side_open(m, err)) < 0)
+	    (rc = dt_infer_side_open(m, err)) < 0 || (rc = reserve(m, &serving, err)) < 0)
 		return rc;
 	if (m->ranks.world && dt_dev_is_host(m->dev))
 		rc = dt_buffer_share(m->ranks.world, m->work.base, m->work.bytes, err);
@@ -195,8 +215,15 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 	return (struct dt_infer_memory){.weights = m->weights.bytes + m->packed_bytes,
 					.cache = m->cache.bytes,
 					.work = m->work.bytes,
-					.scratch = dt_dev_scratch_bytes(m->dev) + m->side.bytes +
-						   m->side.out_bytes + m->set_bytes};
+					.scratch = dt_dev_is_host(m->dev)
+							   ? dt_infer_scratch_bytes(&m->scratch)
+							   : dt_dev_scratch_bytes(m->dev) + m->side.bytes +
+								     m->side.out_bytes + m->set_bytes};
+}
+
+const struct dt_scratch *dt_infer_reserved(const struct dt_infer *m)
+{
+	return &m->scratch;
 }
 
 /* ---- the pass ---- */

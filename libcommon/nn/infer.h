@@ -82,10 +82,12 @@ const struct dt_config *dt_infer_config(const struct dt_infer *m);
 struct dt_infer_memory {  /* bytes */
 	uint64_t weights; /* as laid out */
 	uint64_t cache, work;
-	uint64_t scratch; /* the device's, for its largest operation so far */
+	uint64_t scratch; /* reserved for passes; a card's: for its largest operation so far */
 };
-/* All but scratch equal the plan of plan/inferplan.h. */
+/* All equal the plan of plan/inferplan.h, but for a card's scratch. */
 struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m);
+/* The scratch that m has reserved of its device, which engines on the same device share. */
+const struct dt_scratch *dt_infer_reserved(const struct dt_infer *m);
 
 struct dt_infer_batch {
 	int nseq, ntokens;

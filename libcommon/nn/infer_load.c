@@ -241,19 +241,22 @@ static int loader_open(struct loader *l, struct dt_infer *m, struct dt_source *s
 	return 0;
 }
 
-/* Opens the disk file with the formats of the local parts. */
-static int open_disk(struct loader *l)
+/* Notes the formats of the local parts. */
+static int note_formats(struct loader *l)
 {
-	enum dt_format *format = calloc((size_t)l->local->n + 1, sizeof(*format));
-	int rc;
+	const size_t n = (size_t)l->local->n + 1;
+	struct dt_infer *m = l->m;
 
-	if (!format)
+	m->format = calloc(n, sizeof(*m->format));
+	m->others = m->p.adapters ? calloc(n, sizeof(*m->others)) : NULL;
+	if (!m->format || (m->p.adapters && !m->others))
 		return dt_err_sys(l->err, -ENOMEM, "cannot load the model");
-	for (int i = 0; i < l->local->n; i++)
-		format[i] = format_of(l, i);
-	rc = dt_infer_disk_open(l->m, l->part, format, l->err);
-	free(format);
-	return rc;
+	for (int i = 0; i < l->local->n; i++) {
+		m->format[i] = format_of(l, i);
+		if (m->others)
+			m->others[i] = dt_infer_format(&l->part[i], m->p.weights, DT_FMT_F32, m->p.dtype);
+	}
+	return 0;
 }
 
 /* -ENOTSUP: weights on disk cannot be reloaded. */
@@ -330,7 +333,9 @@ int dt_infer_load(struct dt_infer *m, struct dt_source *src, struct dt_err *err)
 		place(&l, i, &bytes);
 	rc = dt_infer_area(m, &m->weights, bytes, err);
 	if (rc == 0)
-		rc = open_disk(&l);
+		rc = note_formats(&l);
+	if (rc == 0)
+		rc = dt_infer_disk_open(m, l.part, m->format, err);
 	for (int i = 0; i < local->n && rc == 0; i++) {
 		rc = load_one(&l, i);
 		if (rc == 0 && (i + 1 == local->n || l.part[i + 1].layer != l.part[i].layer))

@@ -75,7 +75,10 @@ struct dt_infer {
 	struct dt_packed ***expert; /* by owner: packed weights of each expert */
 	struct dt_packed_set **set; /* by owner: the experts as one set, for products */
 	struct dt_infer_heads *heads; /* by parameter */
-	struct dt_arena weights;      /* vectors, and plain matrices */
+	/* by parameter: a matrix's; and that of an adapter's tensor in its place (NULL: no adapters) */
+	enum dt_format *format, *others;
+	struct dt_scratch scratch; /* reserved for passes, on the CPU */
+	struct dt_arena weights;   /* vectors, and plain matrices */
 	struct dt_arena cache, work;
 	uint64_t packed_bytes;	    /* bytes of packed matrices in memory */
 	struct dt_infer_disk *disk; /* infer_disk.h; NULL: all weights are in memory */

@@ -120,6 +120,8 @@ void dt_infer_weights_release(struct dt_infer *m)
 	free(m->expert);
 	free(m->set);
 	free(m->heads);
+	free(m->format);
+	free(m->others);
 	dt_exec_close(&m->x);
 	dt_infer_area_release(m, &m->weights);
 }

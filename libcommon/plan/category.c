@@ -50,8 +50,8 @@ static const struct {
 		 "activations that are being sent to the next stage."},
 	[DT_MEM_SCRATCH] =
 		{"of the operation that takes most",
-		 "Memory that the device's operations work in: tiles of attention, operands converted to\n"
-		 "f32, partial sums. It is as large as the operation that takes most. On a processor it\n"
+		 "Memory that the device's operations work in: tiles of attention, converted operands,\n"
+		 "partial sums. It is as large as the operation that takes most. On a processor it\n"
 		 "depends on the instruction set and on --threads. Workspaces of oneDNN and cuDNN are\n"
 		 "not part of it."},
 	[DT_EST_CACHE] =

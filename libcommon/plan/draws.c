@@ -74,7 +74,8 @@ int dt_draws_estimate(const struct dt_run *r, struct dt_estimate *ret, struct dt
 					 .max_seqs = DT_DRAWS_SEQS,
 					 .max_len = r->seq,
 					 .block = DT_DRAWS_BLOCK,
-					 .max_tokens = DT_DRAWS_TOKENS};
+					 .max_tokens = DT_DRAWS_TOKENS,
+					 .scratch = r->scratch}; /* each engine has a device of its own */
 
 	int rc;
 

@@ -24,5 +24,24 @@ int dt_account_train(const struct dt_run *s, struct dt_coords at, enum dt_accoun
 /* estimate_images.c: entries of a rank that serves a classifier of images; max_seqs: images of a pass. */
 int dt_estimate_images(const struct dt_serve_shape *s, struct dt_estimate *t, struct dt_err *err);
 
+/* ---- estimate_scratch.c ---- */
+
+struct dt_kept_as { /* how a rank's engine keeps its parameters, by local index */
+	int n;
+	struct dt_param *part;
+	enum dt_format *format, *others; /* others: what adapters replace whole; NULL: no adapters */
+};
+/* -ENOTSUP: dt-serve does not have the format. To be released also then. */
+int dt_kept_as_open(const struct dt_serve_shape *s, const struct dt_params *table,
+		    const struct dt_local *local, struct dt_kept_as *ret, struct dt_err *err);
+void dt_kept_as_release(struct dt_kept_as *k);
+
+struct dt_serving;
+struct dt_stage;
+/* Entries of the scratch of s->scratch, if that has threads: of dt's engine, and of one for any layout. */
+void dt_put_scratch(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_serving *serving,
+		    const struct dt_stage *stage, const struct dt_kept_as *kept, enum dt_dtype cache);
+int dt_put_scratch_of_any(struct dt_estimate *t, const struct dt_serve_shape *s, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -111,6 +111,8 @@ struct dt_serve_shape {
 	 * (plan/weights_disk.h): account dt. 0: all are in memory */
 	uint64_t weights_memory;
 	bool weights_host;
+	struct dt_scratch_on
+		scratch; /* the device whose scratch counts: accounts dt, generic; threads 0: none */
 };
 int dt_estimate_serve(const struct dt_serve_shape *s, struct dt_estimate *ret, struct dt_err *err);
 

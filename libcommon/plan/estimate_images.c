@@ -17,6 +17,11 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->loras || s->weights_memory)
 		return dt_err_set(err, -ENOTSUP, "an image classifier has no %s",
 				  s->loras ? "adapters" : "weights on disk");
+	if (s->scratch.threads)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"the scratch memory of a server of images is not counted: --threads cannot be "
+			"used");
 	return 0;
 }
 

@@ -87,26 +87,6 @@ static bool own_cache(const struct dt_serve_shape *s, enum dt_dtype *ret)
 	return false;
 }
 
-/* The storage format of each of the rank's parameters; -ENOTSUP: dt-serve does not have it. */
-static int formats(const struct dt_serve_shape *s, const struct dt_params *table,
-		   const struct dt_local *local, struct dt_param *part, enum dt_format *format,
-		   struct dt_err *err)
-{
-	for (int i = 0; i < local->n; i++) {
-		const int whole = local->p[i].index;
-		int asked;
-
-		part[i] = dt_infer_part(&table->p[whole], &local->p[i]);
-		asked = s->stored ? -1 : dt_weight_kept_as(s->config, &part[i], s->weights);
-		if (asked < 0 && !s->stored)
-			return dt_err_set(err, -ENOTSUP, "dt-serve cannot hold weights in this type");
-		format[i] = dt_infer_format(&part[i], asked,
-					    s->stored ? (enum dt_format)s->stored[whole] : DT_FMT_BF16,
-					    s->compute);
-	}
-	return 0;
-}
-
 static int put_on_disk(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_param *part,
 		       const enum dt_format *format, int n, struct dt_err *err)
 {
@@ -131,30 +111,33 @@ static int put_on_disk(struct dt_estimate *t, const struct dt_serve_shape *s, co
 	return 0;
 }
 
-static int put_weights(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_params *table,
-		       const struct dt_local *local, struct dt_err *err)
+static int put_weights(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_kept_as *kept,
+		       struct dt_err *err)
 {
-	struct dt_param *part = calloc((size_t)local->n + 1, sizeof(*part));
-	enum dt_format *format = calloc((size_t)local->n + 1, sizeof(*format));
 	uint64_t plain = 0, packed = 0;
-	int rc = part && format ? formats(s, table, local, part, format, err)
-				: dt_err_sys(err, -ENOMEM, "cannot estimate");
 
-	for (int i = 0; i < local->n && rc == 0; i++) {
-		dt_infer_place(s->config, &part[i], s->compute, &plain);
-		packed += dt_infer_packed(s->config, &part[i], format[i]);
+	if (s->weights_memory)
+		return put_on_disk(t, s, kept->part, kept->format, kept->n, err);
+	for (int i = 0; i < kept->n; i++) {
+		dt_infer_place(s->config, &kept->part[i], s->compute, &plain);
+		packed += dt_infer_packed(s->config, &kept->part[i], kept->format[i]);
 	}
-	if (rc == 0 && s->weights_memory) {
-		rc = put_on_disk(t, s, part, format, local->n, err);
-	} else if (rc == 0) {
-		put(t, DT_MEM_WEIGHTS, (double)packed, "matrices",
-		    "panels of 16 rows in their format, whole large pages from 16 MiB on", DT_EXACT);
-		put(t, DT_MEM_WEIGHTS, (double)(plain ? plain : DT_ALIGN), "vectors, plain matrices",
-		    "elements x bytes", DT_EXACT);
-	}
-	free(part);
-	free(format);
-	return rc;
+	put(t, DT_MEM_WEIGHTS, (double)packed, "matrices",
+	    "panels of 16 rows in their format, whole large pages from 16 MiB on", DT_EXACT);
+	put(t, DT_MEM_WEIGHTS, (double)(plain ? plain : DT_ALIGN), "vectors, plain matrices",
+	    "elements x bytes", DT_EXACT);
+	return 0;
+}
+
+/* What a pass needs at its peak. */
+static void put_work(struct dt_estimate *t, const struct dt_memory_plan *work)
+{
+	for (int i = 0; i < work->n; i++)
+		if (work->buf[i].at_peak)
+			put(t, DT_MEM_WORKSPACE, (double)work->buf[i].bytes, work->buf[i].name,
+			    "batched tokens x columns, at the peak", DT_EXACT);
+	put(t, DT_MEM_WORKSPACE, (double)work->gap_bytes, "gaps between buffers",
+	    "left by the placement of buffers", DT_EXACT);
 }
 
 /* What dt_infer_open and the engine allocate (plan/inferplan.h). */
@@ -170,11 +153,16 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 					   .at = {.tp = s->tp_rank, .pp = s->stage}};
 	int64_t blocks = s->max_seqs * ((s->max_len + s->block - 1) / s->block);
 	struct dt_memory_plan work;
+	struct dt_kept_as kept;
 	enum dt_dtype cache = s->compute;
-	int rc = put_weights(t, s, table, local, err);
+	int rc = dt_kept_as_open(s, table, local, &kept, err);
 
-	if (rc < 0)
+	if (rc == 0)
+		rc = put_weights(t, s, &kept, err);
+	if (rc < 0) {
+		dt_kept_as_release(&kept);
 		return rc;
+	}
 	own_cache(s, &cache);
 	put(t, DT_EST_CACHE,
 	    (double)dt_infer_cache(s->config, &s->layout, serving.at, cache, blocks, s->block), "kv cache",
@@ -182,15 +170,14 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 			       : "sequences x whole blocks of the longest x 2 layers kv_heads head_dim",
 	    DT_EXACT);
 	rc = dt_memory_plan_serving(&serving, s->max_len, &work, err);
+	if (rc == 0) {
+		put_work(t, &work);
+		dt_put_scratch(t, s, &serving, &work.stage, &kept, cache);
+		dt_memory_plan_release(&work);
+	}
+	dt_kept_as_release(&kept);
 	if (rc < 0)
 		return rc;
-	for (int i = 0; i < work.n; i++)
-		if (work.buf[i].at_peak)
-			put(t, DT_MEM_WORKSPACE, (double)work.buf[i].bytes, work.buf[i].name,
-			    "batched tokens x columns, at the peak", DT_EXACT);
-	put(t, DT_MEM_WORKSPACE, (double)work.gap_bytes, "gaps between buffers",
-	    "left by the placement of buffers", DT_EXACT);
-	dt_memory_plan_release(&work);
 	if (s->stage == 0 && s->tp_rank == 0) /* this rank samples */
 		put(t, DT_MEM_LOGITS,
 		    (double)(DT_INFER_LOGITS_ROWS(s->max_seqs * s->layout.dp) * s->config->vocab) * 4,
@@ -359,6 +346,8 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		rc = put_own(&t, s, &table, &local, err);
 	else
 		put_serving(&t, s, weights_of(s, &table, &local), &d);
+	if (rc == 0 && s->account == DT_ACCOUNT_GENERIC)
+		rc = dt_put_scratch_of_any(&t, s, err);
 	if (rc == 0)
 		rc = put_adapters(&t, s, at, err);
 	if (rc == 0 && s->framework_bytes)

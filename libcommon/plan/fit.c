@@ -71,7 +71,8 @@ static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_accou
 				   .loras_dora = q->loras_dora,
 				   .loras_whole = q->loras_whole,
 				   .weights_memory = q->weights_memory,
-				   .weights_host = q->weights_host};
+				   .weights_host = q->weights_host,
+				   .scratch = q->run.scratch};
 	int rc;
 
 	if (!t.global_batch && !t.accumulation)

@@ -176,14 +176,20 @@ static int read_categories(const json_t *o, struct dt_measurement *m, struct dt_
 }
 
 /*
- * Reads dt-serve's GET /metrics: dt_serve_memory_bytes{...,category="weights"} 123. Returns 1 if the text is
- * of this form.
+ * Reads dt-serve's GET /metrics: dt_serve_memory_bytes{...,category="weights"} 123, and on a processor
+ * dt_serve_threads{...} 4. Returns 1 if the text is of this form.
  */
 static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err *err)
 {
 	static const char key[] = "dt_serve_memory_bytes{", label[] = "category=\"";
+	const char *threads = strstr(text, "\ndt_serve_threads{"),
+		   *value = threads ? strstr(threads, "\"} ") : NULL;
 	int found = 0;
 
+	if (value && value < strchrnul(threads + 1, '\n'))
+		m->threads = strtol(value + 3, NULL, 10);
+	if (m->threads < 0 || m->threads > 4096)
+		return dt_err_set(err, -EINVAL, "dt_serve_threads is out of range");
 	for (const char *at = text; (at = strstr(at, key)); found = 1) {
 		const char *end = strchrnul(at, '\n'), *name = strstr(at, label), *close = strstr(at, "\"} ");
 		int c = 0;

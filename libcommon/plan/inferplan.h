@@ -6,7 +6,9 @@
 #define DT_PLAN_INFERPLAN_H
 
 #include "kernels/quant_formats.h"
+#include "model/op/scratch.h"
 #include "plan/layout.h"
+#include "plan/stage.h"
 
 /*
  * row: bytes of the keys (or of the values) of one token in a layer on one of tp ranks; a latent stands for
@@ -65,6 +67,16 @@ uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enu
 			uint64_t *at);
 /* Bytes of p as packed; 0 where it is plain. */
 uint64_t dt_infer_packed(const struct dt_config *c, const struct dt_param *p, enum dt_format format);
+
+/*
+ * estimate_scratch.c: scratch of the CPU for any pass of s, whose stage is given, within these limits; seqs
+ * is s->outputs. The rank that has the logits of all sequences samples from them.
+ */
+void dt_infer_scratch(const struct dt_serving *s, const struct dt_stage *stage,
+		      const struct dt_scratch_on *on, const struct dt_serving_limits *most,
+		      struct dt_scratch *ret);
+/* Bytes of all its buffers, each rounded up like those of a memory plan. */
+uint64_t dt_infer_scratch_bytes(const struct dt_scratch *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -76,8 +76,7 @@ void dt_plan_scratch(struct dt_plan_builder *b, struct dt_coords at)
 {
 	struct dt_scratch s = {0};
 
-	/* with a task, the engine that samples answers uses the device too */
-	if (!b->r->scratch.threads || b->r->rl.task)
+	if (!b->r->scratch.threads)
 		return;
 	of_programs(b, &s);
 	of_update(b, at, &s);

@@ -59,7 +59,7 @@ static json_t *categories(struct trainer *t)
 		double n = t->report.memory.cat_bytes[c];
 
 		if (c == DT_MEM_SCRATCH && n > 0 && t->report.memory_own)
-			n = (double)arena_lent(t);
+			n = (double)(arena_lent(t) + t->draws.cat_bytes[c]);
 		if (n > 0)
 			json_array_append_new(list, json_pack("{s:s, s:I}", "name", dt_est_cat_name(c),
 							      "bytes", (json_int_t)n));

@@ -463,6 +463,13 @@ serving_memory() {
 			--precision $precision --kv-precision $kv --check metrics.txt >checked ||
 			{ echo "$model $seqs $len $tokens $block $weights $dtype $cache"; cat checked; false; }
 		grep -F "+0.00%" checked
+		# so is the scratch memory of the threads that the server said it has
+		grep -q '^dt_serve_threads{.*} 1$' metrics.txt
+		grep -q '^dt_serve_memory_bytes{.*category="scratch"} [1-9]' metrics.txt
+		run "$memest" $model --serve --account dt --max-seqs $seqs --max-len $len --max-tokens $tokens \
+			--block-size $block --precision $precision --kv-precision $kv --check metrics.txt --threads 9
+		[ "$status" -eq 3 ]
+		[[ "$output" == *"largest difference: scratch"* ]]
 	done <<-END
 		run 4 128 512 16 auto bf16 auto
 		run 3 100 64 16 auto fp32 auto
@@ -699,6 +706,7 @@ safetensors() {
 	refused 1 "over dp only" resnet-50 --serve --layout tp2
 	refused 1 "in fp32 or bf16" resnet-50 --serve --precision q8_0
 	refused 1 "by --account dt" resnet-50 --serve --account generic
+	refused 1 "a server of images is not counted" resnet-50 --serve --threads 2
 	refused 1 "no adapters" resnet-50 --serve --max-loras 1
 	n=$("$memest" --json resnet-18 --serve --solve batch --gpu-mem 1GiB | jq .solve.value)
 	"$memest" resnet-18 --serve --max-seqs "$n" --gpu-mem 1GiB
@@ -879,8 +887,9 @@ safetensors() {
 		2 gpt2-tiny --seq 32 --microbatch 2 --precision bf16 --fp8
 		1 llama-tiny --seq 32 --microbatch 1 --precision fp32 --optimizer muon
 	END
-	[ "$("$memest" --json gpt2-tiny --train --seq 64 | jq '[.categories[] | select(.name == "scratch")] | length')" = 0 ]
-	refused 2 "cannot be combined" gpt2-tiny --serve --threads 2
+	for mode in --train --serve; do
+		[ "$("$memest" --json gpt2-tiny $mode | jq '[.categories[] | select(.name == "scratch")] | length')" = 0 ]
+	done
 }
 
 @test "image models: scratch memory is what operations have taken, every category to the byte" {

@@ -320,6 +320,23 @@ refused() {
 	refused 2 "--trace requires --serve" --trace trace.jsonl gpt2-124m
 }
 
+@test "servers on a processor: --threads counts the scratch memory that dt-memest counts" {
+	asked=("$plan" --serve --gpu cpu --gpus 4 --rate 0.1 --tpot 1 --ttft 20 --prompt-len 500 --output-len 100 --requests 50 --json)
+	"${asked[@]}" gpt2-124m >without.json
+	for threads in 1 4; do
+		"${asked[@]}" --threads $threads gpt2-124m >with.json
+		sequences=$(jq '.plans[0].sequences' with.json)
+		[ "$sequences" = "$(jq '.plans[0].sequences' without.json)" ]
+		"$memest" --json --serve --account generic --precision bf16 --max-seqs "$sequences" --max-len 600 --max-tokens 2048 \
+			--threads $threads gpt2-124m >estimate.json
+		more=$(($(jq '.plans[0].peak_bytes' with.json) - $(jq '.plans[0].peak_bytes' without.json)))
+		echo "$threads threads: $more bytes more"
+		[ "$more" -gt 0 ]
+		[ "$more" = "$(jq '.categories[] | select(.name == "scratch") | .bytes' estimate.json)" ]
+	done
+	refused 1 "a server of images is not counted" --serve --threads 2 resnet-18
+}
+
 @test "servers of image models: memory is dt-memest's, more ranks for a higher rate, cost per image" {
 	asked=("$plan" --serve --gpu H100 --ttft 0.05 --price 2)
 	"${asked[@]}" --rate 5000 --json resnet-50 >a.json

@@ -173,7 +173,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
 }
 
 @test "the memory plan includes the sampling engine: --mem-limit and the printed plan agree" {
-    plan=(llama-tiny --vocab 257 --precision fp32 --seq 32 --microbatch 1)
+    plan=(llama-tiny --vocab 257 --precision fp32 --seq 32 --microbatch 1 --threads 1)
     dt-memest "${plan[@]}" --objective grpo --task count:3 --json >with
     # 64 sequences x 32 tokens x keys and values x 4 bytes
     jq -e --slurpfile m run/latest/manifest.json '$m[0].model as $c |
@@ -193,6 +193,8 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
         mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout $layout --mem-limit "${peak}B" >m.jsonl
         dt-memest "${plan[@]}" --objective grpo --task count:3 --layout $layout --check m.jsonl
     done
+    # scratch memory is that of both
+    jq -e '(.categories[] | select(.name == "scratch").bytes) > 0' with
     # the metrics have its cache at every point of the step
     jq -es '.[0] | (.categories[] | select(.name == "kv-cache").bytes) as $n |
         .memory_over_step.bytes["kv-cache"] | length > 10 and all(. == $n)' m.jsonl

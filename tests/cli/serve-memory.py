@@ -121,7 +121,7 @@ def draw(r):
              "kv-cache-dtype": r.choice(["auto", "auto", "fp32", "int8"]), "max-model-len": r.choice([33, 64, 100, 256, 500]),
              "max-num-seqs": r.choice([1, 2, 3, 5, 8, 16]), "block-size": r.choice([4, 8, 16, 17, 32]),
              "max-num-batched-tokens": r.choice([33, 128, 500, 512, 2048])}
-    memest = ["--serve", "--account", "dt", "--activations", serve["precision"], "--max-len", serve["max-model-len"],
+    memest = ["--serve", "--account", "dt", "--threads", "1", "--activations", serve["precision"], "--max-len", serve["max-model-len"],
               "--max-seqs", serve["max-num-seqs"], "--block-size", serve["block-size"], "--max-tokens",
               serve["max-num-batched-tokens"], "--kv-precision", serve["kv-cache-dtype"]]
     if serve["weights"] != "auto":

@@ -45,7 +45,8 @@ static void check_memory(struct dt_infer *m, struct dt_source *src)
 				   .max_seqs = ROWS,
 				   .max_len = c->max_seq,
 				   .block = BLOCK,
-				   .max_tokens = ROWS};
+				   .max_tokens = ROWS,
+				   .scratch = dt_dev_scratch_on(dev)};
 	struct dt_infer_memory have = dt_infer_bytes(m);
 	uint64_t blocks = ROWS * (uint64_t)((c->max_seq + BLOCK - 1) / BLOCK);
 	struct dt_estimate e;
@@ -57,6 +58,7 @@ static void check_memory(struct dt_infer *m, struct dt_source *src)
 		fail_msg("%s", err.msg);
 	assert_int_equal(have.weights, e.cat_bytes[DT_MEM_WEIGHTS]);
 	assert_int_equal(have.work, e.cat_bytes[DT_MEM_WORKSPACE]);
+	assert_int_equal(have.scratch, e.cat_bytes[DT_MEM_SCRATCH]);
 	assert_int_equal(have.cache / BLOCKS, e.cat_bytes[DT_EST_CACHE] / blocks);
 	dt_estimate_release(&e);
 	free(stored);

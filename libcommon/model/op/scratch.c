@@ -88,7 +88,7 @@ static void dw8(const struct dt_need *w, const struct dt_node *n)
 
 /* ---- norms ---- */
 
-static void norm(const struct dt_need *w, const struct dt_node *n)
+void dt_need_norm(const struct dt_need *w, const struct dt_node *n)
 {
 	const int64_t cols = dt_need_cols(w, n->in[0]);
 
@@ -119,7 +119,7 @@ static void of_heads(const struct dt_need *w, const struct dt_node *n, bool back
 	}
 }
 
-static void heads_norm(const struct dt_need *w, const struct dt_node *n)
+void dt_need_heads_norm(const struct dt_need *w, const struct dt_node *n)
 {
 	of_heads(w, n, false, n->out[3] >= 0);
 }
@@ -198,9 +198,9 @@ static void loss(const struct dt_need *w, const struct dt_node *n)
 }
 
 static void (*const needs[DT_OP_N])(const struct dt_need *w, const struct dt_node *n) = {
-	[DT_OP_NORM] = norm,
+	[DT_OP_NORM] = dt_need_norm,
 	[DT_OP_NORM_B] = norm_b,
-	[DT_OP_HEADS_NORM] = heads_norm,
+	[DT_OP_HEADS_NORM] = dt_need_heads_norm,
 	[DT_OP_HEADS_NORM_B] = heads_norm_b,
 	[DT_OP_LINEAR] = linear,
 	[DT_OP_LINEAR_ACT] = linear,

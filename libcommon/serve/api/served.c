@@ -358,8 +358,7 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 		return 0;
 	s->logits_bytes =
 		DT_INFER_LOGITS_ROWS((uint64_t)p->seqs * (uint64_t)s->cut.layout.dp) * (uint64_t)c.vocab * 4;
-	dt_metrics_memory(dt_engine_metrics(s->engine), s->memory.weights, s->memory.cache, s->memory.work,
-			  s->logits_bytes);
+	served_tell_memory(s);
 	return 0;
 }
 

@@ -1,6 +1,8 @@
 /* Opens the engine of a server: its model over one or several ranks, adapters, disk cache, peers. */
 #include "serve/api/served_engine.h"
 
+#include "plan/inferplan.h"
+
 #include <errno.h>
 #include <omp.h>
 #include <string.h>
@@ -227,5 +229,20 @@ int served_open_adapters(struct dt_served *s, const struct dt_served_params *p, 
 	for (int i = 0; p->lora && i < p->lora->n && rc == 0; i++)
 		rc = add_adapter(s->adapters, p->lora->v[i], err);
 	return rc;
+}
+
+/* The draft model computes on the same device, whose scratch is enough for both. */
+void served_tell_memory(const struct dt_served *s)
+{
+	const bool host = dt_dev_is_host(s->dev);
+	struct dt_scratch scratch = *dt_infer_reserved(s->model);
+
+	for (int b = 0; s->drafter && b < DT_SCRATCH_N; b++)
+		dt_scratch_raise(&scratch, (enum dt_scratch_buffer)b,
+				 dt_infer_reserved(s->drafter)->bytes[b]);
+	dt_metrics_memory(dt_engine_metrics(s->engine),
+			  (uint64_t[]){s->memory.weights, s->memory.cache, s->memory.work, s->logits_bytes,
+				       dt_infer_scratch_bytes(&scratch)},
+			  host ? s->dev->nthreads : 0);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -14,6 +14,8 @@ int served_open_adapters(struct dt_served *s, const struct dt_served_params *p, 
  */
 int served_open_engine(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
 		       int64_t len, int64_t blocks, struct dt_err *err);
+/* Sets the memory of /metrics. */
+void served_tell_memory(const struct dt_served *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -76,7 +76,8 @@ static int memory(const struct dt_serve_query *q, const struct dt_image_plan *p,
 					 .weights = (enum dt_weight_format)q->weights,
 					 .account = DT_ACCOUNT_DT,
 					 .max_seqs = p->batch,
-					 .loras = q->loras};
+					 .loras = q->loras,
+					 .scratch = q->scratch};
 	struct dt_estimate e;
 	int rc = dt_estimate_serve(&s, &e, err);
 

@@ -29,7 +29,8 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 					   .block = DT_SERVE_BLOCK,
 					   .loras = q->loras,
 					   .lora_rank = q->lora_rank,
-					   .max_tokens = q->max_tokens};
+					   .max_tokens = q->max_tokens,
+					   .scratch = q->scratch};
 		struct dt_estimate e;
 
 		rc = dt_estimate_serve(&s, &e, err);

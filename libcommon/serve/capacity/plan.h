@@ -26,6 +26,7 @@ struct dt_serve_query {
 	int64_t prompt, output;	      /* tokens of a request, on average */
 	double ttft_s, tpot_s;	      /* latency limits */
 	int64_t loras, lora_rank;     /* as in dt_serve_shape */
+	struct dt_scratch_on scratch; /* likewise */
 	int64_t max_tokens;	      /* of a step; also the most running sequences */
 	const struct dt_sim_ask *ask; /* [nask] the requests */
 	int nask;

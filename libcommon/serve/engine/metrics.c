@@ -43,12 +43,11 @@ static void observe(struct dt_hist *h, double v)
 	h->sum += v;
 }
 
-void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, uint64_t work, uint64_t logits)
+void dt_metrics_memory(struct dt_metrics *m, const uint64_t bytes[DT_MEMORY_KINDS], int threads)
 {
-	const uint64_t bytes[DT_MEMORY_KINDS] = {weights, cache, work, logits};
-
 	pthread_mutex_lock(&m->mu);
-	memcpy(m->memory, bytes, sizeof(bytes));
+	memcpy(m->memory, bytes, sizeof(m->memory));
+	m->threads = threads;
 	pthread_mutex_unlock(&m->mu);
 }
 
@@ -186,10 +185,13 @@ static void escape_label(const char *s, char *out, size_t n)
 
 static void write_memory(const struct page *p, const struct dt_metrics *m)
 {
-	static const char *const kinds[DT_MEMORY_KINDS] = {"weights", "kv-cache", "workspace", "logits"};
+	static const char *const kinds[DT_MEMORY_KINDS] = {"weights", "kv-cache", "workspace", "logits",
+							   "scratch"};
 
+	if (m->threads)
+		value(p, "threads", "gauge", "Threads of the processor that compute.", m->threads);
 	head(p, "memory_bytes", "gauge", "Bytes allocated, by dt-memest's categories.");
-	for (int i = 0; i < DT_MEMORY_KINDS; i++)
+	for (int i = 0; i < DT_MEMORY_KINDS - !m->threads; i++)
 		fprintf(p->f, "dt_serve_memory_bytes{model_name=\"%s\",category=\"%s\"} %" PRIu64 "\n",
 			p->model, kinds[i], m->memory[i]);
 }

@@ -20,7 +20,15 @@ struct dt_hist {
 	double sum;
 };
 
-enum { DT_MEMORY_KINDS = 4 }; /* weights, kv-cache, workspace, logits */
+/* Categories of memory; scratch where a processor computes, last. */
+enum {
+	DT_MEMORY_WEIGHTS,
+	DT_MEMORY_CACHE,
+	DT_MEMORY_WORK,
+	DT_MEMORY_LOGITS,
+	DT_MEMORY_SCRATCH,
+	DT_MEMORY_KINDS
+};
 
 struct dt_weights_read {
 	uint64_t bytes;
@@ -32,6 +40,7 @@ struct dt_metrics {
 	pthread_mutex_t mu;
 	int running, waiting;
 	uint64_t memory[DT_MEMORY_KINDS];
+	int threads;
 	double kv_usage; /* 0 to 1 */
 	uint64_t prompt_tokens, generation_tokens, preemptions, finished[DT_FINISH_N];
 	uint64_t prefix_queries, prefix_hits; /* tokens */
@@ -54,9 +63,8 @@ struct dt_metrics {
 void dt_metrics_init(struct dt_metrics *m);
 void dt_metrics_release(struct dt_metrics *m);
 
-/* Sets the bytes allocated, by the categories of dt-memest. */
-void dt_metrics_memory(struct dt_metrics *m, uint64_t weights, uint64_t cache, uint64_t work,
-		       uint64_t logits);
+/* Sets the bytes allocated, by the categories of dt-memest; threads: of the processor, 0 on a card. */
+void dt_metrics_memory(struct dt_metrics *m, const uint64_t bytes[DT_MEMORY_KINDS], int threads);
 /* Called after each step: takes the scheduler's state and adds the tokens of the step. */
 void dt_metrics_step(struct dt_metrics *m, const struct dt_sched *s, int tokens);
 /* Sets the counts of the prefix cache beyond the pool. */
