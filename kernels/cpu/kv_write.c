@@ -277,7 +277,7 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 		    struct dt_tensor qkv, const struct dt_attn *p, const int64_t *slot)
 {
 	const bool grouped = dt_kv_grouped(p, kcache);
-	/* In a group a single row touches a cache line per pair of its key, which takes eight times as long. */
+	/* In a group one row touches a cache line per pair of its key, which takes eight times as long. */
 	const int64_t work = dt_rows(qkv) * p->kv_heads * p->head_dim * (grouped ? 8 : 1);
 
 	dt_cpu_together(dt_cpu_threads(dev, work), false, grouped ? write_some_groups : write_some_rows,
