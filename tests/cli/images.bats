@@ -64,11 +64,11 @@ setup() {
     small=(--data bars.h5 --precision fp32 --no-mfu --threads 1 --comm-timeout 60 --global-batch 12 --bn-span 3
         --steps 1 --lr 0 --weight-decay 0 --save-grads --overwrite)
     for model in resnet-18-cifar resnet-9; do
-        dt-train --model $model "${small[@]}" --microbatch 12 --save whole >/dev/null
+        dt-train --model $model "${small[@]}" --microbatch 12 --save stem >/dev/null
         for layout in dp2 dp2.z1 dp2.z2 dp2.z3; do
-            mpirun -np 2 dt-train --model $model "${small[@]}" --microbatch 3 --layout $layout --save parts >/dev/null
+            mpirun -np 2 dt-train --model $model "${small[@]}" --microbatch 3 --layout $layout --save stem-parts >/dev/null
             # a rounding error that changes the side of a ReLU is visible in single gradients
-            dt-shard-ckpt diff whole parts --tolerance 2e-2 --json | jq -e '[.tensors[] |
+            dt-shard-ckpt diff stem stem-parts --tolerance 2e-2 --json | jq -e '[.tensors[] |
                 select(.name | startswith("grad/")) | .equal] | length > 20 and all'
         done
     done

@@ -154,7 +154,7 @@ END
 
 @test "quickstart recovery: killed, moved to another layout, with the bits of an undisturbed run" {
     command -v jq >/dev/null || skip "needs jq"
-    DT_QUICKSTART_STEPS=120 run "$DT_SRC/scripts/quickstart" recovery "$PWD/again"
+    DT_QUICKSTART_STEPS=400 run "$DT_SRC/scripts/quickstart" recovery "$PWD/again"
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"equal: "*" tensors"* ]]
