@@ -247,22 +247,23 @@ struct writing {
 };
 
 /* Rows by whole groups where they fill them. */
-static void write_some_groups(void *arg, int t, int n)
+static void write_some_groups(void *arg, int t, int64_t first, int64_t last)
 {
 	const struct writing *a = arg;
-	const int64_t rows = dt_rows(a->qkv);
 
-	write_groups(a->kcache, a->vcache, a->qkv, a->p, a->slot, rows * t / n, rows * (t + 1) / n);
+	(void)t;
+	write_groups(a->kcache, a->vcache, a->qkv, a->p, a->slot, first, last);
 }
 
-static void write_some_rows(void *arg, int t, int n)
+static void write_some_rows(void *arg, int t, int64_t first, int64_t last)
 {
 	const struct writing *a = arg;
-	const int64_t rows = dt_rows(a->qkv), wide = a->p->kv_heads * a->p->head_dim,
-		      width = dt_kv_row(a->p, a->kcache.dtype), q = a->p->heads * a->p->head_dim;
+	const int64_t wide = a->p->kv_heads * a->p->head_dim, width = dt_kv_row(a->p, a->kcache.dtype),
+		      q = a->p->heads * a->p->head_dim;
 	const int parts = dt_kv_parts(a->p);
 
-	for (int64_t i = rows * t / n; i < rows * (t + 1) / n; i++) {
+	(void)t;
+	for (int64_t i = first; i < last; i++) {
 		const int64_t key = i * (q + parts * wide) + q;
 
 		if (a->slot[i] < 0)
@@ -278,10 +279,10 @@ int dt_cpu_kv_write(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tenso
 {
 	const bool grouped = dt_kv_grouped(p, kcache);
 	/* In a group one row touches a cache line per pair of its key, which takes eight times as long. */
-	const int64_t work = dt_rows(qkv) * p->kv_heads * p->head_dim * (grouped ? 8 : 1);
+	const int64_t each = p->kv_heads * p->head_dim * (grouped ? 8 : 1);
 
-	dt_cpu_together(dt_cpu_threads(dev, work), false, grouped ? write_some_groups : write_some_rows,
-			&(struct writing){kcache, vcache, qkv, p, slot});
+	dt_cpu_rows(dev, dt_rows(qkv), each, grouped ? write_some_groups : write_some_rows,
+		    &(struct writing){kcache, vcache, qkv, p, slot});
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

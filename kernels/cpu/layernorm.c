@@ -91,31 +91,30 @@ static DT_SIMD void layernorm_forward_pairs(const struct forward *a, float *buf,
 
 struct forward_rows {
 	const struct forward *a;
-	float *buf;
-	int64_t rows;
+	float *buf; /* of the first thread */
 };
 
-static void forward_some(void *arg, int t, int n)
+static void forward_some(void *arg, int t, int64_t first, int64_t last)
 {
 	const struct forward_rows *f = arg;
 	const int64_t cols = dt_cols(f->a->x);
 
-	(dt_in_pairs(f->a->x, cols) ? layernorm_forward_pairs : layernorm_forward_rows)(
-		f->a, f->buf + t * 4 * cols, f->rows * t / n, f->rows * (t + 1) / n);
+	(dt_in_pairs(f->a->x, cols) ? layernorm_forward_pairs
+				    : layernorm_forward_rows)(f->a, f->buf + t * 4 * cols, first, last);
 }
 
 int dt_cpu_layernorm_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor mean,
 			     struct dt_tensor rstd, struct dt_tensor sum, struct dt_tensor x,
 			     struct dt_tensor delta, struct dt_tensor w, struct dt_tensor b, float eps)
 {
-	const int64_t rows = dt_rows(x), n = dt_cols(x);
+	const int64_t n = dt_cols(x);
 	const struct forward a = {y, mean, rstd, sum, x, delta, w, b, eps};
 	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
-	struct forward_rows f = {&a, dt_cpu_scratch(dev, dt_layernorm_forward_scratch(&on, n)), rows};
+	struct forward_rows f = {&a, dt_cpu_scratch(dev, dt_layernorm_forward_scratch(&on, n))};
 
 	if (!f.buf)
 		return -ENOMEM;
-	dt_cpu_together(dt_cpu_threads(dev, rows * n), false, forward_some, &f);
+	dt_cpu_rows(dev, dt_rows(x), n, forward_some, &f);
 	return 0;
 }
 

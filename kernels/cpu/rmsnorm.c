@@ -99,27 +99,26 @@ static DT_SIMD void rmsnorm_forward_pairs(const struct forward *a, float *buf, i
 
 struct forward_rows {
 	const struct forward *a;
-	float *buf;
-	int64_t rows;
+	float *buf; /* of the first thread */
 };
 
-static void forward_some(void *arg, int t, int n)
+static void forward_some(void *arg, int t, int64_t first, int64_t last)
 {
 	const struct forward_rows *f = arg;
 	const struct forward *a = f->a;
 
-	(dt_in_pairs(a->x, a->n) ? rmsnorm_forward_pairs : rmsnorm_forward_rows)(
-		a, f->buf + t * 3 * a->n, f->rows * t / n, f->rows * (t + 1) / n);
+	(dt_in_pairs(a->x, a->n) ? rmsnorm_forward_pairs : rmsnorm_forward_rows)(a, f->buf + t * 3 * a->n,
+										 first, last);
 }
 
 static int forward(struct dt_dev *dev, const struct forward *a, int64_t rows)
 {
 	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
-	struct forward_rows f = {a, dt_cpu_scratch(dev, dt_rmsnorm_forward_scratch(&on, a->n)), rows};
+	struct forward_rows f = {a, dt_cpu_scratch(dev, dt_rmsnorm_forward_scratch(&on, a->n))};
 
 	if (!f.buf)
 		return -ENOMEM;
-	dt_cpu_together(dt_cpu_threads(dev, rows * a->n), false, forward_some, &f);
+	dt_cpu_rows(dev, rows, a->n, forward_some, &f);
 	return 0;
 }
 

@@ -65,12 +65,12 @@ struct turning {
 	float sign;
 };
 
-static void rotate_some(void *arg, int t, int n)
+static void rotate_some(void *arg, int t, int64_t first, int64_t last)
 {
 	const struct turning *a = arg;
-	const int64_t rows = dt_rows(a->x);
 
-	for (int64_t r = rows * t / n; r < rows * (t + 1) / n; r++)
+	(void)t;
+	for (int64_t r = first; r < last; r++)
 		rotate_row(a->x, a->p, r, a->pos[r], a->sign);
 }
 
@@ -81,8 +81,8 @@ int dt_cpu_rope(struct dt_dev *dev, struct dt_tensor qkv, const struct dt_rope *
 
 	if (!dt_rope_has(p, pos, rows))
 		return -EINVAL;
-	dt_cpu_together(dt_cpu_threads(dev, rows * p->rot_heads * p->rot_dim), false, rotate_some,
-			&(struct turning){qkv, p, pos, inverse ? -1.f : 1.f});
+	dt_cpu_rows(dev, rows, p->rot_heads * p->rot_dim, rotate_some,
+		    &(struct turning){qkv, p, pos, inverse ? -1.f : 1.f});
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

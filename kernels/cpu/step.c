@@ -28,7 +28,7 @@ static int turn_and_write_all(struct dt_dev *dev, const struct heads *a)
 	const int64_t rows = dt_rows(a->qkv), n = dt_min64(rows, dev->nthreads);
 	int rc = 0;
 
-	if (rows * dt_cols(a->qkv) <= DT_SERIAL)
+	if (rows == 1 || rows * dt_cols(a->qkv) <= DT_SERIAL)
 		return turn_and_write(dev, a, 0, rows);
 	if (a->rope && !dt_rope_has(a->rope, a->pos, rows))
 		return -EINVAL;

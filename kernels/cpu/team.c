@@ -225,6 +225,26 @@ void dt_cpu_together(int n, bool brief, void (*fn)(void *arg, int t, int n), voi
 	}
 }
 
+struct rows {
+	int64_t n;
+	void (*fn)(void *arg, int t, int64_t first, int64_t last);
+	void *arg;
+};
+
+static void some_rows(void *arg, int t, int n)
+{
+	const struct rows *a = arg;
+
+	a->fn(a->arg, t, a->n * t / n, a->n * (t + 1) / n);
+}
+
+void dt_cpu_rows(struct dt_dev *dev, int64_t rows, int64_t each,
+		 void (*fn)(void *arg, int t, int64_t first, int64_t last), void *arg)
+{
+	dt_cpu_together(rows > 1 && rows * each > DT_SERIAL ? dev->nthreads : 1, false, some_rows,
+			&(struct rows){rows, fn, arg});
+}
+
 void dt_cpu_meet(void)
 {
 	const unsigned n = (unsigned)of_team, round = atomic_load_explicit(&team.round, memory_order_relaxed);

@@ -22,11 +22,12 @@
  */
 void dt_cpu_together(int n, bool brief, void (*fn)(void *arg, int t, int n), void *arg);
 
-/* Threads for `work` elements. */
-static inline int dt_cpu_threads(const struct dt_dev *dev, int64_t work)
-{
-	return work > DT_SERIAL ? dev->nthreads : 1;
-}
+/*
+ * Calls fn(arg, t, first, last) for parts of `rows` rows, on the threads of OpenMP, or for all rows on this
+ * one if it is a single row or they have few elements, `each` a row. t: number of the thread.
+ */
+void dt_cpu_rows(struct dt_dev *dev, int64_t rows, int64_t each,
+		 void (*fn)(void *arg, int t, int64_t first, int64_t last), void *arg);
 
 /* Whether ops on so many rows are brief. In a step of one row all other ops run on one thread. */
 static inline bool dt_cpu_brief(int64_t rows)

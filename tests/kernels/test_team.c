@@ -119,6 +119,41 @@ static void a_region_within_a_region_has_one_thread(void **state)
 	}
 }
 
+struct parts {
+	int row[3 * DT_SERIAL]; /* how often each row was in a part */
+	atomic_int calls;
+};
+
+static void count_rows(void *arg, int t, int64_t first, int64_t last)
+{
+	struct parts *p = arg;
+
+	atomic_fetch_add(&p->calls, t == 0 || t == 1 ? 1 : 100);
+	for (int64_t r = first; r < last; r++)
+		p->row[r]++;
+}
+
+static void rows_are_divided_if_they_are_many(void **state)
+{
+	static const int64_t rows[] = {0, 1, 2, 7, DT_SERIAL, DT_SERIAL + 1, 3 * DT_SERIAL};
+	struct dt_dev *dev;
+
+	(void)state;
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+		for (int64_t each = 1; each <= 2 * DT_SERIAL; each *= 2 * DT_SERIAL) {
+			struct parts *p = calloc(1, sizeof(*p));
+
+			dt_cpu_rows(dev, rows[i], each, count_rows, p);
+			assert_int_equal(atomic_load(&p->calls),
+					 rows[i] > 1 && rows[i] * each > DT_SERIAL ? 2 : 1);
+			for (int64_t r = 0; r < 3 * DT_SERIAL; r++)
+				assert_int_equal(p->row[r], r < rows[i]);
+			free(p);
+		}
+	dt_dev_close(dev);
+}
+
 static void *run_many(void *arg)
 {
 	for (int i = 0; i < 300; i++) {
@@ -179,6 +214,7 @@ int main(void)
 		cmocka_unit_test(every_thread_runs_once),
 		cmocka_unit_test(threads_that_sleep_are_woken),
 		cmocka_unit_test(a_region_within_a_region_has_one_thread),
+		cmocka_unit_test(rows_are_divided_if_they_are_many),
 		cmocka_unit_test(two_callers_at_once),
 		cmocka_unit_test(a_child_has_a_team_of_its_own),
 	};

@@ -220,13 +220,22 @@ static void test_files(void **state)
 	}
 }
 
+static float *random_value(const struct dt_param *p, void *none)
+{
+	const struct dt_rng r = dt_rng_make(7, DT_RNG_INIT, dt_hash_str(p->name));
+	const size_t n = (size_t)dt_param_numel(p);
+	const bool ones = p->init == DT_INIT_ONES;
+	float *w = malloc(n * sizeof(*w));
+
+	(void)none;
+	dt_rng_fill_normal(&r, 0, w, n, ones ? 1 : 0, ones ? 0 : 0.05f);
+	return w;
+}
+
 /* A model whose rows are whole blocks, of random weights. */
 static struct dt_source *random_model(int64_t hidden, const char *name)
 {
 	struct dt_config c;
-	struct dt_params table;
-	struct dt_piece *piece;
-	struct dt_source *src;
 	struct dt_err err;
 
 	assert_int_equal(dt_config_load("llama-tiny", &c, &err), 0);
@@ -237,23 +246,7 @@ static struct dt_source *random_model(int64_t hidden, const char *name)
 	c.head_dim = hidden / 8;
 	c.vocab = 301;
 	c.max_seq = 64;
-	assert_int_equal(dt_model_params(&c, &table, &err), 0);
-	piece = calloc((size_t)table.n, sizeof(*piece));
-	for (int i = 0; i < table.n; i++) {
-		const struct dt_rng r = dt_rng_make(7, DT_RNG_INIT, dt_hash_str(table.p[i].name));
-		const size_t n = (size_t)dt_param_numel(&table.p[i]);
-		const bool ones = table.p[i].init == DT_INIT_ONES;
-		float *w = malloc(n * sizeof(*w));
-
-		dt_rng_fill_normal(&r, 0, w, n, ones ? 1 : 0, ones ? 0 : 0.05f);
-		piece[i].data = w;
-	}
-	src = tests_checkpoint(&c, &table, piece, dir, name);
-	for (int i = 0; i < table.n; i++)
-		free((void *)piece[i].data);
-	free(piece);
-	dt_params_release(&table);
-	return src;
+	return tests_checkpoint(&c, random_value, NULL, dir, name);
 }
 
 /*

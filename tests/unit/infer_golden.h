@@ -21,18 +21,24 @@
 
 enum { BLOCK = 4, BLOCKS = 40, ROWS = 64 };
 
-/* Weights under the names of the table, piece[i].data each, as a checkpoint in a folder that is there. */
-static inline struct dt_source *tests_checkpoint(const struct dt_config *c, const struct dt_params *table,
-						 struct dt_piece *piece, const char *dir, const char *name)
+/* A checkpoint of c in folder dir: value(p, arg) has the weights of p, to be freed. */
+static inline struct dt_source *tests_checkpoint(const struct dt_config *c,
+						 float *(*value)(const struct dt_param *p, void *arg),
+						 void *arg, const char *dir, const char *name)
 {
+	struct dt_params table;
 	struct dt_source *src = NULL;
+	struct dt_piece *piece;
 	struct dt_err err = {0};
 	json_t *list = NULL, *meta;
 	char path[128], *tmp;
 
-	for (int i = 0; i < table->n; i++) {
-		const struct dt_param *p = &table->p[i];
+	assert_int_equal(dt_model_params(c, &table, &err), 0);
+	piece = calloc((size_t)table.n, sizeof(*piece));
+	for (int i = 0; i < table.n; i++) {
+		const struct dt_param *p = &table.p[i];
 
+		piece[i].data = value(p, arg);
 		piece[i].dtype = DT_F32;
 		piece[i].ndim = p->ndim;
 		memcpy(piece[i].global, p->shape, (size_t)p->ndim * sizeof(*p->shape));
@@ -42,39 +48,35 @@ static inline struct dt_source *tests_checkpoint(const struct dt_config *c, cons
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	meta = json_pack("{s:o, s:s, s:i}", "model", dt_config_to_json(c), "layout", "dp1", "step", 1);
 	if (dt_ckpt_begin(path, 1, &tmp, &err) < 0 ||
-	    dt_ckpt_write_shard(tmp, 0, piece, table->n, false, &list, &err) < 0 ||
+	    dt_ckpt_write_shard(tmp, 0, piece, table.n, false, &list, &err) < 0 ||
 	    dt_ckpt_commit(path, 1, meta, &list, 1, 0, &err) < 0 ||
 	    dt_source_open(path, DT_SOURCE_AUTO, NULL, &src, &err) < 0)
 		fail_msg("%s: %s", name, err.msg);
 	free(tmp);
 	json_decref(list);
 	json_decref(meta);
+	for (int i = 0; i < table.n; i++)
+		free((void *)piece[i].data);
+	free(piece);
+	dt_params_release(&table);
 	return src;
+}
+
+static inline float *golden_value(const struct dt_param *p, void *golden)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "param/%s", p->name);
+	return golden_f32(golden, path, NULL);
 }
 
 /* The golden weights so. */
 static inline struct dt_source *golden_checkpoint(struct golden *g, const char *dir, const char *name)
 {
 	struct dt_config c;
-	struct dt_params table;
-	struct dt_piece *piece;
-	struct dt_source *src;
-	struct dt_err err = {0};
-	char path[128];
 
 	golden_config(g, &c);
-	assert_int_equal(dt_model_params(&c, &table, &err), 0);
-	piece = calloc((size_t)table.n, sizeof(*piece));
-	for (int i = 0; i < table.n; i++) {
-		snprintf(path, sizeof(path), "param/%s", table.p[i].name);
-		piece[i].data = golden_f32(g, path, NULL);
-	}
-	src = tests_checkpoint(&c, &table, piece, dir, name);
-	for (int i = 0; i < table.n; i++)
-		free((void *)piece[i].data);
-	free(piece);
-	dt_params_release(&table);
-	return src;
+	return tests_checkpoint(&c, golden_value, g, dir, name);
 }
 
 /* What pass() has drawn, if anything: draw, edit, nedits and drawn of a batch; adapters of its sequences. */

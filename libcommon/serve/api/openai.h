@@ -9,9 +9,9 @@
 #include "data/chat.h"
 #include "serve/engine/engine.h"
 
-/* {"error": {"message", "type", "param", "code"}} with its HTTP status. */
 struct dt_adapters;
 
+/* {"error": {"message", "type", "param", "code"}} with its HTTP status. */
 struct dt_api_error {
 	int status;
 	const char *type, *code; /* code: NULL for null */

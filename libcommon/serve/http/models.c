@@ -70,7 +70,8 @@ enum MHD_Result dt_http_model(struct dt_http_req *q)
 	else if (adapters_of(q) && (s = dt_adapters_find(adapters_of(q), name)))
 		v = adapter_json(q, s);
 	dt_adapters_drop(s);
-	dt_api_no_model(&e, name, q->params->model_name, adapters_of(q));
+	if (!v)
+		dt_api_no_model(&e, name, q->params->model_name, adapters_of(q));
 	free(name);
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
