@@ -137,7 +137,7 @@ job() {
 }
 
 @test "signals at any moment of a step change no bit" {
-    local steps=8 last=step-00000008
+    local steps=40 last=step-00000040
     ! slow || steps=60 last=step-00000060
     rm -f m.jsonl
     OMP_NUM_THREADS=2 "${train[@]}" --threads 2 --steps $steps --save-every $steps 2>err &
