@@ -72,7 +72,7 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
         local of=(--layout dp3.z1 --seq 32 --microbatch 1 --global-batch 3 --precision fp32 --sync $how --servers "$k"
             --server-comm "$by")
         peak=$(dt-memest gpt2-tiny --vocab 257 "${of[@]}" --threads 1 --json | jq .peak_bytes)
-        train 3 fits.jsonl "${of[@]}" --steps 2 --mem-limit "${peak}B"
+        train 3 fits.jsonl "${of[@]}" --steps 12 --mem-limit "${peak}B"
         dt-memest gpt2-tiny --vocab 257 "${of[@]}" --check fits.jsonl
         run train 3 over.jsonl "${of[@]}" --steps 2 --mem-limit $((peak - 1))B
         [ "$status" -ne 0 ]
