@@ -183,10 +183,15 @@ void dt_paged_queries(const struct dt_paged_run *a, struct dt_paged_work *w, con
 /* Finds the keys of head kv from j on, at most one tile; no key before `first` is seen. */
 void dt_paged_find(const struct dt_paged_run *a, union dt_paged_keys *keys, int seq, int64_t kv, int64_t j,
 		   int64_t first);
+void dt_paged_find_groups(const struct dt_paged_run *a, struct dt_paged_groups *g, int seq, int64_t kv,
+			  int64_t j, int64_t first);
 /* Reads the keys in *w->here into the caches, if nothing has prefetched them. */
 void dt_paged_fetch(const struct dt_paged_run *a, const struct dt_paged_work *w);
 /* Adds the keys in *w->here, which begin at key j, to w->o; prefetches those in *w->next. */
 void dt_paged_tile(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j);
+void dt_paged_groups_tile(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j);
+/* Converts queries to bytes, in the memory of packed queries and of keys, which need no packing then. */
+void dt_paged_bytes_of(const struct dt_paged_run *a, struct dt_paged_work *w, const void *const *from);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */
