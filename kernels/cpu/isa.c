@@ -1,4 +1,5 @@
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/cpu.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
@@ -8,6 +9,7 @@
 
 static struct dt_isa isa;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+bool dt_prefetch_near;
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -31,6 +33,16 @@ static bool may_use_tiles(void)
 	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & all) != all)
 		return false;
 	return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+/* Zen 5 and later: AMD's family 26 on. */
+static bool is_zen5(void)
+{
+	unsigned a, b, c, d;
+
+	if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || c != signature_AMD_ecx)
+		return false;
+	return __get_cpuid(1, &a, &b, &c, &d) && (a >> 8 & 15) + (a >> 20 & 255) >= 26;
 }
 
 static void determine(void)
@@ -66,6 +78,7 @@ static void determine(void)
 	isa.avx512 = (has & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 	isa.vnni = (has & dnnl_cpu_isa_avx512_core_vnni) == dnnl_cpu_isa_avx512_core_vnni;
 	isa.bf16 = (has & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+	dt_prefetch_near = is_zen5();
 	if (isa.avx2 && amx && !strcmp(amx, "plain"))
 		isa.amx = DT_AMX_PLAIN;
 	snprintf(isa.name, sizeof isa.name, "%s%s", name, isa.amx == DT_AMX_PLAIN ? "+amx_plain" : "");
