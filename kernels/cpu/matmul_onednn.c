@@ -72,6 +72,42 @@ static int dnnl_err(dnnl_status_t s)
 					 : -EIO;
 }
 
+/* The name of an implementation, for example brg:avx512_core_bf16. */
+static const char *name_of(const_dnnl_primitive_desc_t pd)
+{
+	const char *name = "";
+
+	return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success ? name : "";
+}
+
+/*
+ * The first implementation that takes the product; with a transposed, in bf16 and without AMX, the one after
+ * oneDNN's brgemm, if that is its gemm: brgemm copies a first. Steps of gpt2-mini take 0.97 of the time.
+ */
+static dnnl_status_t choose(const struct dt_matmul_key *k, const dnnl_matmul_desc_t *desc,
+			    dnnl_primitive_attr_t attr, dnnl_engine_t engine, dnnl_primitive_desc_t *ret)
+{
+	dnnl_primitive_desc_iterator_t it;
+	dnnl_primitive_desc_t next;
+	dnnl_status_t s = dnnl_primitive_desc_iterator_create(&it, desc, attr, engine, NULL);
+
+	if (s != dnnl_success)
+		return s;
+	*ret = dnnl_primitive_desc_iterator_fetch(it);
+	if (k->ta && k->in == DT_BF16 && !dt_isa()->amx_onednn && !strncmp(name_of(*ret), "brg", 3) &&
+	    dnnl_primitive_desc_iterator_next(it) == dnnl_success) {
+		next = dnnl_primitive_desc_iterator_fetch(it);
+		if (!strncmp(name_of(next), "gemm:jit", 8)) {
+			dnnl_primitive_desc_destroy(*ret);
+			*ret = next;
+		} else {
+			dnnl_primitive_desc_destroy(next);
+		}
+	}
+	dnnl_primitive_desc_iterator_destroy(it);
+	return dnnl_success;
+}
+
 static int describe(const struct dt_matmul_key *k, dnnl_memory_desc_t md[ARGS], dnnl_engine_t engine,
 		    dnnl_primitive_desc_t *ret)
 {
@@ -98,7 +134,7 @@ static int describe(const struct dt_matmul_key *k, dnnl_memory_desc_t md[ARGS], 
 		s = s ? s : dnnl_post_ops_append_sum(post, 1.f);
 		s = s ? s : dnnl_primitive_attr_set_post_ops(attr, post);
 	}
-	s = s ? s : dnnl_primitive_desc_create(ret, &desc, attr, engine, NULL);
+	s = s ? s : choose(k, &desc, attr, engine, ret);
 	if (post)
 		dnnl_post_ops_destroy(post);
 	if (attr)
@@ -121,7 +157,7 @@ static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 	dnnl_memory_desc_t md[ARGS] = {0};
 	dnnl_primitive_desc_t pd = NULL;
 	const dnnl_memory_desc_t *scratch;
-	const char *impl = "";
+	const char *impl;
 	dnnl_status_t s;
 	int r;
 
@@ -137,8 +173,7 @@ static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 	}
 	if (r < 0)
 		return r;
-	if (dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl) != dnnl_success)
-		impl = "";
+	impl = name_of(pd);
 	if (is_plain(impl)) {
 		e->widen = e->key.in != DT_F32;
 		e->tiles = e->key.in == DT_F32;
