@@ -61,7 +61,8 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 	for (int64_t k = 0; k < n; k++) {
 		words b[VECS];
 
-		dt_prefetch_ahead(next + k * ahead);
+		for (int64_t i = 0; i < ahead; i += 64)
+			dt_prefetch_ahead(next + k * ahead + i);
 		DT_FOR (VECS, int v = 0; v < VECS; v++)
 			b[v] = *(const words *)(w[v] + 64 * k);
 		DT_FOR (16, int r = 0; r < rows; r++)
