@@ -155,9 +155,6 @@ extern bool dt_prefetch_near;
  * this way and 12 GB/s through L1; four rows times Q4_0 take 0.6 of the time that they take with lines that
  * skip L2 (nta). On Zen 5 it is the other way round: one row times Q8_0 reads 80 GB/s through L1 and 67 GB/s
  * this way, where plain loads read 90.
- *
- * The empty statement has an effect, as far as the compiler knows: gcc removes calls of functions that only
- * prefetch.
  */
 DT_INLINE void dt_prefetch_ahead(const void *p)
 {
@@ -165,6 +162,14 @@ DT_INLINE void dt_prefetch_ahead(const void *p)
 		__builtin_prefetch(p, 0, 3);
 	else
 		__builtin_prefetch(p, 0, 2);
+}
+
+/* The same for n bytes at p. The empty statement has an effect, as far as the compiler knows: gcc removes
+ * calls of functions that only prefetch. */
+DT_INLINE void dt_prefetch_lines(const void *p, int64_t n)
+{
+	for (int64_t i = 0; i < n; i += 64)
+		dt_prefetch_ahead((const char *)p + i);
 	__asm__ volatile("");
 }
 

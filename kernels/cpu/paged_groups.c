@@ -62,8 +62,7 @@ static void ask_groups(const struct dt_paged_run *a, const struct dt_paged_work 
 	const int64_t bytes = DT_KV_GROUP * a->p->head_dim * dt_dtype_size(a->k.dtype);
 
 	for (int64_t i = w->next->groups.skip; i < w->next->groups.n; i++)
-		for (int64_t c = 0; c < bytes; c += 64)
-			dt_prefetch_ahead((const char *)group[i] + c);
+		dt_prefetch_lines(group[i], bytes);
 }
 
 /*

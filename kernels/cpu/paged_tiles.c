@@ -30,8 +30,8 @@ static void find_rows(const struct dt_paged_run *a, struct dt_paged_rows *r, int
 static void ask_rows(const void *const *row, int64_t from, int64_t to, int64_t bytes)
 {
 	for (int64_t i = from; i < to; i++)
-		for (int64_t c = 0; row[i] && c < bytes; c += 64)
-			dt_prefetch_ahead((const char *)row[i] + c);
+		if (row[i])
+			dt_prefetch_lines(row[i], bytes);
 }
 
 /* Scales of int8 rows: each is stored `at` bytes after the beginning of its row. */

@@ -47,8 +47,8 @@ DT_INLINE vec step(vec sum, uint32_t x, words w)
 }
 
 /*
- * rows is a constant after inlining; w[v] is the first vector of column v, x has `words` words per row.
- * Prefetches n times `ahead` bytes from next on.
+ * rows is a constant after inlining; w[v] is the first vector of column v, x has n words per row. Prefetches
+ * n times `ahead` bytes from next on, unless that is NULL.
  */
 DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     int64_t ahead, const uint32_t *x, int64_t n, const int rows)
@@ -61,7 +61,7 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 	for (int64_t k = 0; k < n; k++) {
 		words b[VECS];
 
-		for (int64_t i = 0; i < ahead; i += 64)
+		for (int64_t i = 0; next && i < ahead; i += 64)
 			dt_prefetch_ahead(next + k * ahead + i);
 		DT_FOR (VECS, int v = 0; v < VECS; v++)
 			b[v] = *(const words *)(w[v] + 64 * k);
@@ -90,42 +90,54 @@ DT_INLINE int64_t together(int64_t m)
 	return m >= 2 ? 2 : 1;
 }
 
+/* The same for any number of rows that together() returns. */
+DT_INLINE void some_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
+			 int64_t ahead, const uint32_t *x, int64_t n, int64_t rows)
+{
+	switch (rows) {
+#if ROWS > 8
+	case 12:
+		block(out, ld, w, next, ahead, x, n, 12);
+		break;
+	case 8:
+		block(out, ld, w, next, ahead, x, n, 8);
+		break;
+#endif
+#if ROWS > 3
+	case 4:
+		block(out, ld, w, next, ahead, x, n, 4);
+		break;
+#endif
+	case 2:
+		block(out, ld, w, next, ahead, x, n, 2);
+		break;
+	default:
+		block(out, ld, w, next, ahead, x, n, 1);
+	}
+}
+
+/* Whether all rows share the prefetches. With fewer lanes more rows follow, and each has the instructions. */
+#define SPREAD (L == 16)
+
 /* VECS vectors of outputs: w[v] is the first of column v; next: the columns after them. */
 static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     const uint32_t *x, int64_t m, int64_t n)
 {
 	int64_t calls = 0, ahead, rows;
 
-	for (int64_t r = 0; r < m; r += together(m - r))
+	for (int64_t r = 0; r < m && (SPREAD || !r); r += together(m - r))
 		calls++;
 	ahead = dt_ceil_div(VECS * L * 4, calls);
 	for (int64_t r = 0; r < m; r += rows, next += n * ahead) {
-		const uint32_t *row = x + r * n;
 		float *to[VECS];
 
 		for (int v = 0; v < VECS; v++)
 			to[v] = out[v] + r * ld;
 		rows = together(m - r);
-		switch (rows) {
-#if ROWS > 8
-		case 12:
-			block(to, ld, w, next, ahead, row, n, 12);
-			break;
-		case 8:
-			block(to, ld, w, next, ahead, row, n, 8);
-			break;
-#endif
-#if ROWS > 3
-		case 4:
-			block(to, ld, w, next, ahead, row, n, 4);
-			break;
-#endif
-		case 2:
-			block(to, ld, w, next, ahead, row, n, 2);
-			break;
-		default:
-			block(to, ld, w, next, ahead, row, n, 1);
-		}
+		if (SPREAD || !r)
+			some_rows(to, ld, w, next, ahead, x + r * n, n, rows);
+		else
+			some_rows(to, ld, w, NULL, 0, x + r * n, n, rows);
 	}
 }
 
