@@ -58,8 +58,8 @@ static void write_line(struct dt_route_x *x, int status, double prompt, double c
 		      text_or_null(x->asked), "served_model", text_or_null(x->model), "server",
 		      text_or_null(x->by ? x->by->conf.url : NULL), "status", status, "prompt_tokens",
 		      (json_int_t)prompt, "cached_tokens", (json_int_t)cached, "completion_tokens",
-		      (json_int_t)answer, "estimated", guessed, "shadow", x->client == NULL && status != 499,
-		      "tries", x->tries, "seconds", now - x->begun, "first_s",
+		      (json_int_t)answer, "estimated", guessed, "shadow", x->client == NULL, "tries",
+		      x->tries, "seconds", now - x->begun, "first_s",
 		      x->first > 0 ? json_real(x->first - x->begun) : json_null());
 	if (!r->books || !v || json_dumpf(v, r->books, JSON_COMPACT) < 0 || fputc('\n', r->books) == EOF)
 		failed(r);
@@ -82,12 +82,11 @@ void dt_route_books_add(struct dt_route_x *x, int status)
 	if (answer < 0)
 		answer = guessed ? (double)x->events : 0;
 	cached = cached > 0 ? cached : 0;
-	if (status < 600 && (status == 499 || x->client))
-		r->stats.status[status]++;
-	if (status >= 500)
-		r->stats.errors++;
-	dt_route_bars_add(&r->stats.total, dt_now() - x->begun);
-	if (x->client || status == 499) {
+	if (x->client) { /* not a shadow copy */
+		if (status < 600)
+			r->stats.status[status]++;
+		r->stats.errors += status >= 500;
+		dt_route_bars_add(&r->stats.total, dt_now() - x->begun);
 		r->stats.prompt += prompt;
 		r->stats.cached += cached;
 		r->stats.answer += answer;

@@ -262,7 +262,8 @@ struct dt_route_client {
 	bool keep, reading_body, closing, http10, busy, is_head;
 	bool messages;	 /* uses Anthropic's API */
 	double deadline; /* for sending what is awaited; 0: none */
-	double stalled;	 /* since when it has not read; 0: it reads */
+	double stalled;	 /* since when it has not read, although bytes wait to be sent; 0: none wait */
+	uint64_t taken;	 /* bytes that it had acknowledged at that time */
 };
 
 /* front.c */
@@ -273,6 +274,11 @@ void dt_route_need_files(struct dt_router *r);
 void dt_route_say_lack(struct dt_router *r, int error);
 void dt_route_accept(evutil_socket_t fd, short what, void *arg);
 void dt_route_client_close(struct dt_route_client *c);
+/* Whether bytes wait to be sent to the client. */
+static inline bool dt_route_client_waits(const struct dt_route_client *c)
+{
+	return dt_route_buf_size(&c->conn.out) > 0;
+}
 void dt_route_client_tick(struct dt_route_client *c, double now);
 /* The response is complete: continues with the next request, or closes. */
 void dt_route_client_next(struct dt_route_client *c);

@@ -95,7 +95,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	struct dt_route_client *c, *next;
 	struct dt_route_x *x, *after;
 	double now = dt_now();
-	bool known = true;
+	bool known = true, sending = false;
 
 	for (x = TAILQ_FIRST(&r->all); x; x = after) {
 		after = TAILQ_NEXT(x, in_all);
@@ -104,10 +104,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	for (c = TAILQ_FIRST(&r->clients); c; c = next) {
 		next = TAILQ_NEXT(c, in_list);
 		if (r->draining && !c->x && !c->reading_body && c->scanned == 0 &&
-		    now - r->drain_since > DRAIN_GRACE)
+		    !dt_route_client_waits(c) && now - r->drain_since > DRAIN_GRACE) {
 			dt_route_client_close(c);
-		else
+		} else {
+			sending |= dt_route_client_waits(c);
 			dt_route_client_tick(c, now);
+		}
 	}
 	for (int i = 0; i < r->balance.n; i++) {
 		struct dt_route_server *s = r->server[i];
@@ -140,7 +142,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		dt_log_msg(r->p.log, "the new process ended; this one keeps serving");
 		r->heir = 0;
 	}
-	if (r->draining && r->nall == 0 && (r->nclients == 0 || now - r->drain_since > 2 * DRAIN_GRACE))
+	if (r->draining && r->nall == 0 && !sending &&
+	    (r->nclients == 0 || now - r->drain_since > 2 * DRAIN_GRACE))
 		event_base_loopbreak(r->base);
 }
 
