@@ -310,6 +310,7 @@ int dt_route_apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *
 void dt_route_reload(struct dt_router *r);
 /* books.c */
 void dt_route_books_open(struct dt_router *r);
+void dt_route_books_flush(struct dt_router *r);
 void dt_route_books_add(struct dt_route_x *x, int status);
 /* metrics.c */
 void dt_route_bars_add(struct dt_route_bars *b, double v);
@@ -358,8 +359,9 @@ struct dt_router {
 	int64_t memory; /* bytes of bodies and answers */
 	struct dt_route_garbage *garbage;
 	uint64_t next_id, id_salt;
-	FILE *books;
-	bool books_failed;
+	FILE *books; /* only opened by stdio: lines are written whole, by dt_route_books_flush */
+	struct dt_route_buf books_out;
+	bool books_failed, books_torn; /* torn: the file ends within a line */
 	struct dt_route_stats {
 		uint64_t status[600], errors, retries, retries_denied, limited, cancelled, broken, shadows,
 			hedges, queued, books_errors, reloads, held, scaled_up, scaled_down, scale_commands,

@@ -1,6 +1,7 @@
 #include "route/router.h"
 
 #include "base/progress.h"
+#include "base/tmpfile.h"
 #include "route/priv.h"
 
 #include <errno.h>
@@ -123,10 +124,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	}
 	if (r->nqueue > 0)
 		dt_route_x_run_queue(r);
-	if (r->books && fflush(r->books) == EOF && !r->books_failed) {
-		r->books_failed = true;
-		dt_log_msg(r->p.log, "cannot write '%s'", r->conf.books);
-	}
+	dt_route_books_flush(r);
 	if (r->deaf && !r->draining)
 		event_add(&r->listener, NULL);
 	r->deaf = false;
@@ -211,10 +209,12 @@ int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struc
 	event_assign(&r->reaper, r->base, -1, 0, reap, r);
 	dt_balance_init(&r->balance, DT_BALANCE_CACHE, NULL, r->id_salt);
 	rc = dt_route_conf_read(&c, &p->args, err);
+	if (rc == 0 && c.books && (rc = dt_out_check(c.books, err)) < 0)
+		dt_route_conf_release(&c);
 	if (rc == 0)
 		rc = dt_route_apply(r, &c, err);
 	if (rc == 0 && r->books_failed)
-		rc = dt_err_set(err, -EIO, "cannot start the thread that writes the books");
+		rc = dt_err_set(err, -EIO, "cannot write '%s'", r->conf.books);
 	if (rc == 0)
 		rc = dt_route_listen(r, p->host, p->port, err);
 	if (rc < 0) {
@@ -258,6 +258,8 @@ void dt_route_close(struct dt_router *r)
 	reap(-1, 0, r);
 	if (r->fd >= 0)
 		close(r->fd);
+	dt_route_books_flush(r);
+	dt_route_buf_release(&r->books_out);
 	if (r->books)
 		fclose(r->books);
 	dt_prefix_free(r->prefix);

@@ -454,6 +454,47 @@ END
     denies grep -r -e sk-one -e sk-two -e sk-admin -e upstream-secret books log
 }
 
+@test "accounts: lines stay whole when two routers append, and after the disk was full; lost ones are counted" {
+    mock a
+    route 1 --books books "$a"
+    urls=$url
+    route 1 --books books "$a"
+    urls="$urls $url"
+    # shellcheck disable=SC2086 # words
+    /usr/bin/python3 - $urls <<'END'
+import http.client, sys, threading
+def ask(url, k):
+    c = http.client.HTTPConnection(url.split("/")[2])
+    for i in range(100):
+        c.request("POST", "/v1/completions", '{"prompt": "x"}', {"X-Request-Id": f"{url[-5:]}-{k}-{i}-{'y' * 60}"})
+        c.getresponse().read()
+threads = [threading.Thread(target=ask, args=(u, k)) for u in sys.argv[1:] for k in range(4)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+END
+    booked() { [ "$(wc -l <books)" -ge 800 ]; }
+    until_true booked
+    [ "$(jq -s 'map(.id) | unique | length' books)" = 800 ]
+    # a file that may have 1000 bytes
+    printf '#!/bin/bash\nulimit -f 1\ntrap "" XFSZ\nexec dt-route "$@"\n' >limited
+    chmod +x limited
+    : >url
+    ./limited --port 0 --books small "$a" >url 2> >(cat >>said) 3>&- &
+    pids+=($!)
+    until_true test -s url
+    url=$(cat url)
+    until_true ups 1
+    for i in $(seq 8); do ask -o /dev/null; done
+    some() { [ "$(metric books_errors_total)" -ge 1 ]; }
+    until_true some
+    grep -q "cannot write 'small': File too large; requests are not recorded" said
+    until_true test "$(($(grep -c '^{.*}$' small) + $(metric books_errors_total)))" = 8
+    run -1 dt-route --port 0 --books /nowhere/books "$a"
+    [ "$output" = "dt-route: cannot write '/nowhere/books': No such file or directory" ]
+}
+
 @test "accounts: null is unset, estimates count the prompt, more than a whole quota is refused for good" {
     mock a
     printf 'B1 tenant=B tokens-per-minute=60\nC1 tenant=C\nADM admin=yes\n' >keys
