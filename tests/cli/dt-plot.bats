@@ -46,7 +46,7 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
 @test "the horizontal axis has two numbers or more, in any width and over any range of steps" {
     for width in 30 37 40 43 51 64 80; do
         for steps in "1 60" "0 100" "7 19" "123456 123765" "100000 125000"; do
-            printf '{"step":%d,"loss":1}\n{"step":%d,"loss":2}\n' ${steps% *} ${steps#* } |
+            printf '{"step":%d,"loss":1}\n{"step":%d,"loss":2}\n' "${steps% *}" "${steps#* }" |
                 COLUMNS=$width dt-plot --height 6 loss >out
             [ "$(wc -L <out)" -le "$width" ]
             [ "$(tail -n 1 out | wc -w)" -ge 3 ] || { cat out; return 1; } # with the label
