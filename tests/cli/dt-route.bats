@@ -231,11 +231,11 @@ denies() {
     done
     # CR LF: the first event arrives while the server still sends; the usage that the router asked for is removed
     set_mock "$a" "{\"raw\": \"${head}\\r\\ndata: {\\\"choices\\\":[1]}\\r\\n\\r\\ndata: {\\\"choices\\\":[],\\\"usage\\\":{\\\"prompt_tokens\\\":7,\\\"completion_tokens\\\":1}}\\r\\n\\r\\n\", \"raw_endless\": true}"
-    ask -N -m 300 >out 3>&- &
+    curl -sN -m 300 --limit-rate 2k -d "$body" "$url/v1/completions" >out 3>&- & # slow: the rest has no end
     pids+=($!)
     until_true grep -q choices out
     denies grep -q usage out
-    kill "${pids[-1]}"
+    kill -KILL "${pids[-1]}"
     booked() { tail -n 1 books | jq -e '.status == 499'; }
     until_true booked
 }
