@@ -116,7 +116,7 @@ static char key_within(double seconds)
 	char c = 0;
 
 	if (poll(&in, 1, (int)(seconds * 1e3)) > 0 && read(STDIN_FILENO, &c, 1) == 0)
-		nanosleep(&(struct timespec){(time_t)seconds, 0}, NULL); /* stdin is not a terminal */
+		poll(NULL, 0, (int)(seconds * 1e3)); /* stdin is not a terminal */
 	return c;
 }
 

@@ -182,43 +182,64 @@ static void place_names(const struct dt_plot *p, const struct dt_axis *ay, int r
 	}
 }
 
-/* Prints the horizontal axis and its numbers; the first `left` columns belong to the vertical axis. */
-static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st,
-		       const struct dt_axis *ax, int left, int cols)
-{
-	char label[64], row[512];
-	int free_from = 0, label_at = cols;
-	struct dt_ticks t;
-	bool *tick = calloc((size_t)cols, sizeof(*tick));
+struct x_row {
+	char text[512]; /* the numbers */
+	bool tick[512];
+	int placed, end; /* numbers; columns of the text */
+};
 
-	memset(row, ' ', sizeof(row));
-	if (cols > (int)sizeof(row) - 1)
-		cols = (int)sizeof(row) - 1;
-	if (p->x_label && dt_plot_columns(p->x_label) < cols / 3)
-		label_at = cols - (int)strlen(p->x_label);
-	dt_ticks_choose(ax, cols / 10 < 2 ? 2 : cols / 10, &t);
+/* Places up to `most` numbers in the columns before `end`, at least two columns apart. */
+static void place_numbers(const struct dt_axis *ax, int most, int cols, int end, struct x_row *ret)
+{
+	char label[64];
+	int free_from = 0;
+	struct dt_ticks t;
+
+	*ret = (struct x_row){0};
+	memset(ret->text, ' ', sizeof(ret->text));
+	dt_ticks_choose(ax, most, &t);
 	for (int i = 0; i < t.n; i++) {
 		int at = (int)lround(dt_axis_at(ax, t.at[i]) * (cols - 1));
 		int n = (int)strlen(dt_ticks_format(&t, i, label, sizeof(label))), from = at - n / 2;
 
 		if (from < 0)
 			from = 0;
-		if (at < 0 || at >= cols || from < free_from || from + n + 2 > label_at)
+		if (at < 0 || at >= cols || from < free_from || from + n + 2 > end)
 			continue;
-		memcpy(row + from, label, (size_t)n);
+		memcpy(ret->text + from, label, (size_t)n);
 		free_from = from + n + 2;
-		if (tick)
-			tick[at] = true;
+		ret->tick[at] = true;
+		ret->placed++;
+	}
+	ret->end = free_from;
+}
+
+/* Prints the horizontal axis and its numbers; the first `left` columns belong to the vertical axis. */
+static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_style *st,
+		       const struct dt_axis *ax, int left, int cols)
+{
+	int label_at, most;
+	struct x_row row, finer;
+
+	if (cols > (int)sizeof(row.text) - 1)
+		cols = (int)sizeof(row.text) - 1;
+	label_at = cols;
+	if (p->x_label && dt_plot_columns(p->x_label) < cols / 3)
+		label_at = cols - (int)strlen(p->x_label);
+	most = cols / 10 < 2 ? 2 : cols / 10;
+	place_numbers(ax, most, cols, label_at, &row);
+	while (row.placed < 2 && ++most <= cols / 4) { /* the label may stand where the numbers would */
+		place_numbers(ax, most, cols, label_at, &finer);
+		if (finer.placed > row.placed)
+			row = finer;
 	}
 	fprintf(f, "%*s%s", left - 1, "", st->utf8 ? "\xe2\x94\x94" : "+");
 	for (int i = 0; i < cols; i++)
-		fputs(tick && tick[i] ? (st->utf8 ? "\xe2\x94\xac" : "+") : (st->utf8 ? "\xe2\x94\x80" : "-"),
-		      f);
-	fprintf(f, "\n%*s%.*s", left, "", label_at < cols ? label_at : free_from, row);
+		fputs(row.tick[i] ? (st->utf8 ? "\xe2\x94\xac" : "+") : (st->utf8 ? "\xe2\x94\x80" : "-"), f);
+	fprintf(f, "\n%*s%.*s", left, "", label_at < cols ? label_at : row.end, row.text);
 	if (label_at < cols)
 		dt_plot_put_text(f, p->x_label, cols - label_at);
 	fputc('\n', f);
-	free(tick);
 }
 
 /* Prints a row of the plot: number, axis, dots, a curve's name. */

@@ -163,9 +163,12 @@ static int find_all(struct dt_board *b, struct dt_err *err)
 		struct stat st;
 
 		if (stat(b->dir[i], &st) < 0)
-			return dt_err_sys(err, -errno, "cannot open '%s'", b->dir[i]);
-		rc = S_ISDIR(st.st_mode) ? add_folder(b, b->dir[i], i, err)
-					 : add(b, b->dir[i], b->dir[i], i, err);
+			rc = dt_err_sys(err, -errno, "cannot open '%s'", b->dir[i]);
+		else
+			rc = S_ISDIR(st.st_mode) ? add_folder(b, b->dir[i], i, err)
+						 : add(b, b->dir[i], b->dir[i], i, err);
+		if (b->opened) /* an operand that was removed since does not stop the others */
+			rc = 0;
 	}
 	return rc;
 }
@@ -177,11 +180,12 @@ static int read_runs(struct dt_board *b, struct dt_err *err)
 	int rc = 0;
 
 	b->behind = false;
-	for (int k = 0, first = b->next; k < b->n && rc >= 0; k++) {
+	for (int k = 0, first = b->next; k < b->n; k++) {
 		const int i = (first + k) % b->n;
+		const int one = dt_board_run_read(&b->run[i], &left, err);
 
-		rc = dt_board_run_read(&b->run[i], &left, err);
-		b->version += rc > 0;
+		rc = one < 0 ? one : rc;
+		b->version += one > 0;
 		if (left || b->behind)
 			continue;
 		b->behind = true;
@@ -221,6 +225,7 @@ int dt_board_open(struct dt_board *b, char *const *dirs, int n, size_t most, str
 	}
 	if (rc < 0)
 		dt_board_close(b);
+	b->opened = rc == 0;
 	return rc;
 }
 

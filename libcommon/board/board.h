@@ -15,6 +15,7 @@ struct dt_board {
 	struct dt_board_run *run;
 	int *folder; /* [n] index of the operand that each run comes from */
 	int n;
+	bool opened;	       /* all operands were there once */
 	int left_out;	       /* runs found beyond DT_BOARD_RUNS */
 	struct dt_board_file { /* other files */
 		char *path;

@@ -284,12 +284,33 @@ static void remember(struct dt_board_run *r)
 		memset(r->last, 0, sizeof(r->last));
 }
 
+/* Opens the file again if its name belongs to another one: it was rotated, or removed and written anew. */
+static void follow_name(struct dt_board_run *r)
+{
+	struct stat named, open_one;
+	int fd;
+
+	if (stat(r->path, &named) < 0 || fstat(r->fd, &open_one) < 0 || !S_ISREG(named.st_mode) ||
+	    (named.st_ino == open_one.st_ino && named.st_dev == open_one.st_dev))
+		return;
+	fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return;
+	close(r->fd);
+	r->fd = fd;
+	forget(r);
+	r->renewed = true;
+}
+
 int dt_board_run_read(struct dt_board_run *r, size_t *left, struct dt_err *err)
 {
 	struct stat st;
-	bool more = false;
+	bool more;
 	ssize_t got;
 
+	follow_name(r);
+	more = r->renewed;
+	r->renewed = false;
 	if (fstat(r->fd, &st) < 0)
 		return dt_err_sys(err, -errno, "cannot read '%s'", r->path);
 	if (!same_as_before(r, st.st_size)) {

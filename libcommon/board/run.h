@@ -23,6 +23,7 @@ struct dt_board_column {
 struct dt_board_run {
 	char *path, *name; /* name: for display */
 	int fd;
+	bool renewed;  /* the name belongs to another file than at the last read */
 	off_t at;      /* bytes of the file that have been read */
 	char last[64]; /* the bytes before `at`, to detect a file that was truncated and rewritten */
 	char *buf;     /* [n] an incomplete last line */

@@ -16,30 +16,40 @@ struct page {
 	int lines;
 };
 
-/* Prints a line cut to the width; the text is ASCII. */
+enum { LABEL = 11 }; /* columns of the first word */
+
+/* Prints a text in lines of the width, broken at spaces; the text is ASCII. */
 static void line(struct page *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void line(struct page *p, const char *fmt, ...)
 {
 	char text[1024];
 	va_list ap;
 
-	if (p->s->height && p->lines >= p->s->height)
-		return;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	for (char *c = text; *c; c++) /* names are untrusted: control characters are replaced */
 		*c = *c < ' ' || *c > '~' ? '?' : *c;
-	fprintf(p->f, "%.*s\n", p->s->width, text);
-	p->lines++;
+	for (const char *s = text; *s && !(p->s->height && p->lines >= p->s->height); p->lines++) {
+		const int indent = s == text ? 0 : LABEL, room = p->s->width - indent;
+		int n = (int)strlen(s);
+
+		if (n > room)
+			for (n = room; n > 0 && s[n] != ' '; n--)
+				;
+		n = n > 0 ? n : room; /* a word longer than a line */
+		fprintf(p->f, "%*s%.*s\n", indent, "", n, s);
+		s += n;
+		s += strspn(s, " ");
+	}
 }
 
 static void head(struct page *p, const char *name, const char *value)
 {
 	if (p->s->height && p->lines >= p->s->height)
 		return;
-	fprintf(p->f, "%s%-11s%s%.*s\n", p->s->color ? "\033[1m" : "", name, p->s->color ? "\033[0m" : "",
-		p->s->width - 11, value);
+	fprintf(p->f, "%s%-*s%s%.*s\n", p->s->color ? "\033[1m" : "", LABEL, name,
+		p->s->color ? "\033[0m" : "", p->s->width - LABEL, value);
 	p->lines++;
 }
 
@@ -94,14 +104,15 @@ static void spark(struct page *p, const struct dt_board_run *r, const char *key)
 	static const char ascii[] = "_.-=+*#@";
 	int n = p->s->width - 34 < 200 ? p->s->width - 34 : 200;
 	double v[200], lo = INFINITY, hi = -INFINITY;
+	char range[64];
 
-	if (n < 8 || !means(r, key, v, n) || (p->s->height && p->lines >= p->s->height))
+	if (n < 1 || !means(r, key, v, n) || (p->s->height && p->lines >= p->s->height))
 		return;
 	for (int i = 0; i < n; i++) {
 		lo = fmin(lo, isnan(v[i]) ? lo : v[i]);
 		hi = fmax(hi, isnan(v[i]) ? hi : v[i]);
 	}
-	fprintf(p->f, "%-11s", key);
+	fprintf(p->f, "%-*s", LABEL, key);
 	for (int i = 0; i < n; i++) {
 		int k = 0;
 
@@ -114,7 +125,8 @@ static void spark(struct page *p, const struct dt_board_run *r, const char *key)
 		else
 			putc(ascii[k], p->f);
 	}
-	fprintf(p->f, " %.4g .. %.4g\n", lo, hi);
+	snprintf(range, sizeof(range), " %.4g .. %.4g", lo, hi);
+	fprintf(p->f, "%.*s\n", p->s->width - LABEL - n, range);
 	p->lines++;
 }
 
@@ -131,9 +143,9 @@ static const struct {
 
 static void bar(struct page *p, const char *word, double share, double seconds, int color)
 {
-	int room = p->s->width - 40, n = (int)(share * room + 0.5);
+	int room = p->s->width - 40, n = (int)(share * room + 0.5); /* n 0: too narrow for a bar */
 
-	if (room < 1 || (p->s->height && p->lines >= p->s->height))
+	if (p->s->height && p->lines >= p->s->height)
 		return;
 	fprintf(p->f, "  %-12s%6.1f%%  %9.3g s  ", word, 100 * share, seconds);
 	if (p->s->color)
@@ -188,7 +200,7 @@ static void memory(struct page *p, const struct dt_board_run *r)
 	char a[32], b[32];
 
 	if (!isnan(plan) && !isnan(rss))
-		line(p, "memory     planned peak %s (largest rank), resident peak %s (rank 0)",
+		line(p, "memory     planned peak %s (largest rank), resident %s (rank 0)",
 		     dt_format_size((uint64_t)plan, a, sizeof(a)),
 		     dt_format_size((uint64_t)rss, b, sizeof(b)));
 }

@@ -89,24 +89,29 @@ static bool is_ours(const char *s, size_t n)
 	       (memmem(s, n, "\"choices\":[]", 12) || memmem(s, n, "\"choices\": []", 13));
 }
 
-/* Forwards complete events, except the router's own usage event. */
-static void filter(struct dt_route_x *x, const char *s, size_t n)
+/* Forwards complete events, so that an error can follow the last one; drops the router's own usage event. */
+static void pass_events(struct dt_route_x *x, const char *s, size_t n)
 {
 	struct dt_route_buf *e = &x->event;
-	char *end;
+	size_t from = dt_route_buf_size(e), whole = 0, len;
 
 	dt_route_buf_add(e, s, n);
-	while ((end = memmem(dt_route_buf_data(e), dt_route_buf_size(e), "\n\n", 2))) {
-		size_t len = (size_t)(end - dt_route_buf_data(e)) + 2;
-
-		if (!is_ours(dt_route_buf_data(e), len))
-			send_piece(x, dt_route_buf_data(e), len);
-		dt_route_buf_take(e, len);
+	from = from > 3 ? from - 3 : 0; /* an empty line may have begun there */
+	while ((len = dt_route_event_size(dt_route_buf_data(e) + whole, dt_route_buf_size(e) - whole,
+					  from > whole ? from - whole : 0)) > 0) {
+		if (x->stripped && is_ours(dt_route_buf_data(e) + whole, len)) {
+			send_piece(x, dt_route_buf_data(e), whole);
+			dt_route_buf_take(e, whole + len);
+			from = from > whole + len ? from - whole - len : 0;
+			whole = 0;
+		} else {
+			whole += len;
+		}
 	}
-	if (dt_route_buf_size(e) > MAX_EVENT) {
-		send_piece(x, dt_route_buf_data(e), dt_route_buf_size(e));
-		dt_route_buf_take(e, dt_route_buf_size(e));
-	}
+	if (dt_route_buf_size(e) - whole > MAX_EVENT)
+		whole = dt_route_buf_size(e);
+	send_piece(x, dt_route_buf_data(e), whole);
+	dt_route_buf_take(e, whole);
 }
 
 static void keep_tail(struct dt_route_x *x, const char *s, size_t n)
@@ -158,15 +163,13 @@ void dt_route_answer_add(struct dt_route_x *x, const char *s, size_t n)
 		send_head(x, x->has_length && !x->stripped ? (int64_t)x->length : -1);
 		release_held(x);
 	}
-	if (x->stripped && x->is_stream)
-		filter(x, s, n);
+	if (x->is_stream)
+		pass_events(x, s, n);
 	else
 		send_piece(x, s, n);
 	dt_route_conn_flush(&x->client->conn);
-	if (dt_route_buf_size(&x->client->conn.out) > BEHIND) {
-		x->client->stalled = x->client->stalled > 0 ? x->client->stalled : dt_now();
+	if (dt_route_buf_size(&x->client->conn.out) > BEHIND)
 		dt_route_line_pause(x, true);
-	}
 }
 
 void dt_route_answer_end(struct dt_route_x *x)

@@ -4,17 +4,24 @@
 #include "base/tmpfile.h"
 #include "route/priv.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+#define WAITING (64 << 10) /* bytes of lines that are kept until the next tick */
 
 void dt_route_books_open(struct dt_router *r)
 {
 	struct dt_err err;
 
+	dt_route_books_flush(r);
 	if (r->books)
 		fclose(r->books);
 	r->books = NULL;
+	r->books_torn = false;
 	if (r->conf.books && dt_out_stream(r->conf.books, true, &r->books, &err) < 0) {
 		dt_log_err(r->p.log, &err);
 		r->books_failed = true;
@@ -23,12 +30,35 @@ void dt_route_books_open(struct dt_router *r)
 	}
 }
 
-static void failed(struct dt_router *r)
+/*
+ * Writes the lines that wait, in one call: other processes may append to the same file, such as the one that
+ * takes over the socket. After an error, which is reported once, the lines are lost.
+ */
+void dt_route_books_flush(struct dt_router *r)
 {
-	r->stats.books_errors++;
-	if (!r->books_failed)
-		dt_log_msg(r->p.log, "cannot write '%s': requests are no longer recorded", r->conf.books);
-	r->books_failed = true;
+	struct dt_route_buf *b = &r->books_out;
+	bool open = r->books != NULL;
+	ssize_t n;
+
+	if (dt_route_buf_size(b) == 0)
+		return;
+	if (open && r->books_torn)
+		open = write(fileno(r->books), "\n", 1) == 1;
+	while (open && dt_route_buf_size(b) > 0) {
+		n = write(fileno(r->books), dt_route_buf_data(b), dt_route_buf_size(b));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			break;
+		r->books_torn = dt_route_buf_data(b)[n - 1] != '\n';
+		dt_route_buf_take(b, (size_t)n);
+	}
+	if (dt_route_buf_size(b) > 0 && !r->books_failed)
+		dt_log_msg(r->p.log, "cannot write '%s': %s; requests are not recorded", r->conf.books,
+			   r->books ? strerror(errno) : "it is not open");
+	r->books_failed = dt_route_buf_size(b) > 0;
+	for (; dt_route_buf_size(b) > 0; dt_route_buf_take(b, 1))
+		r->stats.books_errors += *dt_route_buf_data(b) == '\n';
 }
 
 static json_t *text_or_null(const char *s)
@@ -45,7 +75,7 @@ static void write_line(struct dt_route_x *x, int status, double prompt, double c
 	double now = dt_now();
 	struct timespec t;
 	struct tm tm;
-	char at[40];
+	char at[40], *text;
 	json_t *v;
 	size_t n;
 
@@ -58,12 +88,17 @@ static void write_line(struct dt_route_x *x, int status, double prompt, double c
 		      text_or_null(x->asked), "served_model", text_or_null(x->model), "server",
 		      text_or_null(x->by ? x->by->conf.url : NULL), "status", status, "prompt_tokens",
 		      (json_int_t)prompt, "cached_tokens", (json_int_t)cached, "completion_tokens",
-		      (json_int_t)answer, "estimated", guessed, "shadow", x->client == NULL && status != 499,
-		      "tries", x->tries, "seconds", now - x->begun, "first_s",
+		      (json_int_t)answer, "estimated", guessed, "shadow", x->client == NULL, "tries",
+		      x->tries, "seconds", now - x->begun, "first_s",
 		      x->first > 0 ? json_real(x->first - x->begun) : json_null());
-	if (!r->books || !v || json_dumpf(v, r->books, JSON_COMPACT) < 0 || fputc('\n', r->books) == EOF)
-		failed(r);
+	text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+	if (!text || dt_route_buf_add(&r->books_out, text, strlen(text)) < 0 ||
+	    dt_route_buf_add(&r->books_out, "\n", 1) < 0)
+		r->stats.books_errors++;
+	free(text);
 	json_decref(v);
+	if (dt_route_buf_size(&r->books_out) > WAITING)
+		dt_route_books_flush(r);
 }
 
 void dt_route_books_add(struct dt_route_x *x, int status)
@@ -82,12 +117,11 @@ void dt_route_books_add(struct dt_route_x *x, int status)
 	if (answer < 0)
 		answer = guessed ? (double)x->events : 0;
 	cached = cached > 0 ? cached : 0;
-	if (status < 600 && (status == 499 || x->client))
-		r->stats.status[status]++;
-	if (status >= 500)
-		r->stats.errors++;
-	dt_route_bars_add(&r->stats.total, dt_now() - x->begun);
-	if (x->client || status == 499) {
+	if (x->client) { /* not a shadow copy */
+		if (status < 600)
+			r->stats.status[status]++;
+		r->stats.errors += status >= 500;
+		dt_route_bars_add(&r->stats.total, dt_now() - x->begun);
 		r->stats.prompt += prompt;
 		r->stats.cached += cached;
 		r->stats.answer += answer;

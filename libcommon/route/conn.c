@@ -1,12 +1,14 @@
 #include "route/conn.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #define READ_SIZE (64 * 1024)
@@ -200,8 +202,18 @@ void dt_route_conn_flush(struct dt_route_conn *c)
 		if (n < 0)
 			break;
 		dt_route_buf_take(&c->out, (size_t)n);
+		c->sent += (uint64_t)n;
 	}
 	want_write(c, dt_route_buf_size(&c->out) > 0);
+}
+
+uint64_t dt_route_conn_taken(const struct dt_route_conn *c)
+{
+	int queued = 0; /* in the socket */
+
+	if (ioctl(c->fd, SIOCOUTQ, &queued) < 0)
+		queued = 0;
+	return c->sent - (uint64_t)queued;
 }
 
 void dt_route_conn_read(struct dt_route_conn *c, bool on)

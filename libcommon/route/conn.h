@@ -10,6 +10,7 @@
 #include <event2/event_struct.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 struct dt_route_buf { /* bytes [at, n) of s */
@@ -40,6 +41,7 @@ struct dt_route_conn {
 	struct event rd, wr;
 	struct dt_route_buf in, out;
 	bool connecting, reading, writing, broken;
+	uint64_t sent; /* bytes */
 	const struct dt_route_conn_ops *ops;
 	void *arg;
 };
@@ -61,6 +63,8 @@ void dt_route_conn_printf(struct dt_route_conn *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Failures are reported by ops->ended, from the event loop. */
 void dt_route_conn_flush(struct dt_route_conn *c);
+/* Bytes that the peer has acknowledged; grows while it reads. */
+uint64_t dt_route_conn_taken(const struct dt_route_conn *c);
 void dt_route_conn_read(struct dt_route_conn *c, bool on);
 
 #endif

@@ -258,31 +258,34 @@ bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct
 	return true;
 }
 
+static void first_byte(struct dt_route_x *x)
+{
+	if (x->first > 0)
+		return;
+	x->first = dt_now();
+	if (x->client)
+		dt_route_bars_add(&x->r->stats.ttft, x->first - x->begun);
+}
+
 void dt_route_x_content(struct dt_route_x *x, struct dt_route_line *l, const char *s, size_t n)
 {
-	if (x->first == 0 && (x->is_stream || !x->client)) {
-		x->first = dt_now();
-		dt_route_bars_add(&x->r->stats.ttft, x->first - x->begun);
-	}
+	if (x->is_stream || !x->client)
+		first_byte(x);
 	dt_route_unpair(l);
 	dt_route_answer_add(x, s, n);
-	if (x->passing && x->first == 0)
-		x->first = dt_now();
+	if (x->passing)
+		first_byte(x);
 }
 
 void dt_route_x_done(struct dt_route_x *x, struct dt_route_line *l)
 {
-	struct dt_router *r = x->r;
 	double prompt, cached, answer;
 
 	dt_route_answer_usage(x, &prompt, &cached, &answer);
 	forget_line(x, l, answer);
 	if (x->status < 500)
 		dt_route_server_served(l->server);
-	if (x->first == 0) {
-		x->first = dt_now();
-		dt_route_bars_add(&r->stats.ttft, x->first - x->begun);
-	}
+	first_byte(x);
 	dt_route_answer_end(x);
 	over(x, x->status);
 }

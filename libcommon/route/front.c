@@ -53,7 +53,6 @@ void dt_route_client_close(struct dt_route_client *c)
 void dt_route_client_next(struct dt_route_client *c)
 {
 	c->x = NULL;
-	c->stalled = 0;
 	c->deadline = dt_now() + c->r->conf.idle_timeout;
 	if (!c->keep) {
 		c->closing = true;
@@ -67,10 +66,29 @@ void dt_route_client_next(struct dt_route_client *c)
 		read_requests(c);
 }
 
+/* Whether the client has not read for too long, although bytes wait to be sent to it. */
+static bool stalls(struct dt_route_client *c, double now)
+{
+	uint64_t taken;
+
+	if (!dt_route_client_waits(c)) {
+		c->stalled = 0;
+		return false;
+	}
+	taken = dt_route_conn_taken(&c->conn);
+	if (c->stalled == 0 || taken != c->taken) {
+		c->stalled = now;
+		c->taken = taken;
+	}
+	return now - c->stalled > c->r->conf.body_timeout;
+}
+
 void dt_route_client_tick(struct dt_route_client *c, double now)
 {
-	if (c->stalled > 0 && now - c->stalled > c->r->conf.body_timeout) {
+	if (stalls(c, now)) {
 		dt_route_client_close(c);
+	} else if (c->stalled > 0 && !c->x) { /* its next request is awaited when it has read the answer */
+		c->deadline = now + (c->closing ? LINGER : c->r->conf.idle_timeout);
 	} else if (!c->x || c->reading_body) {
 		if (c->deadline == 0 || now < c->deadline)
 			return;
@@ -163,7 +181,8 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 	} else if (key == -2 && !dt_route_local_open(h->target)) {
 		refuse(c, 401, "invalid_api_key",
 		       "this router requires an API key: 'Authorization: Bearer KEY'");
-	} else if (h->framing != DT_ROUTE_NO_BODY && !dt_route_is(h->method, "POST")) {
+	} else if (h->framing != DT_ROUTE_NO_BODY && !(h->framing == DT_ROUTE_LENGTH && h->length == 0) &&
+		   !dt_route_is(h->method, "POST")) {
 		refuse(c, 400, "invalid_request", "only POST may have a body");
 	} else if (dt_route_of_one_server(h->target)) {
 		refuse(c, 404, "not_found",
@@ -292,7 +311,6 @@ static void on_drained(void *arg)
 {
 	struct dt_route_client *c = arg;
 
-	c->stalled = 0;
 	if (c->closing)
 		shutdown(c->conn.fd, SHUT_WR);
 	else if (c->x)

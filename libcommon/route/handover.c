@@ -53,8 +53,7 @@ void dt_route_hand_over(struct dt_router *r)
 
 	if (r->draining || r->heir > 0)
 		return;
-	if (r->books)
-		fflush(r->books);
+	dt_route_books_flush(r);
 	pid = fork();
 	if (pid == 0)
 		become(r);

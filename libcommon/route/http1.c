@@ -288,4 +288,24 @@ ssize_t dt_route_chunks_next(struct dt_route_chunks *c, const char *s, size_t n,
 	}
 	return (ssize_t)at;
 }
-/* SPDX-License-Identifier: Apache-2.0 */
+
+/* ---- events ---- */
+
+size_t dt_route_event_size(const char *s, size_t n, size_t from)
+{
+	for (size_t i = from; i + 1 < n; i++) {
+		const bool pair = s[i] == '\r' && s[i + 1] == '\n';
+		const size_t next = i + 1 + pair;
+
+		if ((s[i] != '\n' && s[i] != '\r') || next >= n)
+			continue;
+		if (s[next] == '\n')
+			return next + 1;
+		if (s[next] == '\r' && next + 1 < n)
+			return next + 1 + (s[next + 1] == '\n');
+		if (s[next] == '\r' && s[i] == '\r' && !pair)
+			return next + 1; /* no LF has followed a CR before */
+	}
+	return 0;
+}
+/* SPDX-Identifier: Apache-2.0 */

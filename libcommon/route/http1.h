@@ -67,5 +67,11 @@ struct dt_route_chunks { /* zero-initialise at the start of a body */
  */
 ssize_t dt_route_chunks_next(struct dt_route_chunks *c, const char *s, size_t n, size_t *ret_body);
 
+/*
+ * Bytes of the first event of a stream (server-sent events), with the empty line that ends it; 0: it is not
+ * complete. Lines end with LF, CR LF or CR. The first `from` bytes are known to contain no end of an event.
+ */
+size_t dt_route_event_size(const char *s, size_t n, size_t from);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

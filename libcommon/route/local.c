@@ -134,15 +134,28 @@ static void servers(struct dt_route_client *c)
 		json_pack("{s:o,s:i,s:i}", "servers", list, "waiting", r->nqueue, "wanted", r->scale.wanted));
 }
 
+/* Whether `given` is a server's URL, in one of the spellings that the command line accepts. */
+static bool is_url(const char *url, const char *given)
+{
+	const size_t lead = strlen("http://"), n = strlen(url) - lead;
+
+	if (!strncmp(given, "http://", lead))
+		given += lead;
+	if (strncmp(url + lead, given, n))
+		return false;
+	given += n;
+	return !*given || !strcmp(given, "/") || !strcmp(given, "/v1") || !strcmp(given, "/v1/");
+}
+
 /* POST /route/drain?server=URL and /route/undrain?server=URL */
-static void drain(struct dt_route_client *c, const char *url, size_t n, bool on)
+static void drain(struct dt_route_client *c, const char *url, bool on)
 {
 	struct dt_router *r = c->r;
 
 	for (int i = 0; i < r->balance.n; i++) {
 		struct dt_route_server *s = r->server[i];
 
-		if (!s || s->gone || strlen(s->conf.url) != n || memcmp(s->conf.url, url, n))
+		if (!s || s->gone || !is_url(s->conf.url, url))
 			continue;
 		s->drained = on;
 		dt_route_server_changed(s);
@@ -157,19 +170,42 @@ static void drain(struct dt_route_client *c, const char *url, size_t n, bool on)
 	dt_route_reply_error(c, 404, "not_found", 0, "", "unknown server; GET /route/servers lists them");
 }
 
+/* The target without its query. */
+static struct dt_route_text path_of(struct dt_route_text target)
+{
+	const char *query = memchr(target.s, '?', target.n);
+
+	return (struct dt_route_text){target.s, query ? (size_t)(query - target.s) : target.n};
+}
+
+/* Decodes the value of a key of the target's query; "": it has none. */
+static void query_value(struct dt_route_text target, const char *key, char value[512])
+{
+	const size_t named = strlen(key);
+	const char *at = memchr(target.s, '?', target.n), *end = target.s + target.n;
+
+	value[0] = '\0';
+	while (at && !value[0]) {
+		const char *s = at + 1, *and = memchr(s, '&', (size_t)(end - s));
+		size_t n = (size_t)((and? and : end) - s);
+
+		if (n > named && n - named <= 512 && !memcmp(s, key, named) && s[named] == '=')
+			snprintf(value, 512, "%.*s", (int)(n - named - 1), s + named + 1);
+		at = and;
+	}
+	dt_http_unescape(value);
+}
+
 bool dt_route_local_open(struct dt_route_text t)
 {
-	return dt_route_is(t, "/health");
+	return dt_route_is(path_of(t), "/health");
 }
 
 static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, struct dt_route_text t,
 		    bool admin)
 {
-	static const struct {
-		const char *path;
-		bool on;
-	} ask[] = {{"/route/drain?server=", true}, {"/route/undrain?server=", false}};
-	bool post = dt_route_is(h->method, "POST");
+	bool post = dt_route_is(h->method, "POST"), on = dt_route_is(t, "/route/drain");
+	char url[512];
 
 	if (t.n < 7 || memcmp(t.s, "/route/", 7))
 		return false;
@@ -178,18 +214,14 @@ static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, st
 				     "this route requires a key with admin=yes");
 		return true;
 	}
-	for (int i = 0; i < 2; i++) {
-		size_t n = strlen(ask[i].path);
-
-		if (post && t.n > n && !memcmp(t.s, ask[i].path, n)) {
-			drain(c, t.s + n, t.n - n, ask[i].on);
-			return true;
-		}
-	}
-	if (!post && dt_route_is(t, "/route/servers"))
+	if (post && (on || dt_route_is(t, "/route/undrain"))) {
+		query_value(h->target, "server", url);
+		drain(c, url, on);
+	} else if (!post && dt_route_is(t, "/route/servers")) {
 		servers(c);
-	else
+	} else {
 		dt_route_reply_error(c, 404, "not_found", 0, "", "unknown route");
+	}
 	return true;
 }
 
@@ -204,7 +236,7 @@ static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 		"/apply-template"};
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
-		if (dt_route_is(h->target, paths[i])) {
+		if (dt_route_is(path_of(h->target), paths[i])) {
 			dt_route_reply_error(c, 405, "method_not_allowed", 0, "Allow: POST\r\n",
 					     "this route only accepts POST");
 			return true;
@@ -234,10 +266,11 @@ bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, in
 		void (*answer)(struct dt_route_client *c);
 		bool admin;
 	} routes[] = {{"/health", health, false}, {"/metrics", metrics, true}, {"/v1/models", models, false}};
+	const struct dt_route_text path = path_of(h->target);
 	bool get = dt_route_is(h->method, "GET") || dt_route_is(h->method, "HEAD");
 
 	for (size_t i = 0; i < sizeof(routes) / sizeof(*routes); i++) {
-		if (!dt_route_is(h->target, routes[i].path))
+		if (!dt_route_is(path, routes[i].path))
 			continue;
 		if (!get)
 			dt_route_reply_error(c, 405, "method_not_allowed", 0, "Allow: GET, HEAD\r\n",
@@ -249,12 +282,11 @@ bool dt_route_local(struct dt_route_client *c, const struct dt_route_head *h, in
 			routes[i].answer(c);
 		return true;
 	}
-	if (get && h->target.n > sizeof(ONE_MODEL) - 1 &&
-	    !memcmp(h->target.s, ONE_MODEL, sizeof(ONE_MODEL) - 1)) {
-		model(c, (struct dt_route_text){h->target.s + sizeof(ONE_MODEL) - 1,
-						h->target.n - (sizeof(ONE_MODEL) - 1)});
+	if (get && path.n > sizeof(ONE_MODEL) - 1 && !memcmp(path.s, ONE_MODEL, sizeof(ONE_MODEL) - 1)) {
+		model(c, (struct dt_route_text){path.s + sizeof(ONE_MODEL) - 1,
+						path.n - (sizeof(ONE_MODEL) - 1)});
 		return true;
 	}
-	return by_hand(c, h, h->target, admin) || (!dt_route_is(h->method, "POST") && needs_post(c, h));
+	return by_hand(c, h, path, admin) || (!dt_route_is(h->method, "POST") && needs_post(c, h));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -262,7 +262,8 @@ struct dt_route_client {
 	bool keep, reading_body, closing, http10, busy, is_head;
 	bool messages;	 /* uses Anthropic's API */
 	double deadline; /* for sending what is awaited; 0: none */
-	double stalled;	 /* since when it has not read; 0: it reads */
+	double stalled;	 /* since when it has not read, although bytes wait to be sent; 0: none wait */
+	uint64_t taken;	 /* bytes that it had acknowledged at that time */
 };
 
 /* front.c */
@@ -273,6 +274,11 @@ void dt_route_need_files(struct dt_router *r);
 void dt_route_say_lack(struct dt_router *r, int error);
 void dt_route_accept(evutil_socket_t fd, short what, void *arg);
 void dt_route_client_close(struct dt_route_client *c);
+/* Whether bytes wait to be sent to the client. */
+static inline bool dt_route_client_waits(const struct dt_route_client *c)
+{
+	return dt_route_buf_size(&c->conn.out) > 0;
+}
 void dt_route_client_tick(struct dt_route_client *c, double now);
 /* The response is complete: continues with the next request, or closes. */
 void dt_route_client_next(struct dt_route_client *c);
@@ -304,6 +310,7 @@ int dt_route_apply(struct dt_router *r, struct dt_route_conf *c, struct dt_err *
 void dt_route_reload(struct dt_router *r);
 /* books.c */
 void dt_route_books_open(struct dt_router *r);
+void dt_route_books_flush(struct dt_router *r);
 void dt_route_books_add(struct dt_route_x *x, int status);
 /* metrics.c */
 void dt_route_bars_add(struct dt_route_bars *b, double v);
@@ -352,8 +359,9 @@ struct dt_router {
 	int64_t memory; /* bytes of bodies and answers */
 	struct dt_route_garbage *garbage;
 	uint64_t next_id, id_salt;
-	FILE *books;
-	bool books_failed;
+	FILE *books; /* only opened by stdio: lines are written whole, by dt_route_books_flush */
+	struct dt_route_buf books_out;
+	bool books_failed, books_torn; /* torn: the file ends within a line */
 	struct dt_route_stats {
 		uint64_t status[600], errors, retries, retries_denied, limited, cancelled, broken, shadows,
 			hedges, queued, books_errors, reloads, held, scaled_up, scaled_down, scale_commands,

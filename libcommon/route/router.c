@@ -1,6 +1,7 @@
 #include "route/router.h"
 
 #include "base/progress.h"
+#include "base/tmpfile.h"
 #include "route/priv.h"
 
 #include <errno.h>
@@ -95,7 +96,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	struct dt_route_client *c, *next;
 	struct dt_route_x *x, *after;
 	double now = dt_now();
-	bool known = true;
+	bool known = true, sending = false;
 
 	for (x = TAILQ_FIRST(&r->all); x; x = after) {
 		after = TAILQ_NEXT(x, in_all);
@@ -104,10 +105,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	for (c = TAILQ_FIRST(&r->clients); c; c = next) {
 		next = TAILQ_NEXT(c, in_list);
 		if (r->draining && !c->x && !c->reading_body && c->scanned == 0 &&
-		    now - r->drain_since > DRAIN_GRACE)
+		    !dt_route_client_waits(c) && now - r->drain_since > DRAIN_GRACE) {
 			dt_route_client_close(c);
-		else
+		} else {
+			sending |= dt_route_client_waits(c);
 			dt_route_client_tick(c, now);
+		}
 	}
 	for (int i = 0; i < r->balance.n; i++) {
 		struct dt_route_server *s = r->server[i];
@@ -121,10 +124,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	}
 	if (r->nqueue > 0)
 		dt_route_x_run_queue(r);
-	if (r->books && fflush(r->books) == EOF && !r->books_failed) {
-		r->books_failed = true;
-		dt_log_msg(r->p.log, "cannot write '%s'", r->conf.books);
-	}
+	dt_route_books_flush(r);
 	if (r->deaf && !r->draining)
 		event_add(&r->listener, NULL);
 	r->deaf = false;
@@ -140,7 +140,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 		dt_log_msg(r->p.log, "the new process ended; this one keeps serving");
 		r->heir = 0;
 	}
-	if (r->draining && r->nall == 0 && (r->nclients == 0 || now - r->drain_since > 2 * DRAIN_GRACE))
+	if (r->draining && r->nall == 0 && !sending &&
+	    (r->nclients == 0 || now - r->drain_since > 2 * DRAIN_GRACE))
 		event_base_loopbreak(r->base);
 }
 
@@ -208,10 +209,12 @@ int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struc
 	event_assign(&r->reaper, r->base, -1, 0, reap, r);
 	dt_balance_init(&r->balance, DT_BALANCE_CACHE, NULL, r->id_salt);
 	rc = dt_route_conf_read(&c, &p->args, err);
+	if (rc == 0 && c.books && (rc = dt_out_check(c.books, err)) < 0)
+		dt_route_conf_release(&c);
 	if (rc == 0)
 		rc = dt_route_apply(r, &c, err);
 	if (rc == 0 && r->books_failed)
-		rc = dt_err_set(err, -EIO, "cannot start the thread that writes the books");
+		rc = dt_err_set(err, -EIO, "cannot write '%s'", r->conf.books);
 	if (rc == 0)
 		rc = dt_route_listen(r, p->host, p->port, err);
 	if (rc < 0) {
@@ -255,6 +258,8 @@ void dt_route_close(struct dt_router *r)
 	reap(-1, 0, r);
 	if (r->fd >= 0)
 		close(r->fd);
+	dt_route_books_flush(r);
+	dt_route_buf_release(&r->books_out);
 	if (r->books)
 		fclose(r->books);
 	dt_prefix_free(r->prefix);

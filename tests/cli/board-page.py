@@ -42,6 +42,16 @@ with Browser(width=1300, height=1800) as b:
     # the axis of steps so large that adding 1 does not change them
     assert 2 <= b.js("ticks(1e300, 1e300, 5).length + ticks(1e17, 1e17 + 64, 5).length") < 60
     assert b.js("ticks(0, 10, 5).join()") == "0,2,4,6,8,10"
+    # no two ticks of an axis read the same; sizes have ticks at round numbers of their unit; a logarithmic axis
+    # within a decade has ticks too
+    assert b.js("labels([123000, 123100, 123200], short).join()") == "123.0 k,123.1 k,123.2 k"
+    assert b.js("labels([2.3011, 2.30115, 2.3012], short).join()") == "2.3011,2.30115,2.3012"
+    assert b.js("labels(sizeTicks(20e6, 41e6), bytes).join()") == "20 MiB,25 MiB,30 MiB,35 MiB"
+    assert b.js("labels(sizeTicks(31.2 * 2 ** 30, 31.3 * 2 ** 30), bytes).join()") == "31.20 GiB,31.25 GiB,31.30 GiB"
+    assert b.js("labels(sizeTicks(3000, 2 ** 30, true), bytes).join()") == "4.0 KiB,64 KiB,1.0 MiB,16 MiB,256 MiB"
+    assert b.js("logTicks(2.2, 4.8).join()") == "3,4" and b.js("logTicks(0.02, 90).join()") == "0.1,1,10"
+    assert b.js("""[...document.querySelectorAll('#cards svg')].every(s => { const t = [...s.querySelectorAll("text[text-anchor='end']")].map(e => e.textContent); return new Set(t).size === t.length })""")
+    assert b.js("cards.loss.key.textContent") == "solid: loss; dashed: eval_loss"
     # hide one run
     b.click("#runs input")
     b.until("document.querySelectorAll('#card-loss path[stroke-width]').length < 3")

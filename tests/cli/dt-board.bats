@@ -185,6 +185,16 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
         grep -E '^event +step 4: rollback' top
     done
     run -1 env LC_ALL=C grep -P '[^\x00-\x7f]|\x1b' top
+    # nothing is cut: in 40 columns, lines are broken, and only the bars are left out
+    for width in 40 53 80; do
+        LC_ALL=C COLUMNS=$width dt-top mine >top
+        [ "$(wc -L <top)" -le "$width" ]
+        tr -s ' \n' ' ' <top >words
+        grep -E 'loss [0-9.]+, gradient norm [0-9.]+, lr [0-9.e-]+ ' words
+        grep -E 'mean of the last [0-9]+ lines compute [0-9.]+% [0-9.e-]+ s ' words
+        grep -E 'memory planned peak [0-9.]+ MiB \(largest rank\), resident [0-9.]+ MiB \(rank 0\) ' words
+        grep -E '^loss {7}[^ ]+ [0-9.]+ \.\. [0-9.]+$' top
+    done
     # the time shares over the newest lines equal the file's
     want=$(jq -s 'map(select(.step_s)) | 100 * (map(.compute_s) | add) / (map(.step_s) | add)' other/n.jsonl)
     dt-top other | awk -v want="$want" '$1 == "compute" { d = $2 - want; ok = d < 0.06 && d > -0.06 } END { exit !ok }'
@@ -226,6 +236,12 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
         sleep 0.1
     done
     run -1 tmux -L board-$$ has-session
+    # without a terminal as standard input, a fraction of a second is waited for, not computed through
+    tmux -u -L board-$$ -f /dev/null new-session -d -x 40 -y 24 "bash -c 'echo \$\$ >pid; exec dt-top --every 0.2 mine </dev/null'"
+    until_true pane_has '^run 1 of 1'
+    sleep 2
+    [ "$(awk '{ print $14 + $15 }' "/proc/$(cat pid)/stat")" -lt 100 ] # hundredths of a second
+    kill "$(cat pid)"
 }
 
 @test "the page in a browser: curves, ranks, the pipeline, live updates, zoom, SVG export, on a phone" {

@@ -182,6 +182,9 @@ PY
     jq -e '.ttft_s.min >= 0.05 and .e2e_s.min >= 0.09 and .itl_s.count == 16 and .itl_s.min >= 0' report
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s | . / 4) | (add / 4 - $report[0].tpot_s.mean | fabs) < 1e-6' each.jsonl
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s) | add >= 16 * $report[0].itl_s.mean - 1e-6' each.jsonl
+    # the offered rate of bursts: the last one has no gap after it
+    dt-loadgen "$url" --rate 40 --arrival burst --burst 4 -n 12 --input 9 --json --requests-out each.jsonl >report
+    jq -se --slurpfile report report 'map(.due_s) | 8 / (max - min) / $report[0].offered_per_s - 1 | fabs < 1e-6' each.jsonl
     # ten requests at once, 0.09 s each, answered one after another: the last one waits for all others
     dt-loadgen "$url" --rate 0 -n 10 --input 9 --json --max-ttft 0.3 >report
     jq -e '.e2e_s.max >= 0.9 and .ttft_s.max >= 0.86 and .goodput.requests <= 3 and .goodput.requests == (.goodput.share * 10 | round)' report

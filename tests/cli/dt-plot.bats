@@ -43,6 +43,17 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     tail -n 1 file.txt | grep -q '^ *0 .* 80 .*step$'
 }
 
+@test "the horizontal axis has two numbers or more, in any width and over any range of steps" {
+    for width in 30 37 40 43 51 64 80; do
+        for steps in "1 60" "0 100" "7 19" "123456 123765" "100000 125000"; do
+            printf '{"step":%d,"loss":1}\n{"step":%d,"loss":2}\n' "${steps% *}" "${steps#* }" |
+                COLUMNS=$width dt-plot --height 6 loss >out
+            [ "$(wc -L <out)" -le "$width" ]
+            [ "$(tail -n 1 out | wc -w)" -ge 3 ] || { cat out; return 1; } # with the label
+        done
+    done
+}
+
 @test "size, title and ASCII characters" {
     dt-plot --ascii --width 40 --height 10 --title 'My run' loss run.jsonl >out.txt
     [ "$(head -n 1 out.txt)" = "My run" ]

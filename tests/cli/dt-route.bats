@@ -217,6 +217,68 @@ denies() {
     [ "$(metric retries_denied_total)" -gt 50 ]
 }
 
+@test "streams: an error follows the last whole event; events whose lines end with CR LF are not held back" {
+    mock a
+    route 1 --books books "$a"
+    local head='HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n'
+    body='{"model":"m","prompt":"x","stream":true}'
+    # the server is lost within its second event
+    for rest in 'Content-Length: 999\r\n\r\n' 'Transfer-Encoding: chunked\r\n\r\n16\r\n'; do
+        set_mock "$a" "{\"raw\": \"$head${rest}data: {\\\"a\\\":1}\\n\\ndata: {\\r\\n\"}"
+        ask -N >out
+        [ "$(sed -n 1p out)" = 'data: {"a":1}' ]
+        sed -n 's/^data: //p' out | jq -e -s '(.[1].error.code == "server_lost") and length == 2'
+    done
+    # CR LF: the first event arrives while the server still sends; the usage that the router asked for is removed
+    set_mock "$a" "{\"raw\": \"${head}\\r\\ndata: {\\\"choices\\\":[1]}\\r\\n\\r\\ndata: {\\\"choices\\\":[],\\\"usage\\\":{\\\"prompt_tokens\\\":7,\\\"completion_tokens\\\":1}}\\r\\n\\r\\n\", \"raw_endless\": true}"
+    curl -sN -m 300 --limit-rate 2k -d "$body" "$url/v1/completions" >out 3>&- & # slow: the rest has no end
+    pids+=($!)
+    until_true grep -q choices out
+    denies grep -q usage out
+    kill -KILL "${pids[-1]}"
+    booked() { tail -n 1 books | jq -e '.status == 499'; }
+    until_true booked
+}
+
+@test "a client that reads slowly gets all of its answer, also if the connection closes or the router stops" {
+    mock a
+    route 1 "$a"
+    set_mock "$a" '{"tokens": 8000000}'
+    for way in stays closes stops; do
+        /usr/bin/python3 - "${url##*:}" "$way" "$router" <<'END'
+import os, re, signal, socket, sys, time, urllib.request
+port, way, router = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+s.connect(("127.0.0.1", port))
+body = b'{"model":"m","prompt":"x"}'
+s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s"
+          % (b"" if way == "stays" else b"Connection: close\r\n", len(body), body))
+data = b""
+while b"\r\n\r\n" not in data:
+    data += s.recv(65536)
+head, _, data = data.partition(b"\r\n\r\n")
+size = int(re.search(rb"Content-Length: (\d+)", head)[1])
+n = len(data)
+running = True
+while n < size:
+    if running and n > size // 2:  # the router has everything; the client pauses longer than it lingers
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        running = re.search(r"^dt_route_running (\d+)", text, re.M)[1] != "0"
+        if not running:
+            if way == "stops":
+                os.kill(router, signal.SIGTERM)
+            time.sleep(8 if way == "stops" else 3)
+    got = s.recv(65536)
+    if not got:
+        break
+    n += len(got)
+sys.exit(f"{way}: {n} of {size} bytes" if n < size else 0)
+END
+    done
+    wait "$router"
+}
+
 @test "a server that is killed under load costs no client its answer; it comes back" {
     mock a
     mock b
@@ -344,6 +406,12 @@ denies() {
     until_true said "$c" .requests 95
     [ "$(got "$c" .body.model)" = shade ]
     until_true shows shadow_total 95
+    kill -KILL "$pid_c" # a lost copy is no answer: neither an error nor a time
+    ask -o /dev/null
+    until_true shows running 0
+    shows request_errors_total 0
+    shows request_seconds_count 97
+    shows ttft_seconds_count 97
     [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id] | sort')" = '["chat","new","old","plain","shade"]' ]
     [ "$(for name in chat sh%61de none; do curl -s "$url/v1/models/$name" | jq -c '.id // .error.code'; done | tr '\n' ' ')" = \
         '"chat" "shade" "model_not_found" ' ]
@@ -386,6 +454,48 @@ denies() {
     denies grep -r -e sk-one -e sk-two -e sk-admin -e upstream-secret books log
 }
 
+@test "accounts: lines stay whole when two routers append, and after the disk was full; lost ones are counted" {
+    mock a
+    route 1 --books books "$a"
+    urls=$url
+    route 1 --books books "$a"
+    urls="$urls $url"
+    # lines longer than a buffer of stdio, from both at once; nobody has a model of that name
+    # shellcheck disable=SC2086 # words
+    /usr/bin/python3 - $urls <<'END'
+import http.client, sys, threading
+def ask(url, k):
+    c = http.client.HTTPConnection(url.split("/")[2])
+    for i in range(40):
+        c.request("POST", "/v1/completions", '{"model": "%s"}' % (3000 * "y"), {"X-Request-Id": f"{url[-5:]}-{k}-{i}"})
+        assert c.getresponse().read()
+threads = [threading.Thread(target=ask, args=(u, k)) for u in sys.argv[1:] for k in range(2)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+END
+    booked() { [ "$(wc -l <books)" -ge 160 ]; }
+    until_true booked
+    [ "$(jq -s 'map(.id) | unique | length' books)" = 160 ]
+    # a file that may have 1000 bytes
+    printf '#!/bin/bash\nulimit -f 1\ntrap "" XFSZ\nexec dt-route "$@"\n' >limited
+    chmod +x limited
+    : >url
+    ./limited --port 0 --books small "$a" >url 2> >(exec cat >>said 3>&-) 3>&- &
+    pids+=($!)
+    until_true test -s url
+    url=$(cat url)
+    until_true ups 1
+    for i in $(seq 8); do ask -o /dev/null; done
+    some() { [ "$(metric books_errors_total)" -ge 1 ]; }
+    until_true some
+    grep -q "cannot write 'small': File too large; requests are not recorded" said
+    until_true test "$(($(grep -c '^{.*}$' small) + $(metric books_errors_total)))" = 8
+    run -1 dt-route --port 0 --books /nowhere/books "$a"
+    [ "$output" = "dt-route: cannot write '/nowhere/books': No such file or directory" ]
+}
+
 @test "accounts: null is unset, estimates count the prompt, more than a whole quota is refused for good" {
     mock a
     printf 'B1 tenant=B tokens-per-minute=60\nC1 tenant=C\nADM admin=yes\n' >keys
@@ -418,6 +528,24 @@ denies() {
     [ "$(ask -H 'Authorization: Bearer B1' -o /dev/null -w '%{http_code}')" = 400 ]
     body='{"prompt":"x","max_tokens":10}'
     [ "$(ask -H 'Authorization: Bearer B1' -o /dev/null -w '%{http_code}')" = 200 ]
+}
+
+@test "the router's own routes take a query, an empty body, and every spelling of a server's URL" {
+    mock a
+    route 1 "$a"
+    for path in '/health?x=1' '/v1/models?limit=20' '/v1/models/m?x' '/metrics?a=b' '/route/servers?x=1'; do
+        [ "$(curl -s -o /dev/null -w '%{http_code}' "$url$path")" = 200 ]
+        [ "$(curl -s -o /dev/null -w '%{http_code}' -X GET -H 'Content-Length: 0' "$url$path")" = 200 ]
+    done
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/completions?x=1")" = 405 ]
+    for given in "$a" "$a/" "$a/v1" "${a#http://}" "${a#http://}/v1"; do
+        curl -s -X POST "$url/route/drain?server=$given" | jq -e .drained
+        curl -s -X POST -G --data-urlencode "server=$given" "$url/route/undrain" | jq -e '.drained == false'
+    done
+    for query in '' '?' '?server' '?server=' "?x=$a" "?server=${a}0" "?server=$a/v2" "?server=%00" '?server=http://'; do
+        [ "$(curl -s -X POST -o /dev/null -w '%{http_code}' "$url/route/drain$query")" = 404 ]
+    done
+    curl -s -X POST "$url/route/drain?x=1&server=$a" | jq -e .drained
 }
 
 @test "GET on a path for POST only is 405, an unknown path 404" {

@@ -146,11 +146,76 @@ static void long_runs_are_read_in_turn(void **state)
 	unlink(path[1]);
 }
 
+static void put(const char *path, const char *mode, int from, int to, double loss)
+{
+	FILE *f = fopen(path, mode);
+
+	assert_non_null(f);
+	for (int i = from; i <= to; i++)
+		fprintf(f, "{\"run_id\":\"a\",\"step\":%d,\"loss\":%g}\n", i, loss);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* A run whose name is given to another file, and an operand that is removed, do not stop what is shown. */
+static void files_are_followed_by_name(void **state)
+{
+	char dir[2][40] = {"/tmp/dt-board-XXXXXX", "/tmp/dt-board-XXXXXX"}, *operands[] = {dir[0], dir[1]};
+	char path[2][64], old[64];
+	struct dt_board b;
+	struct dt_err err;
+	uint64_t version;
+
+	for (int i = 0; i < 2; i++) {
+		assert_non_null(mkdtemp(dir[i]));
+		snprintf(path[i], sizeof(path[i]), "%s/m.jsonl", dir[i]);
+		put(path[i], "w", 1, 5, 1);
+	}
+	snprintf(old, sizeof(old), "%s/m.1.jsonl", dir[0]);
+	assert_int_equal(dt_board_open(&b, operands, 2, 0, &err), 0);
+	assert_int_equal(b.n, 2);
+	/* rotated: the file continues under another name, the name has a new file, at first without a line */
+	assert_int_equal(rename(path[0], old), 0);
+	put(old, "a", 6, 8, 2);
+	put(path[0], "w", 1, 0, 0);
+	version = b.version;
+	assert_int_equal(dt_board_refresh(&b, &err), 0);
+	assert_true(b.version > version);
+	assert_int_equal(b.n, 3);
+	assert_int_equal(b.run[0].rows, 0);
+	assert_int_equal(b.run[1].rows, 5);
+	assert_int_equal(b.run[2].rows, 8);
+	put(path[0], "w", 1, 3, 4);
+	assert_int_equal(dt_board_refresh(&b, &err), 0);
+	assert_int_equal(b.run[0].rows, 3);
+	assert_float_equal(dt_board_run_newest(&b.run[0], "loss"), 4, 0);
+	version = b.version;
+	assert_int_equal(dt_board_refresh(&b, &err), 0);
+	assert_true(b.version == version);
+	/* the first operand is removed: its runs stay as read, the second one goes on */
+	unlink(path[0]);
+	unlink(old);
+	rmdir(dir[0]);
+	put(path[1], "a", 6, 9, 3);
+	assert_int_equal(dt_board_refresh(&b, &err), 0);
+	assert_int_equal(b.run[0].rows, 3);
+	assert_int_equal(b.run[1].rows, 9);
+	/* a file of the same size in place of the removed one */
+	unlink(path[1]);
+	put(path[1], "w", 1, 9, 5);
+	assert_int_equal(dt_board_refresh(&b, &err), 0);
+	assert_int_equal(b.run[1].rows, 9);
+	assert_float_equal(dt_board_run_newest(&b.run[1], "loss"), 5, 0);
+	dt_board_close(&b);
+	unlink(path[1]);
+	rmdir(dir[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_spike_of_one_step_is_not_lost),
 		cmocka_unit_test(long_runs_are_read_in_turn),
+		cmocka_unit_test(files_are_followed_by_name),
 	};
 
 	return cmocka_run_group_tests_name("board", tests, NULL, NULL);

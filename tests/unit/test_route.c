@@ -182,6 +182,30 @@ static void test_chunks(void **state)
 	assert_int_equal(unchunk("5\r\nhel", 64, out), -2);
 }
 
+/* Events are found at every length of the input, however it is cut, as by splitting at empty lines. */
+static void test_events(void **state)
+{
+	static const char *const text[] = {"data: a\n\ndata: b\n\n", "data: a\r\n\r\ndata: b\r\n\r\n",
+					   "data: a\r\rdata: b\r\r", "data: a\n\r\ndata: b\r\n\n",
+					   "id: 1\ndata: a\n\n: x\r\ndata: b\r\n\r\n"};
+	static const size_t first[] = {9, 11, 9, 10, 15}, second[] = {9, 11, 9, 10, 16};
+
+	for (size_t k = 0; k < sizeof(text) / sizeof(*text); k++) {
+		const size_t n = strlen(text[k]);
+
+		assert_int_equal(n, first[k] + second[k]);
+		for (size_t have = 0; have < first[k]; have++) {
+			assert_int_equal(dt_route_event_size(text[k], have, 0), 0);
+			/* the search may go on three bytes back */
+			assert_int_equal(dt_route_event_size(text[k], n, have > 3 ? have - 3 : 0), first[k]);
+		}
+		for (size_t have = first[k]; have <= n; have++)
+			assert_int_equal(dt_route_event_size(text[k], have, 0), first[k]);
+		assert_int_equal(dt_route_event_size(text[k] + first[k], second[k], 0), second[k]);
+	}
+	assert_int_equal(dt_route_event_size("data: no end\ndata: yet\n", 24, 0), 0);
+}
+
 static void test_members(void **state)
 {
 	static const char text[] =
@@ -417,6 +441,7 @@ int main(void)
 		cmocka_unit_test(test_response),
 		cmocka_unit_test(test_hop_by_hop),
 		cmocka_unit_test(test_chunks),
+		cmocka_unit_test(test_events),
 		cmocka_unit_test(test_members),
 		cmocka_unit_test(test_prefix_against_list),
 		cmocka_unit_test(test_prefix_cap_and_age),

@@ -87,7 +87,7 @@ int dt_load_report_make(struct dt_load_report *rep, const struct dt_load_result 
 	double from = INFINITY, to = 0, last_due = 0;
 	struct dt_load_stat *each[] = {&rep->ttft, &rep->tpot, &rep->e2e, &rep->lag, &rep->itl};
 	size_t gaps = 0;
-	int asked;
+	int asked, before = 0;
 
 	*rep = (struct dt_load_report){0};
 	for (int i = skip; i < n; i++)
@@ -109,11 +109,13 @@ int dt_load_report_make(struct dt_load_report *rep, const struct dt_load_result 
 	}
 	for (int i = 0; i < 5; i++)
 		finish(each[i]);
+	for (int i = skip; i < n; i++) /* the last arrival, which may be a burst, has no gap after it */
+		before += res[i].outcome != DT_LOAD_UNSENT && res[i].due < last_due;
 	asked = rep->requests - rep->cut;
 	rep->good_share = asked > 0 ? (double)rep->good / asked : 0;
 	rep->duration = to > from ? to - from : 0;
 	if (last_due > from)
-		rep->offered = (rep->requests - rep->unsent - 1) / (last_due - from);
+		rep->offered = before / (last_due - from);
 	if (rep->duration > 0) {
 		rep->rate = rep->ok / rep->duration;
 		rep->good_rate = rep->good / rep->duration;
