@@ -1,11 +1,13 @@
 /* Plans of servers: against their neighbours, against dt-serve's memory, and in closed forms. */
 #include "serve/capacity/plan.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 #include <cmocka.h>
 
@@ -132,7 +134,7 @@ static void replicas_share_experts(void **state)
 	assert_int_equal(met, 2);
 }
 
-/* Memory of dt-serve for so many sequences; whether they fit, and a step in which each gets a token keeps TPOT. */
+/* Memory of dt-serve for n sequences; whether they fit, and a step with a token of each keeps TPOT. */
 static bool runs(const struct dt_serve_query *q, const struct dt_serve_plan *p, struct dt_serve_clock *c,
 		 int64_t seqs, uint64_t *ret_bytes)
 {
@@ -365,6 +367,10 @@ int main(void)
 		cmocka_unit_test(apart_shares_rows_of_prompts),
 	};
 
+	/* As dt-plan does; and a test runner's MALLOC_PERTURB_ would write to all memory. */
+	mallopt(M_MMAP_THRESHOLD, 64 << 10);
+	mallopt(M_PERTURB, 0);
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
