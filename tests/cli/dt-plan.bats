@@ -427,6 +427,16 @@ refused() {
 	[[ $output == *"tp16 spans machines of 8 devices: every layer waits"* ]]
 }
 
+@test "ep and cp: every divisor of devices and experts, not only powers of two" {
+	jq -nc '{model_type: "mixtral", vocab_size: 256, hidden_size: 96, intermediate_size: 96, num_hidden_layers: 1,
+		num_attention_heads: 5, num_key_value_heads: 5, head_dim: 16, max_position_embeddings: 24576,
+		num_local_experts: 6, num_experts_per_tok: 2, sliding_window: null}' >six.json
+	"$plan" --gpu H100 --gpus 12 --gpus-per-node 12 --seq 24576 --global-batch 12 --top 100 --json six.json >plans.json
+	sizes() { jq -c --arg axis "$1" '[.plans[].layout | capture($axis + "(?<n>[0-9]+)").n | tonumber] | unique' plans.json; }
+	[ "$(sizes cp)" = '[2,3,4,6]' ] # shorter parts than 4096 tokens are not tried
+	[ "$(sizes ep)" = '[2,3,6]' ]
+}
+
 @test "--serve: machines of any size, every size of tp that divides one" {
 	"$plan" --serve --gpus-per-node 6 --json gpt2-124m | jq -e '[.plans[].tp] | sort == [1, 2, 3, 6]'
 	"$plan" --serve --gpu H100 --rope-scaling yarn:4 --prompt-len 10000 llama-2-7b
