@@ -442,6 +442,15 @@ refused() {
 	"$plan" --serve --gpu H100 --rope-scaling yarn:4 --prompt-len 10000 llama-2-7b
 }
 
+@test "--serve: memory is dt-memest's, also of a stage in the middle, which has more layers" {
+	"$plan" --serve --gpu L4 --rate 0.5 --requests 20 --ttft 5 --tpot 1 --json mixtral-8x7b >plans.json
+	jq -e 'any(.plans[]; .pp > 2 and .fits)' plans.json
+	while read -r ep tp pp sequences bytes; do
+		[ "$("$memest" --serve --json --layout "dp$ep.tp$tp.pp$pp.ep$ep" --max-seqs "$sequences" --max-len 1280 mixtral-8x7b |
+			jq .peak_bytes)" = "$bytes" ]
+	done < <(jq -r '.plans[] | "\(.ep) \(.tp) \(.pp) \(.sequences) \(.peak_bytes)"' plans.json)
+}
+
 @test "--serve takes the number of devices that exist" {
 	run "$plan" --serve --gpus 2 --gpu H100 llama-3-70b
 	[ "$status" -eq 0 ]

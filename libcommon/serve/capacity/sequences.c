@@ -19,8 +19,8 @@ static int stage_memory(const struct dt_serve_shape *s, uint64_t *most, struct d
 }
 
 /*
- * Largest memory of a device: that of the first or the last pipeline stage. What dt-serve allocates, or a
- * formula if it cannot run the model or its cache.
+ * Largest memory of a device over the pipeline stages; those in the middle may have more layers. It is what
+ * dt-serve allocates, or a formula if it cannot run the model or its cache.
  */
 static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p, int64_t seqs, uint64_t *ret,
 		  struct dt_err *err)
@@ -49,8 +49,7 @@ static int memory(const struct dt_serve_query *q, const struct dt_serve_plan *p,
 		s.account = DT_ACCOUNT_GENERIC;
 		rc = stage_memory(&s, &most, err);
 	}
-	s.stage = p->pp - 1;
-	if (rc == 0 && s.stage > 0)
+	while (rc == 0 && ++s.stage < p->pp)
 		rc = stage_memory(&s, &most, err);
 	if (rc == 0)
 		*ret = most;
