@@ -253,6 +253,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 		return print_here(err);
 	if (a->m.here)
 		dt_machines_here(&a->m);
+	if (a->serve && !a->m.gpus_given && a->m.node_given) /* as many as are needed: whole nodes */
+		a->m.gpus = a->m.gpus_a_node;
 	a->q.stack = a->account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
 	rc = dt_machines_describe(&a->m, &a->cluster, err);
 	if (rc == 0 && a->cluster.nkind && (a->calibrate || a->m.ops || a->validate || a->serve || roof))

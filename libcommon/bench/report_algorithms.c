@@ -132,6 +132,8 @@ int dt_bench_simulate_all(const struct dt_bench_topo *t, enum dt_bench_kind k, s
 
 	for (int a = 0; a < DT_ALG_N && !rc; a++) {
 		time_s[a] = -1;
+		if (a == DT_ALG_TWO_LEVEL && only == DT_ALG_AUTO && t->ranks % t->node)
+			continue; /* machines of unlike sizes cannot use it */
 		if (a > DT_ALG_MPI && dt_bench_has_algorithm(k, (enum dt_alg)a) &&
 		    (only == DT_ALG_AUTO || only == (enum dt_alg)a))
 			rc = dt_bench_predict(t, k, (enum dt_alg)a, n, e, false, &time_s[a], err);

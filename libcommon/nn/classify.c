@@ -130,7 +130,7 @@ static int read_all(struct dt_classifier *c, struct dt_source *src, enum dt_dtyp
 	float *to;
 	int rc = 0;
 
-	c->weights = calloc((size_t)dt_params_total(&c->plan.stage.graph.params) + 1, (size_t)size);
+	c->weights = calloc((size_t)l->numel + 1, (size_t)size); /* units are padded */
 	c->running = to = calloc((size_t)dt_params_total(b) + 1, sizeof(float));
 	if (!c->weights || !c->running)
 		return dt_err_sys(err, -ENOMEM, "cannot load '%s'", dt_source_path(src));
@@ -192,7 +192,7 @@ static int place(struct dt_classifier *c, enum dt_dtype type, struct dt_err *err
 {
 	const struct dt_graph *g = &c->plan.stage.graph;
 	const size_t batch = (size_t)c->batch,
-		     weights = (size_t)dt_params_total(&g->params) * (size_t)dt_dtype_size(type),
+		     weights = (size_t)c->plan.stage.local.numel * (size_t)dt_dtype_size(type),
 		     shifts = (size_t)dt_params_total(&g->buffers) * sizeof(float);
 	struct {
 		void **at;
@@ -327,7 +327,7 @@ void dt_classifier_bytes(const struct dt_classifier *c, uint64_t *weights, uint6
 {
 	const struct dt_graph *g = &c->plan.stage.graph;
 
-	*weights = (uint64_t)dt_params_total(&g->params) * (uint64_t)dt_dtype_size(c->x.dtype) +
+	*weights = (uint64_t)c->plan.stage.local.numel * (uint64_t)dt_dtype_size(c->x.dtype) +
 		   (uint64_t)dt_params_total(&g->buffers) * sizeof(float);
 	*work = c->plan.arena_bytes;
 }

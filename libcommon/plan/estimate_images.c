@@ -54,8 +54,8 @@ int dt_estimate_images(const struct dt_serve_shape *s, struct dt_estimate *t, st
 	if (rc < 0)
 		return rc;
 	t->params = dt_params_total(&work.stage.graph.params);
-	put(t, DT_MEM_WEIGHTS, (double)t->params * dt_dtype_size(type), "weights",
-	    "parameters x bytes, norms folded");
+	put(t, DT_MEM_WEIGHTS, (double)work.stage.local.numel * dt_dtype_size(type), "weights",
+	    "padded parameters x bytes, norms folded");
 	put(t, DT_MEM_WEIGHTS, (double)dt_params_total(&work.stage.graph.buffers) * 4, "shifts",
 	    "of folded norms, f32");
 	for (int i = 0; i < work.n; i++)

@@ -79,15 +79,8 @@ const struct dt_timed_info dt_timed_ops[DT_T_N] = {
 	[DT_T_SUMSQ] = {"sum-of-squares", 1, FLAT_GRID},
 	[DT_T_FILL] = {"fill", 1, FLAT_GRID},
 	[DT_T_CONVERT] = {"convert", 1, FLAT_GRID},
-	[DT_T_ROUND_Q8_0] = {DT_TIMED_ROUND "q8_0", 1, BLOCK_GRID},
-	[DT_T_ROUND_Q4_0] = {DT_TIMED_ROUND "q4_0", 1, BLOCK_GRID},
-	[DT_T_ROUND_Q4_1] = {DT_TIMED_ROUND "q4_1", 1, BLOCK_GRID},
-	[DT_T_ROUND_Q5_0] = {DT_TIMED_ROUND "q5_0", 1, BLOCK_GRID},
-	[DT_T_ROUND_Q4_K] = {DT_TIMED_ROUND "q4_k", 1, BLOCK_GRID},
-	[DT_T_ROUND_Q5_K] = {DT_TIMED_ROUND "q5_k", 1, BLOCK_GRID},
-	[DT_T_ROUND_Q6_K] = {DT_TIMED_ROUND "q6_k", 1, BLOCK_GRID},
-	[DT_T_ROUND_MXFP4] = {DT_TIMED_ROUND "mxfp4", 1, BLOCK_GRID},
-};
+#define ROUND_OP(NAME, name) [DT_T_ROUND_##NAME] = {DT_TIMED_ROUND #name, 1, BLOCK_GRID},
+	DT_BLOCK_FORMATS(ROUND_OP)};
 
 enum dt_timed dt_timed_round(const char *format)
 {

@@ -120,7 +120,7 @@ static int add_mesh(const struct dt_plan_query *q, int tp, int pp, int cp, struc
 	int64_t experts = q->fit.run.config->experts;
 	int rc = 0;
 
-	for (int ep = 1; ep <= (experts ? l.dp * cp : 1) && rc == 0; ep *= 2) {
+	for (int ep = 1; ep <= (experts ? l.dp * cp : 1) && rc == 0; ep++) {
 		l.ep = ep;
 		if (l.dp * cp % ep || (experts && experts % ep))
 			continue;
@@ -147,7 +147,7 @@ static int enumerate(const struct dt_plan_query *q, struct dt_plan *p, struct li
 			/* Only long sequences are cut over cp. */
 			for (int cp = 1; cp <= n / pp / tp &&
 					 q->fit.run.seq / cp >= 4096 / (cp > 1 ? 1 : 4096) && rc == 0;
-			     cp *= 2)
+			     cp++)
 				if (n / pp / tp % cp == 0)
 					rc = add_mesh(q, tp, pp, cp, p, out, err);
 		}

@@ -160,6 +160,15 @@ ranks() {
 	jq -e '.results[] | select(.algorithm == "ring") |
 	    (126 * 2e-6 + 126 / 64 * 640000 / 10e9 + 63 / 64 * 640000 / 100e9) as $want |
 	    ((.time_s - $want) | fabs) < 1e-6 * $want' <<<"$output"
+	# ranks that are not whole machines: all but two-level
+	for ranks in 4 12; do
+		run "$small" --json --simulate flat:$ranks -b 640000 -e 640000
+		[ "$status" -eq 0 ]
+		jq -e --argjson p $ranks '([.results[].algorithm] | length == 7 and all(. != "two-level")) and .ranks == $p' <<<"$output"
+	done
+	run "$small" --simulate flat:12 -b 1M -e 1M -a two-level
+	[ "$status" -eq 1 ]
+	[[ $output == *"two-level needs equally many ranks on every machine"* ]]
 	run "$small" --simulate torus:4096 -b 1M -e 1M -a two-level
 	[ "$status" -eq 0 ]
 	[ "$(grep -cv '^#' <<<"$output")" -eq 1 ]

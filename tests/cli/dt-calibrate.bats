@@ -29,6 +29,11 @@ refused() {
 		([.modes[].ops[].time_s[]] | all(. > 0 and . < 10))' ops.json
 	! slow || "$calibrate" --seconds 0.5 --cores 2 | jq -e '[.modes[].processes] == [1, 2]'
 	"$plan" --gpu cpu --gpus 1 --ops ops.json --seq 64 --json gpt2-tiny | jq -e '.plans[0].step_s | . > 0 and . < 10'
+	formats=$("$plan" --help | sed -n "s,.*--qat none|,,p" | tr "|" " ")
+	[[ $formats == *q8_0*iq4_nl* ]]
+	for format in $formats; do
+		"$plan" --gpu cpu --gpus 1 --ops ops.json --seq 64 --qat "$format" --json gpt2-tiny >/dev/null
+	done
 	# one file describes the machine
 	"$plan" --gpu cpu --gpus 1 --ops ops.json --emit cluster >here.json
 	jq -e '.ops.cores == 1 and .cores_per_node == 1' here.json

@@ -304,16 +304,17 @@ refused() {
 	"${asked[@]}" --rate 50 --requests 10 |
 		jq -e '.rate_per_s == 50 and (.plans[0].simulated | .requests == 10 and .duration_s < 2)'
 	"$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 --json llama-3-8b | jq -e '.plans[0] |
-		.replicas > 1 and .apart.prefill + .apart.decode == .replicas and .apart.simulated.prompts_moved == 500'
+		.replicas > 1 and .apart.prefill * 2 + .apart.decode == .replicas and .apart.prefill_layout == "cp2" and
+		.apart.simulated.prompts_moved == 500'
 	run "$plan" --serve --gpu H100 --rate 60 --ttft 0.3 --tpot 0.02 --requests 500 llama-3-8b
-	[[ $output == *"Disaggregated prefill on the same number of devices:"*" x tp2 for prefill, "*" for decode"* ]]
+	[[ $output == *"Disaggregated prefill on the same number of devices:"*" x cp2 for prefill, "*" x tp1 for decode"* ]]
 	"$plan" --serve --gpu H100 --rate 2 --prompt-len 32000 --output-len 400 --ttft 0.7 --tpot 0.012 --requests 100 \
-		--max-num-batched-tokens 4096 --json llama-3-8b >long.json # only prefill servers use cp
+		--max-num-batched-tokens 4096 --json llama-3.1-8b >long.json # only prefill servers use cp
 	jq -e '.plans[0].apart | (.prefill_layout | test("^tp2[.]cp")) and .decode_layout == "tp2" and .meets' long.json
 	"$plan" --serve --gpu L4 --gpus-per-node 1 --rate 0.1 --tpot 1 --ttft 5 --requests 20 --json llama-2-13b |
 		jq -e '.plans[0] | .pp == 2 and .meets'
 	"$plan" --serve --gpu H100 --rate 0.5 --prompt-len 32000 --ttft 1 --requests 40 --max-num-batched-tokens 4096 --json \
-		llama-3-8b | jq -e '[.plans[] | select(.cp > 1)] | length > 3 and any(.meets)'
+		llama-3.1-8b | jq -e '[.plans[] | select(.cp > 1)] | length > 3 and any(.meets)'
 	refused 2 "--prompt-len cannot be combined with --trace" --serve --trace trace.jsonl --prompt-len 5 gpt2-124m
 	refused 1 "No such file" --serve --trace none.jsonl gpt2-124m
 	refused 2 "--trace requires --serve" --trace trace.jsonl gpt2-124m
@@ -321,17 +322,12 @@ refused() {
 
 @test "servers on a processor: --threads counts the scratch memory that dt-memest counts" {
 	asked=("$plan" --serve --gpu cpu --gpus 4 --rate 0.1 --tpot 1 --ttft 20 --prompt-len 500 --output-len 100 --requests 50 --json)
-	"${asked[@]}" gpt2-124m >without.json
 	for threads in 1 4; do
 		"${asked[@]}" --threads $threads gpt2-124m >with.json
-		sequences=$(jq '.plans[0].sequences' with.json)
-		[ "$sequences" = "$(jq '.plans[0].sequences' without.json)" ]
-		"$memest" --json --serve --account generic --precision bf16 --max-seqs "$sequences" --max-len 600 --max-tokens 2048 \
-			--threads $threads gpt2-124m >estimate.json
-		more=$(($(jq '.plans[0].peak_bytes' with.json) - $(jq '.plans[0].peak_bytes' without.json)))
-		echo "$threads threads: $more bytes more"
-		[ "$more" -gt 0 ]
-		[ "$more" = "$(jq '.categories[] | select(.name == "scratch") | .bytes' estimate.json)" ]
+		"$memest" --json --serve --precision bf16 --max-seqs "$(jq '.plans[0].sequences' with.json)" --max-len 600 \
+			--max-tokens 2048 --threads $threads gpt2-124m >estimate.json
+		jq -e '.categories[] | select(.name == "scratch") | .bytes > 0' estimate.json
+		[ "$(jq '.plans[0].peak_bytes' with.json)" = "$(jq .peak_bytes estimate.json)" ]
 	done
 	refused 1 "a server of images is not counted" --serve --threads 2 resnet-18
 }
@@ -381,6 +377,7 @@ refused() {
 	refused 2 "--tokens cannot be combined with --serve" --serve --tokens 1B gpt2-124m
 	refused 2 "--mtbf cannot be combined with --serve" --serve --mtbf 10 gpt2-124m
 	refused 1 "context length of 'gpt2-124m' is 1024" --serve --prompt-len 2000 gpt2-124m
+	refused 1 "4097 tokens, but the context length of 'llama-2-7b' is 4096" --serve --prompt-len 4096 --output-len 1 llama-2-7b
 	: >empty
 	refused 1 "empty" --links empty gpt2-124m
 	refused 1 "no measured runs" --validate empty
@@ -428,6 +425,30 @@ refused() {
 	[[ $output == *" x cpu"* ]]
 	run "$plan" --gpus 16 --gpu H100 --compare tp16 llama-2-70b
 	[[ $output == *"tp16 spans machines of 8 devices: every layer waits"* ]]
+}
+
+@test "ep and cp: every divisor of devices and experts, not only powers of two" {
+	jq -nc '{model_type: "mixtral", vocab_size: 256, hidden_size: 96, intermediate_size: 96, num_hidden_layers: 1,
+		num_attention_heads: 5, num_key_value_heads: 5, head_dim: 16, max_position_embeddings: 24576,
+		num_local_experts: 6, num_experts_per_tok: 2, sliding_window: null}' >six.json
+	"$plan" --gpu H100 --gpus 12 --gpus-per-node 12 --seq 24576 --global-batch 12 --top 100 --json six.json >plans.json
+	sizes() { jq -c --arg axis "$1" '[.plans[].layout | capture($axis + "(?<n>[0-9]+)").n | tonumber] | unique' plans.json; }
+	[ "$(sizes cp)" = '[2,3,4,6]' ] # shorter parts than 4096 tokens are not tried
+	[ "$(sizes ep)" = '[2,3,6]' ]
+}
+
+@test "--serve: machines of any size, every size of tp that divides one" {
+	"$plan" --serve --gpus-per-node 6 --json gpt2-124m | jq -e '[.plans[].tp] | sort == [1, 2, 3, 6]'
+	"$plan" --serve --gpu H100 --rope-scaling yarn:4 --prompt-len 10000 llama-2-7b
+}
+
+@test "--serve: memory is dt-memest's, also of a stage in the middle, which has more layers" {
+	"$plan" --serve --gpu L4 --rate 0.5 --requests 20 --ttft 5 --tpot 1 --json mixtral-8x7b >plans.json
+	jq -e 'any(.plans[]; .pp > 2 and .fits)' plans.json
+	while read -r ep tp pp sequences bytes; do
+		[ "$("$memest" --serve --json --layout "dp$ep.tp$tp.pp$pp.ep$ep" --max-seqs "$sequences" --max-len 1280 mixtral-8x7b |
+			jq .peak_bytes)" = "$bytes" ]
+	done < <(jq -r '.plans[] | "\(.ep) \(.tp) \(.pp) \(.sequences) \(.peak_bytes)"' plans.json)
 }
 
 @test "--serve takes the number of devices that exist" {

@@ -58,6 +58,24 @@ setup() {
         dt-memest net --serve --precision fp32 --max-seqs $batch | awk '/^(weights|workspace)/ { print $2, $3, "of", $1 }' >said
         diff held said
     done
+    await dt-serve net "${common[@]}" --image-batch 5 --port 0
+    curl -s "$url/metrics" >metrics
+    dt-memest net --serve --precision fp32 --max-seqs 5 --check metrics
+}
+
+@test "layers of any width, whose weights are padded: answers are those of training's evaluation" {
+    dt-train --model mlp:784-100-2 --data bars.h5 --eval-data bars.h5 --precision fp32 --no-mfu --threads 1 --lr 3e-3 \
+        --microbatch 24 --steps 3 --metrics odd.jsonl --save odd 2>log || { cat log; return 1; }
+    dt-eval images bars.h5 odd "${common[@]}" --json >seen.json
+    jq -en --slurpfile a odd.jsonl --slurpfile b seen.json '[$a[] | .eval_loss // empty][-1] - $b[0].loss | fabs < 1e-4'
+    find bars -name '*.pgm' | sort >files
+    for type in fp32 bf16; do
+        dt-serve --batch odd --precision $type --threads 1 --image-batch 7 <files 2>log >answers
+        [ "$(wc -l <answers)" -eq 24 ]
+        grep -oE '[0-9.]+ [KM]iB of (weights|workspace)' log >held
+        dt-memest odd --serve --precision $type --max-seqs 7 | awk '/^(weights|workspace)/ { print $2, $3, "of", $1 }' >said
+        diff held said
+    done
 }
 
 @test "ranks share requests or cut batches: the answers are those of one rank" {
@@ -95,6 +113,7 @@ setup() {
     [ "$(curl -s "$url/health" | jq -r .status)" = ok ]
     curl -s "$url/metrics" >metrics
     python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_serve_ >values
+    dt-memest ./net --serve --layout dp2 --precision fp32 --check metrics
     grep -q '^dt_serve_classify_images_total{model_name="bars"} 44$' metrics
     grep -q '^dt_serve_classify_images_refused_total{model_name="bars"} 3$' metrics
 }

@@ -5,8 +5,10 @@
 #ifndef DT_MODEL_TIMED_H
 #define DT_MODEL_TIMED_H
 
+#include "kernels/quant_formats.h"
 #include "model/op/cost.h"
 
+#define DT_T_ROUND_ENTRY(NAME, name) DT_T_ROUND_##NAME,
 enum dt_timed {		      /* with its sizes */
 		DT_T_MUL,     /* y = x w^T + bias: rows, columns of y, of x */
 		DT_T_MUL_X,   /* dx = dy w: rows, columns of dx, of dy */
@@ -39,14 +41,7 @@ enum dt_timed {		      /* with its sizes */
 		DT_T_FILL,
 		DT_T_CONVERT, /* f32 to the compute type */
 		/* --qat: weights are rounded to what the format's blocks can hold */
-		DT_T_ROUND_Q8_0,
-		DT_T_ROUND_Q4_0,
-		DT_T_ROUND_Q4_1,
-		DT_T_ROUND_Q5_0,
-		DT_T_ROUND_Q4_K,
-		DT_T_ROUND_Q5_K,
-		DT_T_ROUND_Q6_K,
-		DT_T_ROUND_MXFP4,
+		DT_BLOCK_FORMATS(DT_T_ROUND_ENTRY) /* DT_T_ROUND_Q8_0 is the first */
 		DT_T_N,
 };
 

@@ -58,13 +58,18 @@ struct dt_serve_plan {
 	char note[96];
 };
 
-enum { DT_SERVE_PLANS = 32, DT_SERVE_BLOCK = 16, DT_SERVE_PREFILL_MIN = 512 /* dt-serve --prefill-min */ };
+enum {
+	DT_SERVE_PLANS = 256,
+	DT_SERVE_BLOCK = 16,
+	DT_SERVE_BLOCKS = 1 << 22, /* most blocks of a cache; no simulation uses more */
+	DT_SERVE_PREFILL_MIN = 512 /* dt-serve --prefill-min */
+};
 
 /*
- * Makes one plan for each tp that divides a node, and for each pp that cuts the model further if it does not
- * fit with tp alone. For mixture-of-experts models also plans with expert parallelism (ep) over the rest of a
- * node, or over as many nodes as needed to fit; a pass then takes as long as one with equal rows on all
- * replicas.
+ * Makes one plan for each tp that divides a node. If the model does not fit so, also one with the number of
+ * pipeline stages that needs the fewest devices. For mixture-of-experts models also plans with expert
+ * parallelism (ep) over the rest of a node, or over as many nodes as needed to fit; a pass then takes as long
+ * as one with equal rows on all replicas.
  *
  * Order: fewest devices first; plans that miss a limit last. Each plan decodes the most sequences that fit
  * and keep TPOT, and has the fewest replicas that keep TTFT and TPOT at P99. Pipelines have as many steps in
@@ -88,6 +93,14 @@ int dt_serve_plans_print(const struct dt_serve_query *q, const struct dt_serve_p
 
 /* ---- shared by the files of this folder ---- */
 
+/* Sets peak_bytes of one sequence, and whether it fits. */
+int dt_serve_weigh(const struct dt_serve_query *q, struct dt_serve_plan *p, struct dt_err *err);
+/*
+ * Sets the most sequences of a replica, its blocks and its load. *ret_good: false if it does not fit, or if a
+ * single request already exceeds a limit.
+ */
+int dt_serve_load(const struct dt_serve_query *q, struct dt_serve_plan *p, struct dt_serve_clock *clock,
+		  bool *ret_good, struct dt_err *err);
 /* Writes a line of JSON that contains `plans`, whose reference it steals. */
 int dt_serve_plans_json(const struct dt_serve_query *q, json_t *plans, FILE *f, struct dt_err *err);
 
@@ -120,7 +133,7 @@ static inline int dt_serve_replicas(const struct dt_serve_plan *p, int n)
 	return (n + p->ep - 1) / p->ep * p->ep;
 }
 /*
- * Finds the fewest replicas, at least p's and at most `most`, that meet both limits, if there are any; sets
+ * Finds the fewest replicas, at most `most`, that meet both limits, if there are any; begins at p's. Sets
  * p->sim.
  */
 int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int most,

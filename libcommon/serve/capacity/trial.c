@@ -71,38 +71,50 @@ static int trial_of_replicas(const struct dt_serve_query *q, struct dt_serve_pla
 	return dt_serve_trial(q, p, &s, &p->sim, err);
 }
 
+/* Tries n replicas; *enough or *too_few becomes n, and *good the report of the former. */
+static int bound(const struct dt_serve_query *q, struct dt_serve_plan *p, int n, bool whole,
+		 struct dt_serve_clock *clock, int *too_few, int *enough, struct dt_sim_report *good,
+		 struct dt_err *err)
+{
+	int rc;
+
+	p->replicas = n;
+	rc = trial_of_replicas(q, p, whole, clock, err);
+	if (rc == 0 && dt_serve_meets(q, &p->sim)) {
+		*enough = n;
+		*good = p->sim;
+	} else {
+		*too_few = n;
+	}
+	return rc;
+}
+
 int dt_serve_search(const struct dt_serve_query *q, struct dt_serve_plan *p, int most,
 		    struct dt_serve_clock *clock, struct dt_err *err)
 {
 	struct dt_sim_report good = {0};
-	int too_few, enough = 0, rc;
+	int too_few = 0, enough = 0;
+	int rc = bound(q, p, p->replicas, p->replicas >= most, clock, &too_few, &enough, &good, err);
 
-	rc = trial_of_replicas(q, p, p->replicas >= most, clock, err);
 	if (rc == 0 && p->sim.stopped && p->sim.refused > 0)
 		rc = trial_of_replicas(q, p, true, clock, err);
-	if (rc < 0 || dt_serve_meets(q, &p->sim) || p->sim.refused > 0)
+	if (rc < 0 || p->sim.refused > 0)
 		return rc;
-	for (too_few = p->replicas; too_few < most && !enough && rc == 0;) {
-		p->replicas = dt_serve_replicas(p, too_few + (too_few + 3) / 4);
-		p->replicas = p->replicas < most ? p->replicas : most;
-		rc = trial_of_replicas(q, p, p->replicas == most, clock, err);
-		if (dt_serve_meets(q, &p->sim))
-			enough = p->replicas;
-		else
-			too_few = p->replicas;
+	while (enough > p->ep && !too_few && rc == 0) /* prompts of one step take less time than alone */
+		rc = bound(q, p, dt_serve_replicas(p, enough / 2), false, clock, &too_few, &enough, &good,
+			   err);
+	while (too_few < most && !enough && rc == 0) {
+		int n = dt_serve_replicas(p, too_few + (too_few + 3) / 4);
+
+		n = n < most ? n : most;
+		rc = bound(q, p, n, n == most, clock, &too_few, &enough, &good, err);
 	}
-	good = p->sim;
-	while (rc == 0 && enough - too_few > p->ep) {
-		p->replicas = (too_few + enough) / 2 / p->ep * p->ep;
-		rc = trial_of_replicas(q, p, false, clock, err);
-		if (dt_serve_meets(q, &p->sim)) {
-			enough = p->replicas;
-			good = p->sim;
-		} else {
-			too_few = p->replicas;
-		}
-	}
-	p->replicas = enough ? enough : too_few;
+	if (!enough)
+		return rc;
+	while (rc == 0 && enough - too_few > p->ep)
+		rc = bound(q, p, (too_few + enough) / 2 / p->ep * p->ep, false, clock, &too_few, &enough,
+			   &good, err);
+	p->replicas = enough;
 	p->sim = good;
 	return rc;
 }

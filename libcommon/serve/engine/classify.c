@@ -319,6 +319,25 @@ int dt_classify_stats(struct dt_classify *c, struct dt_classify_stats *ret)
 	return 0;
 }
 
+/* What rank 0 has allocated, by dt-memest's categories: its net, and pixels and logits of all ranks. */
+static void write_memory(const struct dt_classify *c, const char *model, FILE *f)
+{
+	const uint64_t images = (uint64_t)c->ranks * (uint64_t)c->p.batch;
+	const struct {
+		const char *category;
+		uint64_t bytes;
+	} part[] = {{"weights", c->info.weight_bytes},
+		    {"workspace", c->info.work_bytes},
+		    {"data", images * c->info.row * sizeof(float)},
+		    {"logits", images * (uint64_t)c->info.classes * sizeof(float)}};
+
+	fprintf(f, "# HELP dt_serve_memory_bytes Bytes allocated, by dt-memest's categories.\n"
+		   "# TYPE dt_serve_memory_bytes gauge\n");
+	for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
+		fprintf(f, "dt_serve_memory_bytes{model_name=\"%s\",category=\"%s\"} %llu\n", model,
+			part[i].category, (unsigned long long)part[i].bytes);
+}
+
 int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 {
 	static const char *const name[] = {"requests", "images", "images_refused"},
@@ -353,6 +372,7 @@ int dt_classify_metrics(struct dt_classify *c, const char *model, FILE *f)
 		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"50\"} %.6g\n"
 		"dt_serve_classify_latency_seconds{model_name=\"%s\",percentile=\"99\"} %.6g\n",
 		model, s.p50, model, s.p99);
+	write_memory(c, model, f);
 	free(s.by_rank);
 	return 0;
 }
