@@ -107,7 +107,6 @@ static int agreement(struct dt_parser *p, int32_t a, int32_t b, int most)
 static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_matcher *m, uint32_t *bits)
 {
 	const struct dt_vocab_level *level = p->order->level;
-	const size_t words = ((size_t)p->order->vocab + 31) / 32;
 	const int64_t work = p->work;
 	/* none where tokens may be named: bytes do not tell which of them come next */
 	const int late = p->g->tokens ? 0 : DT_LATE;
@@ -127,7 +126,7 @@ static const struct dt_vocab_level *begin(struct dt_parser *p, const struct dt_m
 	p->work = work;
 	for (level += DT_VOCAB_LEVELS - 1; level->least > same + 1; level--)
 		continue;
-	for (size_t i = 0; i < words; i++)
+	for (size_t i = 0; i < p->mask_words; i++)
 		bits[i] = same > 0 ? p->mask[best].bits[i] & level->shorter[i] : 0;
 	if (same > 0)
 		p->mask[best].used = ++p->clock;
@@ -178,6 +177,7 @@ static bool set_order(struct dt_parser *p, const struct dt_vocab_order *o)
 	p->depth = malloc(((size_t)o->longest + 1) * sizeof(*p->depth));
 	p->order = p->depth ? o : NULL;
 	p->serial = o->serial;
+	p->mask_words = ((size_t)o->vocab + 31) / 32;
 	return p->depth;
 }
 
@@ -228,7 +228,6 @@ static void add_tokens(const struct dt_parser *p, const struct dt_matcher *m, ui
 
 const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o)
 {
-	const size_t bytes = ((size_t)o->vocab + 31) / 32 * sizeof(uint32_t);
 	const struct dt_vocab_level *level;
 	struct dt_mask *k;
 	int visited;
@@ -239,7 +238,7 @@ const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const stru
 		return dt_mask_known(p, m, o);
 	k = oldest(p);
 	if (!k->bits)
-		k->bits = malloc(bytes);
+		k->bits = malloc(p->mask_words * sizeof(*k->bits));
 	if (!k->bits)
 		return NULL;
 	level = begin(p, m, k->bits);

@@ -25,7 +25,7 @@ size_t dt_parser_bytes(const struct dt_parser *p)
 	size_t masks = 0;
 
 	for (int i = 0; i < DT_MASKS; i++)
-		masks += p->mask[i].bits ? ((size_t)p->order->vocab + 31) / 32 * sizeof(uint32_t) : 0;
+		masks += p->mask[i].bits ? p->mask_words * sizeof(uint32_t) : 0;
 	return sizeof(*p) + nodes + states + (size_t)p->tops_cap * sizeof(*p->tops) + masks;
 }
 

@@ -63,7 +63,8 @@ struct dt_parser {
 	int32_t start;	 /* state before the first byte */
 	/* masks.c */
 	const struct dt_vocab_order *order; /* of the masks; NULL: there are none */
-	uint64_t serial;		    /* of order */
+	uint64_t serial;		    /* of order, which may have been released since */
+	size_t mask_words;		    /* of each mask */
 	int32_t *depth;			    /* [order->longest + 1] states, used while a mask is computed */
 	struct dt_mask mask[DT_MASKS];
 	int late[DT_LATE]; /* indices of the last masks that took long */

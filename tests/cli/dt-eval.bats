@@ -228,10 +228,11 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
 }
 
 @test "quantize --threads: that number, and the same bytes; default OMP_NUM_THREADS; dt-eval's losses, too" {
-    export OMP_DISPLAY_AFFINITY=true OMP_AFFINITY_FORMAT='a team of %N' # the OpenMP runtime reports its teams
+    # The OpenMP runtime reports its teams: gcc's on stderr, clang's on stdout.
+    export OMP_DISPLAY_AFFINITY=true OMP_AFFINITY_FORMAT='a team of %N'
     how=(--type q4_k --calibrate text.txt --calibrate-seq 64 --calibrate-tokens 256 --tokenizer byte --method gptq)
     teams() { # MOST ARGUMENT...: the largest OpenMP team of a command
-        timeout 120 "${@:2}" 2>&1 >/dev/null | sed -n 's/.*a team of \([0-9]*\)$/\1/p' | sort -nu | tail -n 1 >largest
+        timeout 120 "${@:2}" 2>&1 | sed -n 's/.*a team of \([0-9]*\)$/\1/p' | sort -nu | tail -n 1 >largest
         [ "$(cat largest)" = "$1" ] || { echo "not $1 but $(cat largest): ${*:2}"; return 1; }
     }
     teams 3 dt-shard-ckpt quantize "${how[@]}" --threads 3 run three.gguf

@@ -142,18 +142,23 @@ static void test_too_much_ahead(void **state)
 	free(schema);
 }
 
-/* Another vocabulary gets masks of its own. */
+/* Another vocabulary gets masks of its own; a grammar may outlive a vocabulary, and still knows its size. */
 static void test_vocabularies(void **state)
 {
 	static const char schema[] = "{\"type\":\"string\"}";
 	struct dt_grammar *g = grammar_of(schema);
 	struct dt_matcher *m = dt_matcher_new(g);
 	struct dt_vocab_order o, few;
+	size_t bytes;
 
 	make_words(&o);
 	assert_true(dt_matcher_push(m, "\"", 1));
 	check_mask(schema, "\"", dt_matcher_mask(m, &o), &o);
+	dt_matcher_free(dt_matcher_new(g));
+	bytes = dt_grammar_bytes(g);
 	dt_vocab_order_release(&o);
+	dt_matcher_free(dt_matcher_new(g));
+	assert_int_equal(dt_grammar_bytes(g), bytes);
 	/* at the same address; word 31 is now the space, which a string may have */
 	assert_int_equal(dt_vocab_order_init(&o, 100, next_word_of, NULL), 0);
 	assert_int_equal(dt_matcher_mask(m, &o)[0], 1u << 31);

@@ -191,6 +191,7 @@ void dt_constrain_hold(struct dt_serve_req *r)
 
 bool dt_constrain_ends(struct dt_engine *e, struct dt_serve_req *r)
 {
+	const bool ends = r->over || r->unmasked; /* ending r may free it */
 	struct dt_err err;
 
 	if (r->over) {
@@ -203,7 +204,7 @@ bool dt_constrain_ends(struct dt_engine *e, struct dt_serve_req *r)
 		dt_err_sys(&err, r->unmasked, "cannot start a thread for the grammar of the response format");
 		dt_engine_retire_error(e, r, &err);
 	}
-	return r->over || r->unmasked;
+	return ends;
 }
 
 void dt_constrain_collect(struct dt_engine *e)
