@@ -308,4 +308,4 @@ size_t dt_route_event_size(const char *s, size_t n, size_t from)
 	}
 	return 0;
 }
-/* SPDX-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 */
