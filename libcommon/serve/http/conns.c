@@ -164,7 +164,9 @@ void dt_http_over(struct dt_http_req *q)
 void dt_http_watch(struct dt_http_req *q, struct dt_call *call)
 {
 	pthread_mutex_lock(&q->http->mu);
-	if (q->conn)
+	if (q->conn && q->conn->cut && call)
+		dt_engine_cancel(atomic_load(&q->http->engine), call);
+	else if (q->conn)
 		q->conn->call = call;
 	pthread_mutex_unlock(&q->http->mu);
 }

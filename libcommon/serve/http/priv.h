@@ -194,7 +194,8 @@ bool dt_http_make_place(struct dt_http_req *q);
 void dt_http_answering(struct dt_http_req *q);
 void dt_http_answered(struct dt_http_req *q, size_t n, bool stream);
 void dt_http_over(struct dt_http_req *q);
-/* The watcher cancels this call when the client disconnects; NULL: nothing to cancel any more. */
+/* The watcher cancels this call when the client disconnects, at once if it has; NULL: nothing to cancel any
+ * more. */
 void dt_http_watch(struct dt_http_req *q, struct dt_call *call);
 
 #endif
