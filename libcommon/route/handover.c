@@ -53,7 +53,6 @@ void dt_route_hand_over(struct dt_router *r)
 
 	if (r->draining || r->heir > 0)
 		return;
-	dt_route_books_flush(r);
 	pid = fork();
 	if (pid == 0)
 		become(r);

@@ -438,7 +438,7 @@ refused() {
 }
 
 @test "--serve: machines of any size, every size of tp that divides one" {
-	"$plan" --serve --gpus-per-node 6 --json gpt2-124m | jq -e '[.plans[].tp] | sort == [1, 2, 3, 6]'
+	"$plan" --serve --gpus-per-node 6 --prompt-len 512 --json gpt2-124m | jq -e '[.plans[].tp] | sort == [1, 2, 3, 6]'
 	"$plan" --serve --gpu H100 --rope-scaling yarn:4 --prompt-len 10000 llama-2-7b
 }
 

@@ -112,7 +112,8 @@ static int check(const struct dt_serve_query *q, struct dt_err *err)
 	if (longest > dt_config_positions(&q->config))
 		return dt_err_set(
 			err, -EINVAL,
-			"prompt and output have %lld tokens, but the context length of '%s' is %lld",
+			"prompt and output have %lld tokens, but the context length of '%s' is %lld: lower "
+			"--prompt-len or --output-len",
 			(long long)longest, q->config.name, (long long)dt_config_positions(&q->config));
 	return q->nask > 0 ? 0 : dt_err_set(err, -EINVAL, "there are no requests to plan for");
 }
