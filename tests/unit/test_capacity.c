@@ -1,28 +1,15 @@
 /*
- * Servers on paper: the simulated scheduler against traces worked out by hand, the clock against the times of
- * single phases, and plans against their neighbours.
+ * Servers on paper: the simulated scheduler against traces worked out by hand, and the clock against the
+ * times of single phases.
  */
-#include "serve/capacity/plan.h"
+#include "capacity_check.h"
 
 #include <errno.h>
 #include <malloc.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
-
-#define near(a, b)                                                                                           \
-	do {                                                                                                 \
-		double near_a = (a), near_b = (b);                                                           \
-		if (fabs(near_a - near_b) > 1e-9 * (1 + fabs(near_b)))                                       \
-			fail_msg("%s: %.12g, not %.12g", #a, near_a, near_b);                                \
-	} while (0)
 
 /* A step takes a second, and a tenth for each of its tokens; over stages, what stage_s says of each. */
 struct pace {
@@ -325,15 +312,6 @@ static void ranks(void **state)
 }
 
 /* ---- the clock ---- */
-
-static double pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n)
-{
-	struct dt_flow t;
-
-	assert_int_equal(dt_serve_clock_pass(c, span, n, &t, NULL), 0);
-	assert_true(dt_flow_slowest(&t) > 0);
-	return dt_flow_alone(&t);
-}
 
 /* A step that only decodes, and a prompt alone, are what the times of these phases say. */
 static void clock_of_phases(void **state)

@@ -2,33 +2,21 @@
  * Servers that classify images, on paper: the queue against closed forms of constant and of random load, and
  * plans against what they must be.
  */
+#include "capacity_check.h"
 #include "serve/capacity/images.h"
 
 #include "base/rng.h"
 #include "plan/stepcost.h"
 
 #include <errno.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { BATCH = 8, MOST = 40000 };
 
 static double pass_s[BATCH + 1], send_s[BATCH + 1];
 static struct dt_sim_ask ask[MOST];
 static struct dt_image_report r;
-
-#define near(a, b)                                                                                           \
-	do {                                                                                                 \
-		double near_a = (a), near_b = (b);                                                           \
-		if (fabs(near_a - near_b) > 1e-9 * (1 + fabs(near_b)))                                       \
-			fail_msg("%s: %.12g, not %.12g", #a, near_a, near_b);                                \
-	} while (0)
 
 /* A pass takes a second, and a tenth an image; to others a twentieth an image. */
 static void simulate(int ranks, int batch, bool data, int n)

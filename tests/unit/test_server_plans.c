@@ -1,31 +1,9 @@
 /* Plans of servers: against their neighbours, against dt-serve's memory, and in closed forms. */
-#include "serve/capacity/plan.h"
+#include "capacity_check.h"
 
 #include <malloc.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-
-#include <cmocka.h>
-
-#define near(a, b)                                                                                           \
-	do {                                                                                                 \
-		double near_a = (a), near_b = (b);                                                           \
-		if (fabs(near_a - near_b) > 1e-9 * (1 + fabs(near_b)))                                       \
-			fail_msg("%s: %.12g, not %.12g", #a, near_a, near_b);                                \
-	} while (0)
-
-static double pass(struct dt_serve_clock *c, const struct dt_serve_span *span, int n)
-{
-	struct dt_flow t;
-
-	assert_int_equal(dt_serve_clock_pass(c, span, n, &t, NULL), 0);
-	assert_true(dt_flow_slowest(&t) > 0);
-	return dt_flow_alone(&t);
-}
 
 /* Any program's server over two stages holds the weights and the cache of one, each once. */
 static void stages_hold_the_whole(void **state)
