@@ -88,7 +88,7 @@ static dnnl_status_t choose(const struct dt_matmul_key *k, const dnnl_matmul_des
 			    dnnl_primitive_attr_t attr, dnnl_engine_t engine, dnnl_primitive_desc_t *ret)
 {
 	dnnl_primitive_desc_iterator_t it;
-	dnnl_primitive_desc_t next;
+	dnnl_primitive_desc_t unused;
 	dnnl_status_t s = dnnl_primitive_desc_iterator_create(&it, desc, attr, engine, NULL);
 
 	if (s != dnnl_success)
@@ -96,16 +96,17 @@ static dnnl_status_t choose(const struct dt_matmul_key *k, const dnnl_matmul_des
 	*ret = dnnl_primitive_desc_iterator_fetch(it);
 	if (k->ta && k->in == DT_BF16 && !dt_isa()->amx_onednn && !strncmp(name_of(*ret), "brg", 3) &&
 	    dnnl_primitive_desc_iterator_next(it) == dnnl_success) {
-		next = dnnl_primitive_desc_iterator_fetch(it);
-		if (!strncmp(name_of(next), "gemm:jit", 8)) {
-			dnnl_primitive_desc_destroy(*ret);
-			*ret = next;
-		} else {
-			dnnl_primitive_desc_destroy(next);
+		unused = dnnl_primitive_desc_iterator_fetch(it);
+		if (!strncmp(name_of(unused), "gemm:jit", 8)) {
+			const dnnl_primitive_desc_t brgemm = *ret;
+
+			*ret = unused;
+			unused = brgemm;
 		}
+		dnnl_primitive_desc_destroy(unused);
 	}
 	dnnl_primitive_desc_iterator_destroy(it);
-	return dnnl_success;
+	return *ret ? dnnl_success : dnnl_out_of_memory;
 }
 
 static int describe(const struct dt_matmul_key *k, dnnl_memory_desc_t md[ARGS], dnnl_engine_t engine,
