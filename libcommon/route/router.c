@@ -154,7 +154,6 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 	if (sig == SIGHUP) {
 		dt_route_reload(r);
 	} else if (sig == SIGUSR2) {
-		dt_route_books_flush(r);
 		dt_route_hand_over(r);
 	} else if (r->draining) {
 		r->nsignals++;
