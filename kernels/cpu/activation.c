@@ -116,9 +116,16 @@ int dt_cpu_act_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tenso
 	return 0;
 }
 
-void dt_cpu_gate(float *y, const float *gate, const float *up, int64_t n, enum dt_act_fn f)
+DT_INLINE void gate_rows(float *x, int64_t ld, int64_t up, int64_t rows, int64_t n, enum dt_act_fn f)
 {
-	act_chunk(y, gate, up, n, f);
+	for (int64_t r = 0; r < rows; r++, x += ld)
+		act_loop(x, x, x + up, n, f);
+}
+
+DT_SIMD void dt_cpu_gate(float *x, int64_t ld, int64_t up, int64_t rows, int64_t n, enum dt_act_fn f)
+{
+	n == 32 ? WITH_CONSTANT(f, gate_rows, x, ld, up, rows, 32)
+		: WITH_CONSTANT(f, gate_rows, x, ld, up, rows, n);
 }
 
 /* Computes columns c .. c + n of row r; the gate is at column c, up at width + c. */

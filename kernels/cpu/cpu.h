@@ -89,8 +89,8 @@ void dt_cpu_ragged_release(struct dt_cpu *cpu);
 #define DT_OP(name, params, args, memory) int dt_cpu_##name(struct dt_dev *dev, DT_LIST params);
 #include "kernels/ops.list"
 
-/* y = f(gate) up; n elements each. */
-void dt_cpu_gate(float *y, const float *gate, const float *up, int64_t n, enum dt_act_fn f);
+/* x = f(x) times x of `up` columns further: n columns of each row, ld apart. Fastest for 32 columns. */
+void dt_cpu_gate(float *x, int64_t ld, int64_t up, int64_t rows, int64_t n, enum dt_act_fn f);
 
 DT_INLINE void dt_widen(float *y, const uint16_t *x, int64_t n)
 {

@@ -4,7 +4,7 @@
 #define GROUP DT_QUANT_GROUP
 #define WIDE  (GROUP * DT_PANEL) /* columns of a tile; of these, gates and their factors have half each */
 #define HALF  (WIDE / 2)
-#define BATCH 8 /* rows whose gates are applied together */
+#define BATCH 8 /* rows whose results are prefetched */
 
 /* Rows of y from an element on; in loops, where compilers would copy a struct dt_tensor in each iteration. */
 struct out {
@@ -39,45 +39,30 @@ static DT_SIMD void add_bias(float *tile, int64_t rows, struct dt_tensor bias, i
 			tile[j] += add[j];
 }
 
-/* Rounds n columns of a row. The usual numbers are constants: no remainder loop. */
-DT_INLINE void store_row(void *to, enum dt_dtype type, const float *from, int64_t n)
+/* Rounds n columns of each row. type and n may be constants after inlining: no remainder loop then, and the
+ * conversion's constants stay in registers. */
+DT_INLINE void store_rows(const struct out *y, enum dt_dtype type, const float *tile, int64_t rows, int64_t n)
 {
-	if (type == DT_F32)
-		memcpy(to, from, (size_t)n * 4);
-	else if (n == WIDE)
-		dt_store(to, type, from, WIDE);
-	else if (n == HALF)
-		dt_store(to, type, from, HALF);
-	else
-		dt_store(to, type, from, n);
+	char *to = y->at;
+
+	ask_for_rows(y, n, 0, dt_min64(BATCH, rows));
+	for (int64_t r = 0; r < rows; r++, tile += WIDE, to += y->step) {
+		ask_for_rows(y, n, r + BATCH, dt_min64(r + BATCH + 1, rows));
+		if (type == DT_F32)
+			memcpy(to, tile, (size_t)n * 4);
+		else
+			dt_store(to, type, tile, n);
+	}
 }
 
 static DT_SIMD void finish_tile(const struct out *y, const float *tile, int64_t rows, int64_t n)
 {
-	ask_for_rows(y, n, 0, dt_min64(BATCH, rows));
-	for (int64_t r = 0; r < rows; r++, tile += WIDE) {
-		ask_for_rows(y, n, r + BATCH, dt_min64(r + BATCH + 1, rows));
-		store_row(y->at + r * y->step, y->type, tile, n);
-	}
-}
-
-/* Copies n columns per row from a stride of WIDE to a stride of HALF; pads with zeros. */
-static DT_SIMD void take_half(float *out, const float *tile, int64_t rows, int64_t n)
-{
-	for (int64_t r = 0; r < rows; r++, tile += WIDE, out += HALF) {
-		if (n == HALF) {
-			memcpy(out, tile, HALF * sizeof *out);
-			continue;
-		}
-		memset(out, 0, HALF * sizeof *out);
-		memcpy(out, tile, (size_t)n * sizeof *out);
-	}
-}
-
-static DT_SIMD void store_gated(const struct out *y, int64_t first, const float *x, int64_t rows, int64_t n)
-{
-	for (int64_t r = first; r < first + rows; r++, x += HALF)
-		store_row(y->at + r * y->step, y->type, x, n);
+	if (y->type == DT_BF16 && n == WIDE)
+		store_rows(y, DT_BF16, tile, rows, WIDE);
+	else if (y->type == DT_BF16 && n == HALF)
+		store_rows(y, DT_BF16, tile, rows, HALF);
+	else
+		store_rows(y, y->type, tile, rows, n);
 }
 
 void dt_quant_finish(struct dt_tensor y, int64_t at, float *tile, int64_t rows, struct dt_tensor bias,
@@ -94,20 +79,13 @@ void dt_quant_finish_gated(struct dt_tensor y, int64_t at, float *tile, int64_t 
 			   int64_t col, int64_t n, enum dt_act_fn f)
 {
 	const struct out out = out_of(y, at);
-	float gate[BATCH * HALF], up[BATCH * HALF];
 
 	if (bias.data) {
 		add_bias(tile, rows, bias, col, n);
 		add_bias(tile + HALF, rows, bias, dt_cols(y) + col, n);
 	}
-	for (int64_t r = 0; r < rows; r += BATCH, tile += BATCH * WIDE) {
-		const int64_t some = dt_min64(BATCH, rows - r);
-
-		ask_for_rows(&out, n, r + BATCH, dt_min64(r + 2 * BATCH, rows));
-		take_half(gate, tile, some, n);
-		take_half(up, tile + HALF, some, n);
-		dt_cpu_gate(gate, gate, up, some * HALF, f);
-		store_gated(&out, r, gate, some, n);
-	}
+	ask_for_rows(&out, n, 0, rows);
+	dt_cpu_gate(tile, WIDE, HALF, rows, dt_ceil_div(n, DT_PANEL) * DT_PANEL, f); /* panels are whole */
+	finish_tile(&out, tile, rows, n);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

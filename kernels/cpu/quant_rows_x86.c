@@ -83,22 +83,6 @@ DT_INLINE __m512i add_8(const __m256i *fours)
 	return _mm512_add_epi32(_mm512_unpacklo_epi64(t[0], t[1]), _mm512_unpackhi_epi64(t[0], t[1]));
 }
 
-/* Sums over each half of sixteen blocks: half[0] and half[1], in order of the blocks. */
-DT_INLINE void add_halves(int32_t half[2][16], const __m256i *fours)
-{
-	DT_FOR (2, int k = 0; k < 2; k++) {
-		_Alignas(64) int32_t part[16];
-
-		_mm512_store_si512(part, add_8(fours + 8 * k));
-		for (int i = 0; i < 4; i++) {
-			half[0][8 * k + 2 * i] = part[i];
-			half[1][8 * k + 2 * i] = part[4 + i];
-			half[0][8 * k + 2 * i + 1] = part[8 + i];
-			half[1][8 * k + 2 * i + 1] = part[12 + i];
-		}
-	}
-}
-
 /* Sums of sixteen blocks, in their order. */
 DT_INLINE __m512i add_16(const __m256i *fours)
 {
@@ -122,6 +106,41 @@ DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_
 	xb->start6[1] = -32 * second;
 }
 
+/* Fills struct dt_xblock of sixteen blocks, given their scales and the sums of their fours. Each quarter of a
+ * vector has four blocks, and is transposed. */
+DT_INLINE void describe_16(struct dt_xblock *xb, __m512 scale, const __m256i *fours)
+{
+	const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27),
+		      zero = _mm512_setzero_si512(), even = add_8(fours), odd = add_8(fours + 8),
+		      first = _mm512_permutex2var_epi32(even, order, odd),
+		      second = _mm512_permutex2var_epi32(even, _mm512_add_epi32(order, _mm512_set1_epi32(4)),
+							 odd),
+		      sum = _mm512_add_epi32(first, second);
+	const __m512i six[2] = {_mm512_sub_epi32(zero, _mm512_slli_epi32(first, 5)),
+				_mm512_sub_epi32(zero, _mm512_slli_epi32(second, 5))};
+	const __m512i pair[2] = {_mm512_unpacklo_epi32(six[0], six[1]),
+				 _mm512_unpackhi_epi32(six[0], six[1])};
+	const __m512i row[4] = {
+		_mm512_castps_si512(scale),
+		_mm512_castps_si512(_mm512_mul_ps(scale, _mm512_cvtepi32_ps(sum))),
+		_mm512_sub_epi32(zero, _mm512_slli_epi32(sum, 7)),
+		_mm512_sub_epi32(zero, _mm512_slli_epi32(sum, 3)),
+	};
+	const __m512i t[4] = {_mm512_unpacklo_epi32(row[0], row[1]), _mm512_unpacklo_epi32(row[2], row[3]),
+			      _mm512_unpackhi_epi32(row[0], row[1]), _mm512_unpackhi_epi32(row[2], row[3])};
+
+	DT_FOR (4, int b = 0; b < 4; b++) { /* and blocks b + 4, b + 8, b + 12 */
+		const __m512i head = b % 2 ? _mm512_unpackhi_epi64(t[b / 2 * 2], t[b / 2 * 2 + 1])
+					   : _mm512_unpacklo_epi64(t[b / 2 * 2], t[b / 2 * 2 + 1]);
+		const __m512i tail = b % 2 ? _mm512_unpackhi_epi64(pair[b / 2], pair[b / 2]) : pair[b / 2];
+
+		DT_FOR (4, int q = 0; q < 4; q++) {
+			_mm_storeu_si128((__m128i *)&xb[4 * q + b].scale, _mm512_extracti32x4_epi32(head, q));
+			_mm_storel_epi64((__m128i *)xb[4 * q + b].start6, _mm512_extracti32x4_epi32(tail, q));
+		}
+	}
+}
+
 /* Scales of sixteen blocks, with their inverses; returns the mask of blocks that are not set to 0. */
 DT_INLINE unsigned scales_of(float inverse[16], float scale[16], const void *x, enum dt_dtype type, int64_t i,
 			     int64_t step)
@@ -142,14 +161,11 @@ DT_INLINE void row_together(int8_t *q, struct dt_xblock *xb, const void *x, enum
 {
 	_Alignas(64) float inverse[16], scale[16];
 	const unsigned keep = scales_of(inverse, scale, x, type, i, DT_QK);
-	int32_t half[2][16];
 	__m256i fours[16];
 
 	for (int b = 0; b < 16; b++)
 		fours[b] = round_block(q + b * DT_QK, x, type, i + b * DT_QK, keep >> b & 1, inverse[b]);
-	add_halves(half, fours);
-	for (int b = 0; b < 16; b++)
-		describe(&xb[b], scale[b], half[0][b], half[1][b]);
+	describe_16(xb, _mm512_load_ps(scale), fours);
 }
 
 /* One block of sixteen rows. */

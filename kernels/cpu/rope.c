@@ -1,3 +1,4 @@
+#include "kernels/cpu/pair.h"
 #include "kernels/cpu/team.h"
 
 #define PAIRS 256 /* pairs rotated at a time */
@@ -41,6 +42,18 @@ static DT_SIMD void rotate_pairs(void *x, enum dt_dtype t, const float *c, const
 	dt_store(a, t, to, 2 * n);
 }
 
+/* The same for bf16, whose pairs are words: no permutations. */
+static DT_SIMD void rotate_words(dt_pair *x, const float *c, const float *s, float sign, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++) {
+		const float sn = sign * s[i], cs = c[i];
+		const struct dt_two v = dt_pair_get(x[i]);
+
+		x[i] = dt_pair_of(v.lo * cs - v.hi * sn, v.lo * sn + v.hi * cs);
+	}
+}
+
 static void rotate_row(struct dt_tensor x, const struct dt_rope *p, int64_t row, int32_t pos, float sign)
 {
 	const int64_t half = p->rot_dim / 2;
@@ -49,6 +62,10 @@ static void rotate_row(struct dt_tensor x, const struct dt_rope *p, int64_t row,
 	for (int64_t head = 0; head < p->rot_heads; head++) {
 		void *at = dt_at(x, row * dt_cols(x) + head * p->head_dim);
 
+		if (p->pairing != DT_ROPE_HALF && x.dtype == DT_BF16) {
+			rotate_words(at, c, s, sign, half);
+			continue;
+		}
 		for (int64_t i = 0; i < half; i += PAIRS)
 			if (p->pairing == DT_ROPE_HALF)
 				rotate_half(at, x.dtype, p->rot_dim, c, s, sign, i,
