@@ -44,6 +44,8 @@ struct alignas(8) float2 {
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
+enum { DT_EMU_THREADS = 1024, DT_EMU_SHARED = 227 << 10 }; /* most threads and bytes of a block */
+
 struct dt_emu_launch {
 	void (*body)(void *); /* called once per thread */
 	void *arg;
@@ -130,9 +132,15 @@ template <class T> T dt_emu_shuffle(T v, int from, const char *what)
 	return v;
 }
 
+/* Number of the running thread in its block. */
+static inline int dt_emu_thread(void)
+{
+	return (int)(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
+}
+
 static inline int dt_emu_lane(void)
 {
-	return (int)((threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32);
+	return dt_emu_thread() % 32;
 }
 
 template <class T> T __shfl_xor_sync(unsigned mask, T v, int by)

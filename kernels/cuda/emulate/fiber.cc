@@ -25,19 +25,10 @@ void __sanitizer_finish_switch_fiber(void *save, const void **bottom, size_t *si
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-#define MAX_THREADS 1024
 /* 256 KiB plus 17 cache lines, so that the stack tops of a warp map to different cache sets. */
-#define STACK	   (((size_t)256 << 10) + 17 * 64)
-#define PENDING	   160 /* copies in flight per thread */
-#define SHARED_MAX (227 << 10)
+#define STACK (((size_t)256 << 10) + 17 * 64)
 
 enum state : uint8_t { FRESH, READY, BLOCK, WARP, UNTIL, DONE };
-
-struct copy {
-	char *to;
-	const char *from;
-	int n, room, group;
-};
 
 /*
  * A resumable stack: the compiler's builtin setjmp and longjmp, which ignore signals and cleanups. The
@@ -50,7 +41,6 @@ struct fiber {
 	dim3 id;
 	const char *what; /* the operation it waits in */
 	place at;
-	int ncopy, group; /* its entries in copies[] */
 	bool (*until)(void *);
 	void *until_arg;
 #ifdef ASAN
@@ -61,15 +51,13 @@ struct fiber {
 struct warp {
 	int arrived, turn;
 	const char *what;
-	uint64_t met, multiplied;   /* operations so far, and the last one whose product has been computed */
-	alignas(64) float d[16][8]; /* of the last mma */
+	uint64_t met; /* operations so far */
 	alignas(64) char slot[2][32 * 64];
 };
 
-static struct fiber fiber[MAX_THREADS];
-static enum state states[MAX_THREADS]; /* states of the fibers; contiguous, as a warp's change together */
-static struct copy copies[MAX_THREADS][PENDING]; /* outside the fibers, which are all touched at every turn */
-static struct warp warp[MAX_THREADS / 32];
+static struct fiber fiber[DT_EMU_THREADS];
+static enum state states[DT_EMU_THREADS]; /* states of the fibers; contiguous, as a warp's change together */
+static struct warp warp[DT_EMU_THREADS / 32];
 static char *stacks;
 static place scheduler;
 static struct fiber *self;
@@ -281,6 +269,11 @@ const char *dt_emu_meet(const char *what)
 	return slot;
 }
 
+uint64_t dt_emu_met(void)
+{
+	return warp[me / 32].met;
+}
+
 static void stuck(void)
 {
 	for (int i = 0; i < nthreads; i++)
@@ -305,7 +298,7 @@ static bool run_warp(int first)
 		went = true;
 		if (states[me] != DONE) /* me: control may have passed to others */
 			continue;
-		if (self->ncopy)
+		if (dt_emu_copies(me))
 			dt_emu_die("a thread ended with copies under way");
 		if (nblocked)
 			dt_emu_die("a thread ended while others wait in a barrier");
@@ -325,11 +318,11 @@ static void run_block(void)
 		const unsigned u = (unsigned)i;
 
 		fiber[i].id = dim3(u % blockDim.x, u / blockDim.x % blockDim.y, u / blockDim.x / blockDim.y);
-		fiber[i].ncopy = fiber[i].group = 0;
 	}
 	for (int i = 0; i < nthreads / 32; i++) /* not cleared: slots are written before they are read */
 		warp[i].arrived = warp[i].turn = 0;
 	nblocked = ndone = 0;
+	dt_emu_no_copies(nthreads);
 	while (ndone < nthreads) {
 		bool went = false;
 
@@ -346,50 +339,16 @@ static int ready(void)
 {
 	if (stacks)
 		return 0;
-	stacks = (char *)mmap(NULL, MAX_THREADS * STACK, PROT_READ | PROT_WRITE,
+	stacks = (char *)mmap(NULL, DT_EMU_THREADS * STACK, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	shared = (char *)aligned_alloc(4096, (SHARED_MAX + 2 * 4096 - 1) / 4096 * 4096);
+	shared = (char *)aligned_alloc(4096, (DT_EMU_SHARED + 2 * 4096 - 1) / 4096 * 4096);
 	return stacks == MAP_FAILED || !shared ? -ENOMEM : 0;
-}
-
-static long launched;
-
-long dt_emu_launches(void)
-{
-	return launched;
-}
-
-/* Appends the name of a launch to the file of DT_EMULATED_LAUNCHES, one per line. */
-static void note(const char *name)
-{
-	static const char *const path = getenv("DT_EMULATED_LAUNCHES");
-	static FILE *const f = path ? fopen(path, "w") : NULL;
-
-	if (path && (!f || fprintf(f, "%s\n", name) < 0 || fflush(f) != 0))
-		dt_emu_die("DT_EMULATED_LAUNCHES cannot be written");
-}
-
-static uint64_t blocks_of(dim3 grid)
-{
-	return (uint64_t)grid.x * grid.y * grid.z;
-}
-
-int dt_emu_check(const struct dt_emu_launch *l)
-{
-	const dim3 grid = l->grid, block = l->block;
-
-	if (block.x * block.y * block.z <= MAX_THREADS && (block.x * block.y * block.z) % 32 == 0 &&
-	    blocks_of(grid) && grid.y <= 65535 && grid.z <= 65535 && l->smem <= SHARED_MAX)
-		return 0;
-	fprintf(stderr, "emulated kernel %s: grid %u %u %u, block %u %u %u, %zu bytes: no such launch\n",
-		l->name, grid.x, grid.y, grid.z, block.x, block.y, block.z, l->smem);
-	return -EINVAL;
 }
 
 int dt_emu_run(const struct dt_emu_launch *l)
 {
 	const dim3 grid = l->grid, block = l->block;
-	const uint64_t blocks = blocks_of(grid);
+	const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
 	int rc;
 
 	pthread_mutex_lock(&one_at_a_time);
@@ -399,9 +358,8 @@ int dt_emu_run(const struct dt_emu_launch *l)
 		return rc;
 	}
 	dt_emu_open_memory(true);
-	launched++;
 	kernel_name = l->name;
-	note(l->name);
+	dt_emu_note(l->name);
 	body_fn = l->body;
 	body_arg = l->arg;
 	gridDim = grid;
@@ -425,134 +383,4 @@ int dt_emu_run(const struct dt_emu_launch *l)
 	return 0;
 }
 
-void dt_emu_cp_async(void *to, const void *from, int n, int room)
-{
-	struct fiber *f = self;
-
-	dt_emu_touch(to, (size_t)room);
-	if (n)
-		dt_emu_touch(from, (size_t)room);
-	if (f->ncopy == PENDING)
-		dt_emu_die("more copies under way than the emulation keeps");
-	memset(to, 0xff, (size_t)room); /* the data must not be visible before it is waited for */
-	copies[f - fiber][f->ncopy++] = (struct copy){(char *)to, (const char *)from, n, room, f->group};
-}
-
-void dt_emu_cp_commit(void)
-{
-	self->group++;
-}
-
-void dt_emu_cp_wait(int left)
-{
-	struct fiber *f = self;
-	struct copy *all = copies[f - fiber];
-	int kept = 0;
-
-	for (int i = 0; i < f->ncopy; i++) {
-		const struct copy c = all[i];
-
-		if (c.group >= f->group - left) {
-			all[kept++] = c;
-			continue;
-		}
-		memset(c.to, 0, (size_t)c.room);
-		if (c.n)
-			memcpy(c.to, c.from, (size_t)c.n);
-	}
-	f->ncopy = kept;
-}
-
-void dt_emu_ldmatrix(uint32_t r[4], const void *row, bool trans)
-{
-	const int lane = dt_emu_lane();
-	const char *all, *at;
-
-	dt_emu_touch(row, 16);
-	all = dt_emu_warp(row, trans ? "ldmatrix.trans" : "ldmatrix");
-	for (int m = 0; m < 4; m++) {
-		uint16_t h[2];
-
-		for (int k = 0; k < 2; k++) {
-			const int along = 2 * (lane % 4) + k, across = lane / 4;
-
-			memcpy(&at, all + (m * 8 + (trans ? along : across)) * 64, sizeof at);
-			memcpy(&h[k], at + 2 * (trans ? across : along), 2);
-		}
-		memcpy(&r[m], h, 4);
-	}
-}
-
-struct operands {
-	float a[8], b[4];
-};
-
-/* d = a b of what the lanes gave, each sum in the order of k; lane 4 g + t has rows g, g + 8 and column g. */
-static void multiply(float d[16][8], const char *all)
-{
-	float a[16][16], b[16][8];
-
-	for (int lane = 0; lane < 32; lane++) {
-		const struct operands *o = (const struct operands *)(all + lane * 64);
-		const int g = lane / 4, t = 2 * (lane % 4);
-
-		for (int i = 0; i < 8; i++)
-			a[g + i / 2 % 2 * 8][t + i % 2 + i / 4 * 8] = o->a[i];
-		for (int i = 0; i < 4; i++)
-			b[t + i % 2 + i / 2 * 8][g] = o->b[i];
-	}
-	for (int row = 0; row < 16; row++) {
-		float s[8] = {0};
-
-		for (int k = 0; k < 16; k++)
-			for (int col = 0; col < 8; col++)
-				s[col] += a[row][k] * b[k][col];
-		memcpy(d[row], s, sizeof s);
-	}
-}
-
-void dt_emu_mma(float d[4], const uint32_t a[4], const uint32_t b[2], float (*widen)(uint16_t))
-{
-	struct warp *w = &warp[me / 32];
-	const int lane = dt_emu_lane();
-	const char *all;
-	struct operands own;
-
-	for (int i = 0; i < 8; i++)
-		own.a[i] = widen((uint16_t)(a[i / 2] >> (i % 2 * 16)));
-	for (int i = 0; i < 4; i++)
-		own.b[i] = widen((uint16_t)(b[i / 2] >> (i % 2 * 16)));
-	all = dt_emu_warp(own, "mma");
-	if (w->multiplied != w->met) { /* the first lane to resume does it for all */
-		multiply(w->d, all);
-		w->multiplied = w->met;
-	}
-	for (int i = 0; i < 4; i++)
-		d[i] += w->d[lane / 4 + i / 2 * 8][2 * (lane % 4) + i % 2];
-}
-
-/* Lane 4 g + t has bytes 4 t .. + 3 of rows g, g + 8, and with k 32 of both from 16 on; of column g likewise.
- */
-void dt_emu_mma_s8(int d[4], const uint32_t *a, const uint32_t *b, int k, int c)
-{
-	struct {
-		uint32_t a[4], b[2];
-	} own = {{a[0], a[1], k > 16 ? a[2] : 0, k > 16 ? a[3] : 0}, {b[0], k > 16 ? b[1] : 0}}, from, with;
-	const int lane = dt_emu_lane();
-	const char *all = dt_emu_warp(own, k > 16 ? "mma.s8.k32" : "mma.s8.k16");
-
-	for (int i = 0; i < 4; i++) {
-		const int row = lane / 4, col = 2 * (lane % 4) + i % 2;
-
-		d[i] = c;
-		for (int j = 0; j < k; j++) {
-			const int t = j % 16 / 4, by = j % 4 * 8;
-
-			memcpy(&from, all + (4 * row + t) * 64, sizeof from);
-			memcpy(&with, all + (4 * col + t) * 64, sizeof with);
-			d[i] += (int)(int8_t)(from.a[i / 2 + j / 16 * 2] >> by) *
-				(int)(int8_t)(with.b[j / 16] >> by);
-		}
-	}
-}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -194,4 +194,14 @@ int dt_gpu_map(struct dt_gpu_map *ret, const void *from, const int64_t n[4], con
 	memcpy(ret->of, &m, sizeof m);
 	return 0;
 }
+
+int dt_gpu_copy_rows(void *to, size_t to_step, const void *from, size_t from_step, size_t n, size_t rows,
+		     void *stream)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < rows && rc == 0; i++)
+		rc = dt_gpu_copy((char *)to + i * to_step, (const char *)from + i * from_step, n, stream);
+	return rc;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -32,6 +32,15 @@ long dt_emu_launches(void);
 void dt_emu_until(bool (*is)(void *), void *arg, const char *what);
 bool dt_emu_copy_one(void);
 void dt_emu_settled(void);
+/*
+ * For copies.cc and products.cc: clears the copies of the threads of a block, before it runs; how many a
+ * thread has under way; operations so far in which the lanes of the running thread's warp have met.
+ */
+void dt_emu_no_copies(int threads);
+int dt_emu_copies(int thread);
+uint64_t dt_emu_met(void);
+/* Counts a launch, and appends its name to the file of DT_EMULATED_LAUNCHES, one per line. */
+void dt_emu_note(const char *name);
 [[noreturn]] void dt_emu_die(const char *why);
 
 #endif

@@ -254,16 +254,6 @@ int dt_gpu_copy(void *to, const void *from, size_t n, void *stream)
 	return 0;
 }
 
-int dt_gpu_copy_rows(void *to, size_t to_step, const void *from, size_t from_step, size_t n, size_t rows,
-		     void *stream)
-{
-	int rc = 0;
-
-	for (size_t i = 0; i < rows && rc == 0; i++)
-		rc = dt_gpu_copy((char *)to + i * to_step, (const char *)from + i * from_step, n, stream);
-	return rc;
-}
-
 int dt_gpu_set(void *to, int byte, size_t n, void *stream)
 {
 	struct step x = {};
