@@ -44,11 +44,14 @@ static const struct dt_program prog = {
 	.opts = opts,
 };
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, suspend;
 
 static void on_signal(int sig)
 {
-	stop = 1;
+	if (sig == SIGTSTP)
+		suspend = 1;
+	else if (sig != SIGWINCH) /* which only ends the wait for a key */
+		stop = 1;
 }
 
 static bool terminal(void)
@@ -120,21 +123,56 @@ static char key_within(double seconds)
 	return c;
 }
 
-static int live(struct dt_board *b, struct dt_err *err)
-{
-	struct sigaction sa = {.sa_handler = on_signal};
-	struct termios was, raw;
-	bool keys = tcgetattr(STDIN_FILENO, &was) == 0;
-	int rc = 0, run = 0;
+/* The terminal, and its settings outside the live screen. */
+struct shown {
+	bool keys; /* stdin is a terminal */
+	struct termios was;
+};
 
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sigaction(SIGHUP, &sa, NULL);
-	raw = was;
+static void enter(struct shown *t)
+{
+	struct termios raw;
+
+	t->keys = tcgetattr(STDIN_FILENO, &t->was) == 0;
+	raw = t->was;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-	if (keys)
+	if (t->keys)
 		tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	fputs("\033[?1049h\033[?25l", stdout);
+}
+
+static void leave(const struct shown *t)
+{
+	fputs("\033[?25h\033[?1049l", stdout);
+	fflush(stdout);
+	if (t->keys)
+		tcsetattr(STDIN_FILENO, TCSANOW, &t->was);
+}
+
+/* Ctrl-Z: gives the terminal back to the shell, stops, and shows the screen again when continued. */
+static void stop_here(struct shown *t)
+{
+	const struct sigaction stopped = {.sa_handler = SIG_DFL};
+	struct sigaction own;
+
+	suspend = 0;
+	leave(t);
+	sigaction(SIGTSTP, &stopped, &own);
+	raise(SIGTSTP);
+	sigaction(SIGTSTP, &own, NULL);
+	enter(t);
+}
+
+static int live(struct dt_board *b, struct dt_err *err)
+{
+	static const int which[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGWINCH};
+	struct sigaction sa = {.sa_handler = on_signal};
+	struct shown t;
+	int rc = 0, run = 0;
+
+	for (size_t i = 0; i < sizeof which / sizeof *which; i++)
+		sigaction(which[i], &sa, NULL);
+	enter(&t);
 	while (!stop && rc == 0) {
 		char c;
 
@@ -144,13 +182,12 @@ static int live(struct dt_board *b, struct dt_err *err)
 			break;
 		if (c == '\t')
 			run = (run + 1) % b->n;
+		if (suspend)
+			stop_here(&t);
 		if (rc == 0 && !stop)
 			rc = dt_board_refresh(b, err);
 	}
-	fputs("\033[?25h\033[?1049l", stdout);
-	fflush(stdout);
-	if (keys)
-		tcsetattr(STDIN_FILENO, TCSANOW, &was);
+	leave(&t);
 	return rc;
 }
 

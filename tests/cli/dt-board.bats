@@ -236,6 +236,26 @@ time.sleep(300)' "$(echo "$url" | grep -o '[0-9]*/$' | tr -d /)" >idle 3>&- &
         sleep 0.1
     done
     run -1 tmux -L board-$$ has-session
+    # Ctrl-Z gives the shell its terminal, fg shows the run again, another size is used at once
+    tmux -u -L board-$$ -f /dev/null new-session -d -x 80 -y 24 "LC_ALL=C.UTF-8 PS1='shell> ' bash --norc"
+    tmux -L board-$$ send-keys "dt-top --every 3600 mine" Enter
+    until_true pane_has '^run 1 of 1'
+    tmux -L board-$$ send-keys C-z
+    until_true pane_has Stopped
+    run -1 grep '^loss ' pane
+    tmux -L board-$$ send-keys "stty -a | grep -c ' icanon .* echo ' >tty" Enter
+    until_true test -s tty
+    [ "$(cat tty)" = 1 ]
+    tmux -L board-$$ send-keys fg Enter
+    until_true pane_has '^run 1 of 1'
+    tmux -L board-$$ resize-window -x 60 -y 24
+    pane_is_narrow() { pane_has '^loss ' && [ "$(wc -L <pane)" -le 60 ] && [ "$(wc -L <pane)" -gt 40 ]; }
+    until_true pane_is_narrow
+    tmux -L board-$$ send-keys q exit Enter
+    for _ in $(seq 600); do
+        tmux -L board-$$ has-session 2>/dev/null || break
+        sleep 0.1
+    done
     # without a terminal as standard input, a fraction of a second is waited for, not computed through
     tmux -u -L board-$$ -f /dev/null new-session -d -x 40 -y 24 "bash -c 'echo \$\$ >pid; exec dt-top --every 0.2 mine </dev/null'"
     until_true pane_has '^run 1 of 1'
