@@ -113,12 +113,12 @@ static void ask_processor(struct dt_scratch_on *on)
 	bool vnni;
 
 	__builtin_cpu_init();
-	on->bf16_onednn = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-			  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-	vnni = on->bf16_onednn && __builtin_cpu_supports("avx512vnni");
+	on->brgemm = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+	vnni = on->brgemm && __builtin_cpu_supports("avx512vnni");
 	__get_cpuid_count(7, 0, &a, &b, &c, &d);
 	__get_cpuid_count(7, 1, &e, &x, &y, &z);
-	on->pairs = vnni && (e & bf16);
+	on->pairs = on->bf16_onednn = vnni && (e & bf16);
 	on->amx_onednn = on->pairs && (d & amx) == amx;
 	on->amx_int8 = on->amx_onednn || (plain && __builtin_cpu_supports("avx2"));
 	on->amx = on->pairs && on->amx_int8;

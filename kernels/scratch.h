@@ -44,7 +44,8 @@ struct dt_scratch_on {
 	bool pairs;	  /* multiplies bf16 in pairs: AVX512_BF16 */
 	bool amx;	  /* tiles for bf16: AMX */
 	bool amx_int8;	  /* tiles for int8 */
-	bool bf16_onednn; /* oneDNN multiplies bf16 */
+	bool brgemm;	  /* oneDNN multiplies by its brgemm: AVX-512 */
+	bool bf16_onednn; /* oneDNN multiplies bf16; else operands are widened */
 	bool amx_onednn;  /* with AMX */
 	bool tiles_only;  /* f32 products are by tiles, not oneDNN's */
 };

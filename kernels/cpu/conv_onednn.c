@@ -196,7 +196,7 @@ static int entry_make(struct dt_cpu *cpu, struct entry *e)
 	dnnl_primitive_desc_t forward = NULL, pd = NULL;
 	const char *impl = "";
 	const bool back = e->key.kind == DT_CONV_BACKWARD || e->key.kind == DT_CONV_WEIGHTS;
-	dnnl_status_t s = e->key.type == DT_F16
+	dnnl_status_t s = dt_cpu_widens(e->key.type)
 				  ? dnnl_unimplemented
 				  : describe(&e->key, back ? DT_CONV_FORWARD : (enum dt_conv_kind)e->key.kind,
 					     cpu->engine, NULL, &forward);

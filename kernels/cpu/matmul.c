@@ -21,7 +21,7 @@ static struct dt_tensor wide_copy(char **at, struct dt_tensor t)
 static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias);
 
-/* bf16 without AVX-512, and f16: 16-bit operands are copied to f32. */
+/* 16-bit operands are copied to f32. */
 static int product_wide(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 			struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {

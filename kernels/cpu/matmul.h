@@ -2,8 +2,8 @@
  * oneDNN matmul with a cache of primitives by shape. Scratchpads are ours (one buffer for all), so that a
  * product of a known shape allocates no buffer. Copies of operands and panels are the device's scratch.
  *
- * oneDNN 2.6 needs AVX-512 for bf16 and has no f16 on any processor: the operands are then widened,
- * multiplied in f32, and the result rounded once. On arm64 its loops accumulate in memory (four times the
+ * Operands of f16, and of bf16 where the processor has no such products (dt_cpu_widens), are widened and
+ * multiplied in f32, and the result is rounded once. On arm64 its loops accumulate in memory (four times the
  * instructions of tile.h's product) unless it is built with Arm's library, so all products use tile.h there.
  */
 #ifndef DT_KERNELS_CPU_MATMUL_H
@@ -19,7 +19,7 @@ struct dt_matmul_key {
 
 struct dt_matmul_entry {
 	struct dt_matmul_key key;
-	bool used, widen; /* widen: oneDNN has no such product on this processor */
+	bool used, widen; /* widen: dt_cpu_widens */
 	bool tiles;	  /* tile.h is faster, or as fast without setup time */
 	bool invariant;	  /* a row's bits do not depend on the number of rows */
 	dnnl_primitive_t prim;

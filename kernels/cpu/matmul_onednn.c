@@ -166,18 +166,16 @@ static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 		e->tiles = true;
 		return 0;
 	}
-	r = e->key.in == DT_F16 ? -ENOTSUP : describe(&e->key, md, cpu->engine, &pd);
-
-	if (r == -ENOTSUP && e->key.in != DT_F32) {
+	if (dt_cpu_widens(e->key.in)) {
 		e->widen = true;
 		return 0;
 	}
+	r = describe(&e->key, md, cpu->engine, &pd);
 	if (r < 0)
 		return r;
 	impl = name_of(pd);
 	if (is_plain(impl)) {
-		e->widen = e->key.in != DT_F32;
-		e->tiles = e->key.in == DT_F32;
+		e->tiles = true;
 		dnnl_primitive_desc_destroy(pd);
 		return 0;
 	}

@@ -16,7 +16,7 @@ static struct dt_matmul_key key_of(const struct dt_scratch_on *on, const struct 
 				      .accumulate = p->accumulate};
 }
 
-/* Whether oneDNN has no such product, so that operands are copied to f32. */
+/* Whether operands are copied to f32 (dt_cpu_widens). */
 static bool widens(const struct dt_scratch_on *on, const struct dt_matmul_key *key)
 {
 	return key->in == DT_F16 || (key->in == DT_BF16 && !on->bf16_onednn);
@@ -25,8 +25,8 @@ static bool widens(const struct dt_scratch_on *on, const struct dt_matmul_key *k
 /* Whether batch invariance is required, and oneDNN's product lacks it (matmul_onednn.c: entry_make). */
 static bool is_bound(const struct dt_scratch_on *on, const struct dt_matmul_key *key)
 {
-	const bool invariant = on->bf16_onednn && !key->ta && (key->in == DT_F32 || !on->amx_onednn) &&
-			       !dt_matmul_is_small(key);
+	const bool invariant = on->brgemm && !widens(on, key) && !key->ta &&
+			       (key->in == DT_F32 || !on->amx_onednn) && !dt_matmul_is_small(key);
 
 	return on->batch_invariant && !invariant;
 }

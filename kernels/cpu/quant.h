@@ -114,6 +114,7 @@ typedef DT_QUANT_MUL(dt_quant_mul_fn);
 DT_QUANT_MUL(dt_quant_mul_plain);
 DT_QUANT_MUL(dt_quant_mul_avx2);
 DT_QUANT_MUL(dt_quant_mul_avxvnni);
+DT_QUANT_MUL(dt_quant_mul_v4);
 DT_QUANT_MUL(dt_quant_mul_vnni);
 DT_QUANT_MUL(dt_quant_mul_neon);
 DT_QUANT_MUL(dt_quant_mul_dotprod);

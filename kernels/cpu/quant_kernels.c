@@ -27,6 +27,7 @@ struct dt_quant_kernels dt_quant_kernels(void)
 	if (isa->avx2_vnni)
 		k.quants = dt_quant_mul_avxvnni;
 	if (isa->avx512) {
+		k.quants = dt_quant_mul_v4;
 		k.bf16 = dt_quant_mul_bf16_v4;
 		k.f32 = dt_quant_mul_f32_v4;
 	}

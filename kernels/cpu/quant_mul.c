@@ -1,7 +1,7 @@
 /*
  * Integer products of quant.h's panels. Compiled once per instruction set; QUANT_NAME is the function,
- * QUANT_LANES 16 (AVX-512 VNNI), 8 (AVX2, and AVX-VNNI if QUANT_VNNI is set) or 4 (NEON, and its dot products
- * of four bytes if the compiler may use them).
+ * QUANT_LANES 16 (AVX-512) or 8 (AVX2), with QUANT_VNNI for processors that add products of four bytes, or 4
+ * (NEON, and its dot products of four bytes if the compiler may use them).
  *
  * A tile of ROWS rows of x by VECS vectors of outputs stays in registers: two panels with 16 lanes, one with
  * 8 or 4. All sums within a block are exact, and the f32 steps are quant.h's (the contract), so all of these
@@ -27,10 +27,10 @@ struct ahead {
 };
 
 /*
- * AVX2 multiplies bytes and adds pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of chunks, each
+ * Without VNNI, x86 multiplies bytes and adds pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of chunks, each
  * of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Not for Q8_0.
  */
-#if QUANT_LANES == 8 && !defined(QUANT_VNNI)
+#if QUANT_LANES >= 8 && !defined(QUANT_VNNI)
 #define NARROW(f) ((f) != DT_FMT_Q8_0)
 #else
 #define NARROW(f) false
@@ -42,26 +42,49 @@ struct ahead {
  * starts other sums until the registers run out.
  */
 #ifdef __clang__
-#define SUMMED(v) __asm__ volatile("" : "+x"(v))
+#define SUMMED(v) __asm__ volatile("" : "+v"(v))
 #else
-#define SUMMED(v) __asm__("" : "+x"(v))
+#define SUMMED(v) __asm__("" : "+v"(v))
 #endif
 
 /* acc += pairs of adjacent narrow sums. */
 DT_INLINE vi widen(vi acc, vi run)
 {
-#if QUANT_LANES == 8
-	return _mm256_add_epi32(acc, _mm256_madd_epi16(run, _mm256_set1_epi16(1)));
+#if QUANT_LANES >= 8
+	return V(add_epi32)(acc, V(madd_epi16)(run, V(set1_epi16)(1)));
 #else
 	(void)run;
 	return acc;
 #endif
 }
 
+#if QUANT_LANES == 16
+DT_INLINE vi flip(vi w)
+{
+	return _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));
+}
+
+/* x with the sign of w; where w is 0, anything: it is multiplied by 0. */
+DT_INLINE vi with_sign(vi x, vi w)
+{
+	return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+}
+#elif QUANT_LANES == 8
+DT_INLINE vi flip(vi w)
+{
+	return _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
+}
+
+DT_INLINE vi with_sign(vi x, vi w)
+{
+	return _mm256_sign_epi8(x, w);
+}
+#endif
+
 /* acc += w . x in groups of four, narrow sums in groups of two; w unsigned, x signed. */
 DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 {
-#if QUANT_LANES == 16
+#if QUANT_LANES == 16 && defined(QUANT_VNNI)
 	return _mm512_dpbusd_epi32(acc, w, x);
 #elif defined(QUANT_VNNI)
 	return _mm256_dpbusd_avx_epi32(acc, w, x);
@@ -72,10 +95,10 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 			vreinterpretq_s8_s32(x));
 #else
 	if (f == DT_FMT_Q8_0) { /* for w - 128: 128 x 127 x 2 stays within 16 bits, 255 x 127 x 2 does not */
-		w = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));
-		acc = widen(acc, _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)));
+		w = flip(w);
+		acc = widen(acc, V(maddubs_epi16)(V(abs_epi8)(w), with_sign(x, w)));
 	} else {
-		acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(w, x));
+		acc = V(add_epi16)(acc, V(maddubs_epi16)(w, x));
 	}
 	SUMMED(acc);
 	return acc;
@@ -84,7 +107,7 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 
 DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int half)
 {
-#if QUANT_LANES < 16 && !defined(QUANT_VNNI)
+#ifndef QUANT_VNNI
 	if (f == DT_FMT_Q8_0) /* dot subtracts the offset itself */
 		return V(set1_epi32)(0);
 #endif

@@ -11,7 +11,6 @@
 
 struct dt_ragged_prims {
 	dnnl_primitive_t prim[2][2][2]; /* index: a transposed; b transposed; added to c */
-	bool none;			/* oneDNN has no such product on this processor */
 };
 
 static int to_errno(dnnl_status_t s)
@@ -49,7 +48,6 @@ static int prim_make(struct dt_cpu *cpu, bool ta, bool tb, bool add, dnnl_primit
 	dnnl_post_ops_t post = NULL;
 	dnnl_primitive_desc_t pd = NULL;
 	dnnl_matmul_desc_t desc;
-	const char *impl = "";
 	dnnl_status_t s = describe(&a, dnnl_bf16, ANY, ANY, ANY, ta);
 
 	s = s ? s : describe(&b, dnnl_bf16, ANY, ANY, ANY, tb);
@@ -62,9 +60,6 @@ static int prim_make(struct dt_cpu *cpu, bool ta, bool tb, bool add, dnnl_primit
 		s = s ? s : dnnl_primitive_attr_set_post_ops(attr, post);
 	}
 	s = s ? s : dnnl_primitive_desc_create(&pd, &desc, attr, cpu->engine, NULL);
-	s = s ? s : dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl);
-	if (!s && strncmp(impl, "gemm", 4)) /* oneDNN's reference implementation, which is slower than f32 */
-		s = dnnl_unimplemented;
 	s = s ? s : dnnl_primitive_create(ret, pd);
 	if (pd)
 		dnnl_primitive_desc_destroy(pd);
@@ -84,15 +79,13 @@ int dt_cpu_ragged(struct dt_dev *dev, const struct dt_ragged *r)
 	dnnl_status_t s;
 	int rc = 0;
 
+	if (dt_cpu_widens(DT_BF16))
+		return -ENOTSUP;
 	if (!cpu->ragged && !(cpu->ragged = calloc(1, sizeof *cpu->ragged)))
 		return -ENOMEM;
-	if (cpu->ragged->none)
-		return -ENOTSUP;
 	prim = &cpu->ragged->prim[r->ta][r->tb][r->accumulate];
-	if (!*prim && (rc = prim_make(cpu, r->ta, r->tb, r->accumulate, prim)) < 0) {
-		cpu->ragged->none = rc == -ENOTSUP;
+	if (!*prim && (rc = prim_make(cpu, r->ta, r->tb, r->accumulate, prim)) < 0)
 		return rc;
-	}
 	s = describe(&md[0], dnnl_bf16, r->m, r->k, r->lda, r->ta);
 	s = s ? s : describe(&md[1], dnnl_bf16, r->k, r->n, r->ldb, r->tb);
 	s = s ? s : describe(&md[2], dnnl_f32, r->m, r->n, r->ldc, false);

@@ -13,13 +13,19 @@ struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
 				   .pairs = isa->bf16,
 				   .amx = isa->bf16 && isa->amx,
 				   .amx_int8 = isa->amx != DT_AMX_NONE,
-				   .bf16_onednn = isa->avx512,
+				   .brgemm = isa->avx512,
+				   .bf16_onednn = isa->bf16,
 				   .amx_onednn = isa->amx_onednn};
 
 #ifdef __aarch64__
 	on.tiles_only = true; /* matmul_onednn.c: is_plain */
 #endif
 	return on;
+}
+
+bool dt_cpu_widens(enum dt_dtype t)
+{
+	return t == DT_F16 || (t == DT_BF16 && !dt_isa()->bf16);
 }
 
 enum { LARGE = 2 << 20 }; /* bytes of a huge page */

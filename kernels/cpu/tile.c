@@ -3,14 +3,15 @@
 
 static const struct dt_tile plain = {.mul = dt_tile_mul_plain, .turn = dt_tile_turn_plain};
 #ifdef __x86_64__
-static const struct dt_tile v3 = {.mul = dt_tile_mul_v3,
-				  .across_rows = dt_tile_across_rows_v3,
-				  .down_rows = dt_tile_down_rows_v3,
+/* v4 leaves out products in halves: with AVX-512, many rows times int8 are faster in f32. */
+#define ROWS .across_rows = dt_tile_across_rows_v3, .down_rows = dt_tile_down_rows_v3
+static const struct dt_tile v3 = {ROWS,
+				  .mul = dt_tile_mul_v3,
 				  .halves_of = dt_tile_halves_of,
 				  .halves_across = dt_tile_halves_across,
 				  .halves_down = dt_tile_halves_down,
 				  .turn = dt_tile_turn_v3},
-			    v4 = {.mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
+			    v4 = {ROWS, .mul = dt_tile_mul_v4, .turn = dt_tile_turn_v4};
 /* Packing and other functions shared by all implementations of pair products. */
 #define PAIRS                                                                                                \
 	.pairs = true, .turn = dt_tile_turn_v4, .along = dt_tile_along_bf16, .across = dt_tile_across_bf16,  \

@@ -373,6 +373,8 @@ static void test_instruction_sets(void **state)
 		{"plain", dt_quant_mul_plain, true},
 #ifdef __x86_64__
 		{"avx2", dt_quant_mul_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+		{"avx512", dt_quant_mul_v4,
+		 __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")},
 		{"avx512 vnni", dt_quant_mul_vnni, __builtin_cpu_supports("avx512vnni")},
 		{"avx vnni", dt_quant_mul_avxvnni,
 		 (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2_vnni) == dnnl_cpu_isa_avx2_vnni},
