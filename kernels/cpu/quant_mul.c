@@ -27,8 +27,9 @@ struct ahead {
 };
 
 /*
- * Without VNNI, x86 multiplies bytes and adds pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs of chunks, each
- * of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Not for Q8_0.
+ * Without VNNI, x86 multiplies bytes and adds pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs
+ * of chunks, each of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Not for
+ * Q8_0.
  */
 #if QUANT_LANES >= 8 && !defined(QUANT_VNNI)
 #define NARROW(f) ((f) != DT_FMT_Q8_0)
