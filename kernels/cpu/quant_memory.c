@@ -87,6 +87,8 @@ static int extend(struct chunk *c, size_t n)
 
 static void remove_holes(size_t first, size_t n)
 {
+	if (!n)
+		return;
 	memmove(hole + first, hole + first + n, (holes - first - n) * sizeof(*hole));
 	holes -= n;
 }
