@@ -166,8 +166,8 @@ int dt_ckpt_read_run(struct dt_ckpt *c, int i, int64_t first, int64_t n, void *d
 /*
  * Reads everything, checks structure and every CRC. report is called for each finding (may be NULL); returns
  * the number of findings, or a negative errno when the checkpoint cannot be opened at all. report and
- * progress are called from worker threads, one at a time. It forks, since HDF5 may crash on a damaged file:
- * not for MPI processes.
+ * progress are called one at a time, also from worker threads. It forks before it starts these threads, since
+ * HDF5 may crash on a damaged file: not for MPI processes.
  */
 int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, const char *text), void *arg,
 		   void (*progress)(void *arg, uint64_t done, uint64_t total), struct dt_err *err);

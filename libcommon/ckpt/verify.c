@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define CHILD_SECONDS 600 /* limit to check the structure of one file */
+#define MAX_WORKERS   64
 
 struct verify {
 	struct dt_ckpt *c;
@@ -21,7 +22,7 @@ struct verify {
 	void (*progress)(void *arg, uint64_t done, uint64_t total);
 	pthread_mutex_t lock; /* guards the fields below and the callbacks */
 	int findings, pipe;   /* pipe: descriptor for a child's findings, -1 in the parent */
-	int next;	      /* work items: structure of shards, then the index, then pieces */
+	int next;	      /* the piece to read next */
 	int *order;
 	uint64_t done, total;
 };
@@ -167,7 +168,7 @@ static const char *index_wrong(hid_t file, const struct ck_manifest *m, const st
 	return wrong;
 }
 
-static void check_index(struct verify *v, int unused)
+static void check_index(struct verify *v)
 {
 	const struct ck_manifest *m = &v->c->m;
 	char path[CK_PATH], text[CK_PATH + 256];
@@ -209,30 +210,39 @@ static void collect(struct verify *v, int fd)
 		close(fd);
 }
 
+/* A process that checks the structure of one file: the index, or the shard of that number. */
+struct child {
+	const char *name;
+	pid_t pid; /* -1: it could not be started */
+	int fd;	   /* its findings */
+};
+
 /*
  * HDF5 can crash or loop forever on damaged files. Such a file is reported, without ending this process: HDF5
- * is only called in a child, so a fork never finds its lock taken by another thread.
+ * is called in children only. They start before the threads that read pieces: a child of a process with
+ * threads may only call async-signal-safe functions, and would find the locks of these threads taken.
  */
-static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i), int i, const char *name)
+static void start(struct verify *v, int i, struct child *c)
 {
 	char text[CK_PATH + 128];
-	int fd[2], status = 0;
-	pid_t pid = -1;
+	int fd[2];
 
+	c->name = i < v->c->m.nfile ? v->c->m.file[i].name : "index.h5";
+	c->pid = -1;
 	if (pipe2(fd, O_CLOEXEC) == 0) {
-		pid = fork();
-		if (pid < 0) {
+		c->pid = fork();
+		if (c->pid < 0) {
 			close(fd[0]);
 			close(fd[1]);
 		}
 	}
-	if (pid < 0) {
+	if (c->pid < 0) {
 		snprintf(text, sizeof(text), "'%s/%s': its structure could not be checked: %s", v->c->path,
-			 name, strerror(errno));
+			 c->name, strerror(errno));
 		finding(v, text);
 		return;
 	}
-	if (pid == 0) {
+	if (c->pid == 0) {
 		int null = open("/dev/null", O_WRONLY);
 		struct rlimit none = {0, 0};
 
@@ -244,26 +254,49 @@ static void in_a_child(struct verify *v, void (*check)(struct verify *v, int i),
 		alarm(CHILD_SECONDS);
 		dt_h5_quiet();
 		v->pipe = fd[1];
-		check(v, i);
+		if (i < v->c->m.nfile)
+			check_shard(v, i);
+		else
+			check_index(v);
 		_exit(0);
 	}
 	close(fd[1]);
-	collect(v, fd[0]);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+	c->fd = fd[0];
+}
+
+/* Reports what a child has found, or that it crashed. */
+static void finish(struct verify *v, const struct child *c)
+{
+	char text[CK_PATH + 128];
+	int status = 0;
+
+	if (c->pid < 0)
+		return;
+	collect(v, c->fd);
+	while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (status == 0)
 		return;
-	snprintf(text, sizeof(text), "'%s/%s' is so damaged that HDF5 %s on it", v->c->path, name,
+	snprintf(text, sizeof(text), "'%s/%s' is so damaged that HDF5 %s on it", v->c->path, c->name,
 		 WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM ? "does not end" : "crashes");
 	finding(v, text);
 }
 
-static void check_structure(struct verify *v, int i)
+/* Up to `workers` children at a time; their findings are reported in the order of the files. */
+static void check_structures(struct verify *v, int workers)
 {
-	if (i == v->c->m.nfile)
-		in_a_child(v, check_index, 0, "index.h5");
-	else if (!v->skip[i])
-		in_a_child(v, check_shard, i, v->c->m.file[i].name);
+	struct child child[MAX_WORKERS];
+	int begun = 0, ended = 0, last = v->c->m.nfile;
+
+	for (int i = 0; i <= last; i++) {
+		if (i < last && v->skip[i])
+			continue;
+		if (begun - ended == workers)
+			finish(v, &child[ended++ % workers]);
+		start(v, i, &child[begun++ % workers]);
+	}
+	while (ended < begun)
+		finish(v, &child[ended++ % workers]);
 }
 
 static void check_piece(struct verify *v, int k)
@@ -283,18 +316,15 @@ static void check_piece(struct verify *v, int k)
 static void *worker(void *arg)
 {
 	struct verify *v = arg;
-	int structures = v->c->m.nfile + 1, k;
+	int k;
 
 	for (;;) {
 		pthread_mutex_lock(&v->lock);
-		k = v->next < structures + v->c->m.npiece ? v->next++ : -1;
+		k = v->next < v->c->m.npiece ? v->next++ : -1;
 		pthread_mutex_unlock(&v->lock);
 		if (k < 0)
 			return NULL;
-		if (k < structures)
-			check_structure(v, k);
-		else
-			check_piece(v, k - structures);
+		check_piece(v, k);
 	}
 }
 
@@ -310,7 +340,7 @@ static int in_file_order(const void *a, const void *b, void *arg)
 static void read_all(struct verify *v, int workers)
 {
 	const struct ck_manifest *m = &v->c->m;
-	pthread_t id[64];
+	pthread_t id[MAX_WORKERS];
 	int n = 0;
 
 	for (int k = 0; k < m->npiece; k++) {
@@ -318,7 +348,7 @@ static void read_all(struct verify *v, int workers)
 		v->total += m->piece[k].bytes;
 	}
 	qsort_r(v->order, (size_t)m->npiece, sizeof(*v->order), in_file_order, m->piece);
-	while (n < workers - 1 && n < 64 && pthread_create(&id[n], NULL, worker, v) == 0)
+	while (n < workers - 1 && pthread_create(&id[n], NULL, worker, v) == 0)
 		n++;
 	worker(v); /* this thread works too: no other thread is needed */
 	while (n > 0)
@@ -333,6 +363,7 @@ int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, cons
 
 	if (rc < 0)
 		return rc;
+	workers = workers < 1 ? 1 : workers > MAX_WORKERS ? MAX_WORKERS : workers;
 	dt_ckpt_read_once(v.c);
 	pthread_mutex_init(&v.lock, NULL);
 	v.skip = calloc((size_t)v.c->m.nfile + 1, sizeof(*v.skip));
@@ -342,6 +373,7 @@ int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, cons
 			finding(&v, v.c->note);
 		for (int i = 0; i < v.c->m.nfile; i++)
 			v.skip[i] = !check_file(&v, i);
+		check_structures(&v, workers);
 		read_all(&v, workers);
 		rc = v.findings;
 	} else {

@@ -209,7 +209,7 @@ END
 }
 
 @test "a hangup ends it cleanly, unless nohup ignores it" {
-    dt-rl train --env cartpole --frames 1000G --save kept >lines 3>&- &
+    env --default-signal=HUP dt-rl train --env cartpole --frames 1000G --save kept >lines 3>&- &
     pid=$!
     await grep update lines
     kill -HUP "$pid"

@@ -586,11 +586,89 @@ static void test_parts_share_memory(void **state)
 	}
 }
 
+/* Bytes of a line of /proc/self/status. */
+static size_t status_bytes(const char *name)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	size_t kib = 0;
+
+	assert_non_null(f);
+	while (fgets(line, sizeof line, f))
+		if (!strncmp(line, name, strlen(name)))
+			kib = strtoul(line + strlen(name), NULL, 10);
+	fclose(f);
+	assert_true(kib > 0);
+	return kib * 1024;
+}
+
+/* Layers are loaded, and every tenth is kept, as with weights on disk: the others leave no memory behind. */
+static void test_freed_parts_leave_no_memory(void **state)
+{
+	enum { LAYERS = 100, PARTS = 7 };
+	static const size_t bytes[PARTS] = {300000, 80000, 80000, 300000, 1500000, 1500000, 1500000};
+	static char *kept[LAYERS][PARTS];
+	const size_t before = status_bytes("RssAnon:"), data = status_bytes("VmData:");
+	size_t layer = 0, most;
+
+	for (int k = 0; k < PARTS; k++)
+		layer += bytes[k];
+	most = (LAYERS / 10 + 1) * layer + (8 << 20);
+	for (int l = 0; l < LAYERS; l++) {
+		for (int k = 0; k < PARTS; k++) {
+			kept[l][k] = dt_panel_alloc(bytes[k]);
+			assert_non_null(kept[l][k]);
+			memset(kept[l][k], l + k, bytes[k]);
+		}
+		for (int k = 0; l % 10 && k < PARTS; k++)
+			dt_panel_free(kept[l][k], bytes[k]);
+	}
+	print_message("resident: %zu more, at most %zu\n", status_bytes("RssAnon:") - before, most);
+	assert_true(status_bytes("RssAnon:") - before < most - layer);
+	assert_true(status_bytes("VmData:") - data < most);
+	for (int l = 0; l < LAYERS; l += 10)
+		for (int k = 0; k < PARTS; k++) {
+			assert_int_equal(kept[l][k][0], l + k);
+			assert_int_equal(kept[l][k][bytes[k] - 1], l + k);
+			dt_panel_free(kept[l][k], bytes[k]);
+		}
+}
+
+/* Parts of any size, allocated and freed in any order, do not overlap. */
+static void test_parts_do_not_overlap(void **state)
+{
+	enum { PARTS = 60, TRIALS = 4000 };
+	static uint8_t *part[PARTS];
+	static size_t bytes[PARTS];
+
+	for (int t = 0; t < TRIALS; t++) {
+		const int i = (int)(fabs(rnd(41, t)) * 1e6) % PARTS;
+
+		if (part[i]) {
+			for (size_t k = 0; k < bytes[i]; k += 61)
+				assert_int_equal(part[i][k], i);
+			assert_int_equal(part[i][bytes[i] - 1], i);
+			dt_panel_free(part[i], bytes[i]);
+			part[i] = NULL;
+			continue;
+		}
+		bytes[i] = 1 + (size_t)(fabs(rnd(42, t)) * 1e9) % (t % 3 ? 200000 : 3000000);
+		part[i] = dt_panel_alloc(bytes[i]);
+		assert_non_null(part[i]);
+		assert_int_equal((uintptr_t)part[i] % 64, 0);
+		memset(part[i], i, bytes[i]);
+	}
+	for (int i = 0; i < PARTS; i++)
+		dt_panel_free(part[i], bytes[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows_come_back),
 		cmocka_unit_test(test_parts_share_memory),
+		cmocka_unit_test(test_freed_parts_leave_no_memory),
+		cmocka_unit_test(test_parts_do_not_overlap),
 		cmocka_unit_test(test_q5_0_is_kept_exactly),
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_order),

@@ -1,6 +1,6 @@
 /*
  * A saver that is killed, or that runs out of room, at any moment: the checkpoint before it stays whole and
- * `latest` never leads nowhere.
+ * `latest` never leads nowhere. Files of a checkpoint that HDF5 refuses are all named, in their order.
  */
 #include "base/progress.h"
 #include "base/rng.h"
@@ -8,6 +8,7 @@
 #include "ckpt/internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -231,12 +233,56 @@ static void full_disk(void **state)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+struct found {
+	int n;
+	char text[8][1200];
+};
+
+static void note_finding(void *arg, const char *text)
+{
+	struct found *f = arg;
+
+	assert_true(f->n < 8);
+	snprintf(f->text[f->n++], sizeof(f->text[0]), "%s", text);
+}
+
+/* No file has HDF5's first bytes: any number of workers reports the shards in order, then the index. */
+static void damaged_files_are_reported_in_order(void **state)
+{
+	static const char *const names[] = {"shard-00000.h5", "shard-00001.h5", "index.h5"};
+	static const int workers[] = {0, 1, 2, 3, 4, 100};
+	struct dt_err err = {0};
+	char dir[96], path[256];
+
+	snprintf(dir, sizeof(dir), "%s/damaged", root);
+	assert_int_equal(save(dir, 5, 2, &err), 0);
+	for (int i = 0; i < 3; i++) {
+		int fd;
+
+		snprintf(path, sizeof(path), "%s/step-00000005/%s", dir, names[i]);
+		fd = open(path, O_WRONLY);
+		assert_true(fd >= 0);
+		assert_int_equal(pwrite(fd, "damaged!", 8, 0), 8);
+		close(fd);
+	}
+	for (size_t w = 0; w < sizeof(workers) / sizeof(*workers); w++) {
+		struct found f = {0};
+
+		assert_int_equal(dt_ckpt_verify(dir, workers[w], note_finding, &f, NULL, &err), 3);
+		assert_int_equal(f.n, 3);
+		for (int i = 0; i < 3; i++)
+			if (!strstr(f.text[i], names[i]))
+				fail_msg("%d workers, finding %d: %s", workers[w], i, f.text[i]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_at_any_moment),
 		cmocka_unit_test(no_room),
 		cmocka_unit_test(full_disk),
+		cmocka_unit_test(damaged_files_are_reported_in_order),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
