@@ -120,8 +120,8 @@ enum dt_engine_state { DT_ENGINE_READY, DT_ENGINE_DRAINING, DT_ENGINE_STUCK, DT_
 
 int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, struct dt_err *err);
 /*
- * Lets an engine begin that was opened with `held`. Two threads of a rank must not send messages at once: with
- * several ranks the caller may do so until then, and the engine's thread from then on.
+ * Lets an engine begin that was opened with `held`. Two threads of a rank must not send messages at once:
+ * with several ranks the caller may do so until then, and the engine's thread from then on.
  */
 void dt_engine_begin(struct dt_engine *e);
 /* Cancels all requests in flight and ends the thread. */
