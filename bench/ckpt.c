@@ -22,6 +22,7 @@
 #include "base/tmpfile.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,20 +215,22 @@ static json_t *row(const char *name, int cold, enum what plain_is, enum what our
 
 int main(int argc, char **argv)
 {
-	int turns = argc > 3 ? atoi(argv[3]) : 5;
+	int turns = argc > 3 ? atoi(argv[3]) : 5, mib = argc > 2 ? atoi(argv[2]) : 512;
 	json_t *rows = json_array(), *out;
 
-	if (argc < 2 || turns < 1 || turns > TURNS) {
+	if (argc < 2 || argv[1][0] == '-' || mib < 1 || turns < 1 || turns > TURNS) {
 		fprintf(stderr, "usage: ckpt FOLDER [MIB [TURNS]]\n");
 		return 2;
 	}
-	bytes = (size_t)(argc > 2 ? atoi(argv[2]) : 512) << 20;
+	bytes = (size_t)mib << 20;
 	snprintf(dir, sizeof(dir), "%s/bench-ckpt-XXXXXX", argv[1]);
 	/* huge pages, as in a real run */
 	data = aligned_alloc((size_t)2 << 20, bytes);
 	into = aligned_alloc((size_t)2 << 20, bytes);
-	if (!data || !into || !mkdtemp(dir))
-		die("cannot begin");
+	if (!data || !into || !mkdtemp(dir)) {
+		fprintf(stderr, "ckpt: cannot begin in '%s': %s\n", argv[1], strerror(errno));
+		return 1;
+	}
 	madvise(data, bytes, MADV_HUGEPAGE);
 	madvise(into, bytes, MADV_HUGEPAGE);
 	snprintf(plain, sizeof(plain), "%s/plain", dir);

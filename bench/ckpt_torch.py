@@ -12,9 +12,18 @@ import sys
 import time
 import warnings
 
+if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+    asked = sys.argv[1:2] in (["-h"], ["--help"])
+    print(__doc__, file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
+
 del sys.path[0]  # this folder's tokenize.py would hide the standard module
-import torch
-import torch.distributed.checkpoint as dcp
+try:
+    import torch
+    import torch.distributed.checkpoint as dcp
+except ImportError as e:
+    print(f"ckpt_torch.py: {e}", file=sys.stderr)
+    sys.exit(77)
 
 warnings.filterwarnings("ignore")
 

@@ -9,9 +9,18 @@ instead of 50257, the padding that is common in PyTorch. Rates count the same fl
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
-from torch import nn
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    print(__doc__)
+    sys.exit()
+
+del sys.path[0]  # this folder's tokenize.py would hide the standard module
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ImportError as e:
+    print(f"device_torch.py: {e}", file=sys.stderr)
+    sys.exit(77)
 
 
 def best(call, times=20):

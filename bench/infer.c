@@ -132,7 +132,7 @@ int main(int argc, char **argv)
 	int index = 0;
 
 	dt_dev_spin_less(argv);
-	if (argc < 2) {
+	if (argc < 2 || argv[1][0] == '-' || (argc > 2 && strspn(argv[2], "0123456789") != strlen(argv[2]))) {
 		fprintf(stderr, "usage: infer MODEL [THREADS [SECONDS [CASE|all [DEVICE]]]]\n");
 		return 2;
 	}

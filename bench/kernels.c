@@ -170,6 +170,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: kernels [--check FLOORS] [THREADS [SECONDS [OP]]]\n");
 		return 2;
 	}
+	if (argc > 1 && strspn(argv[1], "0123456789") != strlen(argv[1])) {
+		fprintf(stderr, "kernels: the number of threads is not '%s'\n", argv[1]);
+		return 2;
+	}
 	if (dt_dev_open(&dev, DT_DEV_CPU, 0, argc > 1 ? atoi(argv[1]) : 0) < 0)
 		return 1;
 	ops = dev->ops;

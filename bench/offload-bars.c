@@ -177,7 +177,9 @@ int main(int argc, char **argv)
 		fputs("usage: offload-bars FOLDER [THREADS [ROUNDS [MIB]]]\n", stderr);
 		return 2;
 	}
-	rc = update(threads, rounds, &err);
+	rc = access(argv[1], W_OK) < 0 ? dt_err_sys(&err, -errno, "cannot write into '%s'", argv[1]) : 0;
+	if (rc == 0)
+		rc = update(threads, rounds, &err);
 	if (rc == 0)
 		rc = disk(argv[1], rounds, mib / 24 * 24 << 20, &err);
 	if (rc < 0)

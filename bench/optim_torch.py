@@ -10,8 +10,17 @@ import subprocess
 import sys
 import time
 
+if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+    asked = sys.argv[1:2] in (["-h"], ["--help"])
+    print(__doc__, file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
+
 del sys.path[0]  # this folder's tokenize.py would hide the standard module
-import torch
+try:
+    import torch
+except ImportError as e:
+    print(f"optim_torch.py: {e}", file=sys.stderr)
+    sys.exit(77)
 
 try:  # compiles its code at first use; needs DS_ACCELERATOR=cpu, a C++ compiler and ninja
     from deepspeed.ops.adam import DeepSpeedCPUAdam
@@ -45,8 +54,6 @@ def theirs(kind):
 
 
 def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
     torch.set_num_threads(1)
     turns = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     best = {}

@@ -11,8 +11,17 @@ import sys
 import tempfile
 import time
 
+if len(sys.argv) < 4 or sys.argv[1] in ("-h", "--help"):
+    asked = sys.argv[1:2] in (["-h"], ["--help"])
+    print(__doc__, file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
+
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers  # noqa: E402
+try:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+except ImportError as e:
+    print(f"tokenize.py: {e}", file=sys.stderr)
+    sys.exit(77)
 
 tool, spec, path = sys.argv[1:4]
 text = open(path, encoding="utf-8", errors="ignore", newline="").read(5_000_000)

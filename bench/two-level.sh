@@ -6,7 +6,10 @@
 # Environment: NODES, RANKS (per machine), RATE (bits per second), DELAY (us), CALLS (per size).
 # Usage: two-level.sh BUILD-FOLDER [SIZE ...]      default sizes 64K 1M 4M
 set -u
-bin=$(realpath "${1:?usage: two-level.sh BUILD-FOLDER [SIZE ...]}") || exit 2
+# shellcheck source=bench/arguments.bash
+. "$(dirname "$0")/arguments.bash"
+arguments 1 "$@"
+bin=$(built "$1" dt-allreduce-bench) || exit 1
 shift
 sizes=("${@:-1M}") calls=${CALLS:-5} nodes=${NODES:-4} ranks=${RANKS:-2} rate=${RATE:-1e9} delay=${DELAY:-1000}
 [ "${1:-}" ] || sizes=(64K 1M 4M)

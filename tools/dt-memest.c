@@ -124,8 +124,7 @@ static int check_usage(int nargs)
 /* Compares the estimate with a measurement. Returns an exit status. */
 static int check_measured(const struct dt_fit *f, struct dt_err *err)
 {
-	int rc =
-		dt_fit_check_file(dt_fit_worst(f), a->check, a->constant, a->tolerance, a->json, stdout, err);
+	int rc = dt_fit_check_file(f, a->check, a->constant, a->tolerance, a->json, stdout, err);
 
 	return rc < 0 ? dt_program_fail(&program, err) : rc ? DT_EXIT_OK : DT_EXIT_NO;
 }

@@ -293,9 +293,13 @@ int main(int argc, char **argv)
 	char *fill;
 
 	if (n < 1 || n > 256 || argc < 4) {
-		fprintf(stderr,
-			"usage: latency dt-route SERVERS RATE SECONDS [CONNECTIONS [BODY-BYTES [POLICY]]]\n");
+		fprintf(stderr, "usage: route-latency dt-route SERVERS RATE SECONDS [CONNECTIONS [BODY-BYTES "
+				"[POLICY]]]\n");
 		return 2;
+	}
+	if (access(argv[1], X_OK) < 0) {
+		fprintf(stderr, "route-latency: there is no program '%s'\n", argv[1]);
+		return 1;
 	}
 	signal(SIGPIPE, SIG_IGN);
 	run.npeers = argc > 5 ? atoi(argv[5]) : 16;

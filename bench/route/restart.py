@@ -12,6 +12,11 @@ import subprocess
 import sys
 import time
 
+if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+    asked = sys.argv[1:2] in (["-h"], ["--help"])
+    print(__doc__, file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
+
 ROUTE = sys.argv[1]
 WANT = int(sys.argv[2]) if len(sys.argv) > 2 else 20000
 CLIENTS = int(sys.argv[3]) if len(sys.argv) > 3 else 8
@@ -72,21 +77,29 @@ async def restarts(servers, router):
 
 
 async def main():
-    servers = [mock(0) for _ in range(4)]
+    if not os.access(ROUTE, os.X_OK):
+        sys.exit(f"restart.py: there is no program '{ROUTE}'")
+    servers, router = [mock(0) for _ in range(4)], {}
     log = "/tmp/route-restart-%d.log" % os.getpid()
-    p = subprocess.Popen([ROUTE, "--port", "0", "--policy", "least"] + [f"127.0.0.1:{s[1]}" for s in servers],
-                         stdout=subprocess.PIPE, stderr=open(log, "w"), text=True)
-    port = int(p.stdout.readline().rsplit(":", 1)[1])
-    await asyncio.sleep(1)
-    router = {"pid": p.pid, "log": log}
-    begun = time.time()
-    await asyncio.gather(restarts(servers, router), *[client(port) for _ in range(CLIENTS)])
-    print(json.dumps({"requests": WANT, "failed": sum(failed.values()), "how": failed, "servers_killed": kills,
-                      "routers_replaced": handovers, "seconds": round(time.time() - begun, 1)}))
-    for s in servers:
-        s[0].kill()
-    os.kill(router["pid"], signal.SIGKILL)
-    os.unlink(log)
+    try:
+        p = subprocess.Popen([ROUTE, "--port", "0", "--policy", "least"] + [f"127.0.0.1:{s[1]}" for s in servers],
+                             stdout=subprocess.PIPE, stderr=open(log, "w"), text=True)
+        router.update(pid=p.pid, log=log)
+        url = p.stdout.readline()
+        if not url:
+            sys.exit("restart.py: the router did not start: " + open(log).read().strip())
+        await asyncio.sleep(1)
+        begun = time.time()
+        port = int(url.rsplit(":", 1)[1])
+        await asyncio.gather(restarts(servers, router), *[client(port) for _ in range(CLIENTS)])
+        print(json.dumps({"requests": WANT, "failed": sum(failed.values()), "how": failed, "servers_killed": kills,
+                          "routers_replaced": handovers, "seconds": round(time.time() - begun, 1)}))
+    finally:
+        for s in servers:
+            s[0].kill()
+        if router:
+            os.kill(router["pid"], signal.SIGKILL)
+            os.unlink(log)
 
 
 asyncio.run(main())

@@ -256,11 +256,13 @@ static int read_trace(void)
 int main(int argc, char **argv)
 {
 	if (argc < 5 || atoi(argv[1]) < 1 || atoi(argv[1]) > SERVERS) {
-		fprintf(stderr, "usage: trace.py FILE | simulate SERVERS PREFILL TPOT CACHE [SPEED]\n");
+		fprintf(stderr, "usage: trace.py FILE | route-simulate SERVERS PREFILL TPOT CACHE [SPEED]\n");
 		return 2;
 	}
-	if (read_trace() < 0)
+	if (read_trace() < 0) {
+		fprintf(stderr, "route-simulate: no trace on standard input\n");
 		return 1;
+	}
 	printf("{\"requests\":%d,\"seen\":%.4f}\n", nasks, seen_before());
 	for (int p = 0; p <= ORACLE; p++)
 		simulate(p, atoi(argv[1]), atof(argv[2]), atof(argv[3]), atof(argv[4]),

@@ -6,6 +6,11 @@ import gzip
 import json
 import sys
 
+if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+    asked = sys.argv[1:2] in (["-h"], ["--help"])
+    print(__doc__, file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
+
 lines = []
 with (gzip.open if sys.argv[1].endswith(".gz") else open)(sys.argv[1], "rt") as f:
     for line in f:

@@ -15,8 +15,17 @@ import math
 import sys
 import time
 
-import torch
-import torch.nn as nn
+if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+    asked = sys.argv[1:2] in (["-h"], ["--help"])
+    print(__doc__, file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
+
+try:
+    import torch
+    import torch.nn as nn
+except ImportError as e:
+    print(f"peer_nanochar.py: {e}", file=sys.stderr)
+    sys.exit(77)
 
 from peer_torch import GPT2
 

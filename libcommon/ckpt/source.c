@@ -54,7 +54,7 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 			*ret = DT_SOURCE_SAFETENSORS;
 		else if (src_is_llama2c(p, n))
 			*ret = DT_SOURCE_LLAMA2C;
-		else
+		else if ((rc = src_refuse_pickle(p, n, path, err)) == 0)
 			rc = dt_err_set(
 				err, -EINVAL,
 				"'%s' is neither a checkpoint, safetensors, GGUF, llm.c nor llama2.c file",

@@ -186,6 +186,18 @@ static bool head_llama2c(const uint8_t *p, size_t n, struct llama2c *h)
 	       h->seq > 0 && h->seq <= 1 << 24;
 }
 
+int src_refuse_pickle(const uint8_t *p, size_t n, const char *path, struct dt_err *err)
+{
+	static const uint8_t old[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20}; /* a number */
+	const bool zip = n >= 4 && !memcmp(p, "PK\3\4", 4) && memmem(p, n < 512 ? n : 512, "/data.pkl", 9);
+
+	if (!zip && (n < sizeof(old) || memcmp(p, old, sizeof(old)) != 0))
+		return 0;
+	return dt_err_set(err, -ENOTSUP,
+			  "'%s' is a pickle of PyTorch, which is not read: save the model as safetensors",
+			  path);
+}
+
 bool src_is_llama2c(const uint8_t *p, size_t n)
 {
 	struct llama2c h;

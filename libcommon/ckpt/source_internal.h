@@ -102,6 +102,11 @@ int src_open_llama2c(struct dt_source *s, struct dt_err *err);
 /* Whether a file begins as llm.c's, or holds just what llama2.c's head says. */
 bool src_is_llmc(const uint8_t *p, size_t n);
 bool src_is_llama2c(const uint8_t *p, size_t n);
+/*
+ * Refuses what torch.save writes, a zip archive or the older format: -ENOTSUP, otherwise 0. A pickle is a
+ * program that its reader runs.
+ */
+int src_refuse_pickle(const uint8_t *p, size_t n, const char *path, struct dt_err *err);
 /* Tokenizer, chat template and names of tokens of a Hugging Face folder. */
 int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err);
 /* s->named[which], unless it is known already. */

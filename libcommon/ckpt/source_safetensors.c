@@ -44,7 +44,9 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 
 	if (rc < 0)
 		return rc;
-	rc = dt_safetensors_parse(p, n, path, &st, err);
+	rc = src_refuse_pickle(p, n, path, err);
+	if (rc == 0)
+		rc = dt_safetensors_parse(p, n, path, &st, err);
 	if (rc < 0)
 		return rc;
 	for (int i = 0; i < st.n && rc == 0; i++) {
@@ -112,27 +114,50 @@ static int add_index(struct dt_source *s, const char *folder, const char *path, 
 	return rc;
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+	const size_t n = strlen(name), k = strlen(end);
+
+	return n > k && !strcmp(name + n - k, end);
+}
+
+/* A folder without safetensors: says if the file named `bin` is a pickle. */
+static int no_file(struct dt_source *s, const char *folder, const char *bin, struct dt_err *err)
+{
+	char path[PATH_MAX];
+	const uint8_t *p;
+	size_t n;
+
+	if (*bin && join(path, folder, bin, NULL) == 0 && src_map(s, path, &p, &n, NULL) == 0 &&
+	    src_refuse_pickle(p, n, path, err) < 0)
+		return -ENOTSUP;
+	return dt_err_set(err, -ENOENT, "folder '%s' holds no .safetensors file", folder);
+}
+
 /* Finds the only *.safetensors of a folder without model.safetensors. */
-static int only_file(const char *folder, char *path, struct dt_err *err)
+static int only_file(struct dt_source *s, const char *folder, char *path, struct dt_err *err)
 {
 	DIR *d = opendir(folder);
-	char found[256] = "";
+	char found[256] = "", bin[256] = "";
 	int n = 0;
 
 	if (!d)
 		return dt_err_sys(err, -errno, "cannot open '%s'", folder);
 	for (struct dirent *e; (e = readdir(d));) {
-		size_t k = strlen(e->d_name);
-
-		if (k > 12 && !strcmp(e->d_name + k - 12, ".safetensors")) {
+		if (ends_in(e->d_name, ".safetensors")) {
 			n++;
 			snprintf(found, sizeof(found), "%s", e->d_name);
+		} else if (ends_in(e->d_name, ".bin") || ends_in(e->d_name, ".pt") ||
+			   ends_in(e->d_name, ".pth")) {
+			snprintf(bin, sizeof(bin), "%s", e->d_name);
 		}
 	}
 	closedir(d);
-	if (n != 1)
-		return dt_err_set(err, -ENOENT, "folder '%s' holds %s", folder,
-				  n ? "several .safetensors files and no index" : "no .safetensors file");
+	if (n == 0)
+		return no_file(s, folder, bin, err);
+	if (n > 1)
+		return dt_err_set(err, -ENOENT, "folder '%s' holds several .safetensors files and no index",
+				  folder);
 	return join(path, folder, found, err);
 }
 
@@ -247,7 +272,7 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 		return rc;
 	} else if (access(path, F_OK) < 0) {
 		join(path, folder, "model.safetensors", NULL);
-		if (access(path, F_OK) < 0 && (rc = only_file(folder, path, err)) < 0)
+		if (access(path, F_OK) < 0 && (rc = only_file(s, folder, path, err)) < 0)
 			return rc;
 	}
 	n = strlen(path);

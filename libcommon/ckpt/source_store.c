@@ -87,8 +87,8 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, const stru
 				  t->name, ck_shape_text(have_text, sizeof(have_text), t->ndim, t->shape),
 				  ck_shape_text(want_text, sizeof(want_text), ndim, want));
 	if (!t->format_known)
-		return dt_err_set(err, -ENOTSUP, "'%s': the type of tensor '%s' is not supported", s->path,
-				  t->name);
+		return dt_err_set(err, -ENOTSUP, "'%s': the type of tensor '%s' is not supported%s%s",
+				  s->path, t->name, *t->type ? ": " : "", t->type);
 	t->used = true;
 	*ret = t;
 	return 0;

@@ -65,9 +65,10 @@ static int write_json(const struct dt_estimate *e, const struct dt_measurement *
 	return rc;
 }
 
-int dt_fit_check_file(const struct dt_estimate *e, const char *path, uint64_t constant, double tolerance,
+int dt_fit_check_file(const struct dt_fit *fit, const char *path, uint64_t constant, double tolerance,
 		      bool json, FILE *f, struct dt_err *err)
 {
+	const struct dt_estimate *e;
 	struct dt_measurement m;
 	double off, most = 0;
 	int cat, rc = dt_measurement_read(path, constant, &m, err);
@@ -75,6 +76,7 @@ int dt_fit_check_file(const struct dt_estimate *e, const char *path, uint64_t co
 
 	if (rc < 0)
 		return rc;
+	e = m.first_stage ? &fit->stage[0].est : dt_fit_worst(fit);
 	cat = dt_fit_check(e, &m, &off);
 	if (cat >= 0 && m.categories)
 		most = fabs((double)m.cat[cat] - (double)e->cat_bytes[cat]) / (double)e->peak_bytes;

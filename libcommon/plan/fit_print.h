@@ -28,11 +28,11 @@ void dt_fit_print_category(const struct dt_fit_view *v, const struct dt_estimate
 int dt_fit_print_why(const struct dt_fit_view *v, uint64_t room, int node, struct dt_err *err);
 
 /*
- * fit_measured.c: prints an estimate beside the measurement in a file (plan/why.h: dt_measurement_read takes
- * constant off). 1: they agree within tolerance percent; 0: not. A category that is off by more is a no, even
- * where sums agree.
+ * fit_measured.c: prints the estimate of the measured rank beside the measurement in a file (plan/why.h:
+ * dt_measurement_read takes constant off). 1: they agree within tolerance percent; 0: not. A category that is
+ * off by more is a no, even where sums agree.
  */
-int dt_fit_check_file(const struct dt_estimate *e, const char *path, uint64_t constant, double tolerance,
+int dt_fit_check_file(const struct dt_fit *fit, const char *path, uint64_t constant, double tolerance,
 		      bool json, FILE *f, struct dt_err *err);
 
 /* The models that are known by name, a line each. */

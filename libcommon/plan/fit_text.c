@@ -208,6 +208,7 @@ static int read_gauges(const char *text, struct dt_measurement *m, struct dt_err
 		m->categories = true;
 		at = end;
 	}
+	m->first_stage = found;
 	return found;
 }
 

@@ -43,7 +43,8 @@ void dt_fit_svg(const struct dt_fit_query *q, const struct dt_estimate *e, uint6
  */
 struct dt_measurement {
 	uint64_t bytes;
-	bool categories; /* cat holds what each was */
+	bool categories;  /* cat holds what each was */
+	bool first_stage; /* of rank 0; otherwise of the rank with the largest peak */
 	uint64_t cat[DT_EST_CAT_N];
 	int64_t threads;  /* of a rank on a processor; 0: not said, or on a card */
 	uint64_t process; /* what the process took, constant and all; 0: not said */

@@ -1,127 +1,18 @@
-#include "train/verify.h"
+#include "train/verify_run.h"
 
 #include "base/json.h"
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
-#include "plan/layout.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_LAYOUTS 64
-
-/* Sets Open MPI's variables for small machines and containers, unless the user has set them. */
-static void mpi_environment(void)
-{
-	setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
-	setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
-	if (geteuid() == 0) {
-		setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
-		setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-	}
-}
-
-/* A run: its layout, and the unique base name of its files. */
-struct one {
-	const char *layout;
-	char name[80];
-};
-
-/* In the child: runs this program under mpirun, with its output in files of dir. Does not return. */
-static void run_child(const struct dt_verify_opts *o, const struct one *r, int ranks, const char *dir)
-{
-	char self[PATH_MAX] = {0}, n[16], batch[24], save[PATH_MAX], metrics[PATH_MAX], log[PATH_MAX],
-	     error[PATH_MAX];
-	char *argv[256];
-	int argc = 0, fd;
-
-	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
-		_exit(127);
-	snprintf(n, sizeof(n), "%d", ranks);
-	snprintf(save, sizeof(save), "%s/%s", dir, r->name);
-	snprintf(metrics, sizeof(metrics), "%s/%s.jsonl", dir, r->name);
-	snprintf(log, sizeof(log), "%s/%s.log", dir, r->name);
-	snprintf(error, sizeof(error), "%s/%s.error", dir, r->name);
-	snprintf(batch, sizeof(batch), "%lld", (long long)o->batch);
-	fd = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
-		_exit(127);
-	if (ranks > 1) {
-		mpi_environment();
-		argv[argc++] = "mpirun";
-		argv[argc++] = "-np";
-		argv[argc++] = n;
-	}
-	argv[argc++] = self;
-	for (int i = 0; o->args[i] && argc < 238; i++)
-		argv[argc++] = o->args[i];
-	if (o->batch) {
-		argv[argc++] = "--global-batch";
-		argv[argc++] = batch;
-	}
-	argv[argc++] = "--layout";
-	argv[argc++] = (char *)r->layout;
-	argv[argc++] = "--save";
-	argv[argc++] = save;
-	argv[argc++] = "--save-grads";
-	argv[argc++] = "--metrics";
-	argv[argc++] = metrics;
-	argv[argc++] = "--error-file";
-	argv[argc++] = error;
-	argv[argc++] = "--no-mfu";
-	argv[argc] = NULL;
-	execvp(argv[0], argv);
-	dprintf(STDERR_FILENO, "dt-train: cannot start %s: %s\n", argv[0], strerror(errno));
-	_exit(127);
-}
-
-/* Takes the failure from the child's --error-file; without that file err only says that it failed. */
-static int child_error(const char *dir, const struct one *r, struct dt_err *err)
-{
-	const char *message = NULL, *hint = NULL;
-	char path[PATH_MAX];
-	json_t *o = NULL;
-
-	snprintf(path, sizeof(path), "%s/%s.error", dir, r->name);
-	if (dt_json_load(path, 1 << 16, &o, NULL) == 0) {
-		dt_json_str(o, "message", true, &message, NULL);
-		dt_json_str(o, "hint", true, &hint, NULL);
-	}
-	dt_err_set(err, -ECHILD, "layout '%s': the run failed%s%s", r->layout, message ? ": " : "",
-		   message ? message : "");
-	if (hint && hint[0])
-		dt_err_hint(err, "%s", hint);
-	json_decref(o);
-	return -ECHILD;
-}
-
-static int run(const struct dt_verify_opts *o, const struct one *r, const char *dir, struct dt_err *err)
-{
-	struct dt_layout l;
-	int status = 0, rc = dt_layout_parse(r->layout, &l, err);
-	pid_t pid;
-
-	if (rc < 0)
-		return rc;
-	pid = fork();
-	if (pid == 0)
-		run_child(o, r, dt_layout_world(&l), dir);
-	if (pid < 0)
-		return dt_err_sys(err, -errno, "cannot start a run");
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
-			return dt_err_sys(err, -errno, "cannot wait for a run");
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return 0;
-	return child_error(dir, r, err);
-}
 
 /* Reads the values of a key, one per step, malloc'd; NaN for null. */
 static int read_series(const char *dir, const char *layout, const char *key, double **ret, int *ret_n,
@@ -329,8 +220,8 @@ static bool agrees(const struct dt_verify_opts *o, const struct dt_verify_report
 	       r->model <= o->tensor_bound;
 }
 
-static int compare(const struct dt_verify_opts *o, const char *dir, const struct one *first,
-		   const struct one *run, bool *same, struct dt_err *err)
+static int compare(const struct dt_verify_opts *o, const char *dir, const struct dt_verify_run *first,
+		   const struct dt_verify_run *run, bool *same, struct dt_err *err)
 {
 	struct dt_verify_report r = {0};
 	int rc = compare_series(dir, first->name, run->name, "loss", &r.loss, err);
@@ -350,7 +241,7 @@ int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err)
 {
 	const char *tmp = getenv("TMPDIR");
 	char dir[PATH_MAX], *list = strdup(o->layouts), *save = NULL;
-	struct one r[MAX_LAYOUTS];
+	struct dt_verify_run r[MAX_LAYOUTS];
 	struct dt_err ignored = {0};
 	bool same = false, all = true;
 	int n = 0, rc = 0;
@@ -371,8 +262,9 @@ int dt_train_verify(const struct dt_verify_opts *o, struct dt_err *err)
 		free(list);
 		return rc;
 	}
+	dt_train_verify_catch();
 	for (int i = 0; i < n && rc == 0; i++) {
-		rc = run(o, &r[i], dir, err);
+		rc = dt_train_verify_run(o, &r[i], dir, err);
 		if (rc == 0 && i > 0) {
 			char path[PATH_MAX];
 

@@ -45,15 +45,25 @@ static void print_json(FILE *f, const char *layout, const struct dt_verify_repor
 	json_decref(line);
 }
 
+/* The tensor that differs most; none if all are equal. */
+static void print_name(FILE *f, const char *name)
+{
+	if (*name)
+		fprintf(f, " (%s)", name);
+}
+
 void dt_verify_print(FILE *f, const char *layout, const struct dt_verify_report *r, bool agrees, double bound,
 		     bool json)
 {
 	if (json) {
 		print_json(f, layout, r, agrees);
 	} else {
-		fprintf(f, "%-20s %-8s loss %.1e  grad_norm %.1e  grads %.1e (%s)  params %.1e (%s)\n",
-			layout, agrees ? "agrees" : "DIFFERS", r->loss, r->norm, r->grad, r->grad_name,
-			r->model, r->model_name);
+		fprintf(f, "%-20s %-8s loss %.1e  grad_norm %.1e  grads %.1e", layout,
+			agrees ? "agrees" : "DIFFERS", r->loss, r->norm, r->grad);
+		print_name(f, r->grad_name);
+		fprintf(f, "  params %.1e", r->model);
+		print_name(f, r->model_name);
+		fputc('\n', f);
 		if (r->first[0])
 			fprintf(f, "%-20s first beyond %.1e: %s\n", "", bound, r->first);
 	}

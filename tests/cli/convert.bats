@@ -351,6 +351,30 @@ quiet() {
 	[[ $output == *"$T/d/step-00000012" ]]
 }
 
+@test "pickles of PyTorch are refused by name, in both formats, as files, in folders and behind an index" {
+	cd "$T"
+	mkdir zip old both
+	echo '{"model_type": "llama"}' | tee zip/config.json >old/config.json
+	# what torch.save writes: a zip archive without compression, or a pickle that begins with a number
+	/usr/bin/python3 -c 'import zipfile
+with zipfile.ZipFile("zip/pytorch_model.bin", "w") as z:
+    z.writestr("pytorch_model/data.pkl", b"\x80\x02}q\x00.")'
+	printf '\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e\x80\x02' >old/model.pt
+	echo '{"weight_map": {"lm_head.weight": "model.pt"}}' >old/pytorch_model.bin.index.json
+	cp old/config.json old/model.pt both
+	: >both/a.safetensors
+	for each in zip zip/pytorch_model.bin old old/model.pt old/pytorch_model.bin.index.json; do
+		run -1 "$S" convert "$each" out
+		[[ $output == "dt-shard-ckpt: '${each%%/*}/"*"' is a pickle of PyTorch, which is not read: save the model as safetensors" ]]
+		[ ! -e out ]
+	done
+	run -3 "$S" convert both out # a folder with safetensors is read as such
+	[[ $output == *"'both/a.safetensors' is"* ]]
+	rm old/model.pt
+	run -1 "$S" convert old out
+	[[ $output == *"folder 'old' holds no .safetensors file" ]]
+}
+
 @test "a full disk leaves nothing behind" {
 	need_numpy
 	quiet py make llama F32 "$T/a"

@@ -73,6 +73,28 @@ refused() {
 	refused 1 "'wrong.json': 'modes' is a list" "$DT_BIN/dt-memest" --train --recompute "$size" --ops wrong.json gpt2-mini
 }
 
+is_gone() { # PID
+	! kill -0 "$1" 2>err || grep -q '^State:.*Z' "/proc/$1/status"
+}
+
+@test "killed while measuring: its processes end with it, and the old file stays" {
+	echo old >ops.json
+	for signal in KILL TERM; do
+		"$calibrate" --seconds 600 --cores 1 --out ops.json 3>&- &
+		local pid=$!
+		until worker=$(ps -o pid= --ppid $pid | tr -d ' ') && [ -n "$worker" ]; do sleep 0.05; done
+		kill -"$signal" $pid
+		wait $pid || true
+		for _ in $(seq 1200); do # it would measure for 600 s
+			! is_gone "$worker" || break
+			sleep 0.05
+		done
+		is_gone "$worker"
+		[ "$(cat ops.json)" = old ]
+		[ "$(ls)" = $'err\nops.json' ]
+	done
+}
+
 @test "invalid input: one line and the right status" {
 	refused 2 "no operands" "$calibrate" gpt2-tiny
 	refused 2 "out of range" "$calibrate" --seconds 0

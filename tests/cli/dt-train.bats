@@ -374,9 +374,40 @@ attempt() {
 @test "verify: one batch for all layouts; a bound of 0 is valid; a layout is compared with itself" {
     local more=(--model llama-tiny --data d.h5 --seq 32 --threads 1 --precision fp32 --steps 2)
     dt-train verify --layouts dp1,dp2 "${more[@]}"
-    dt-train verify --layouts dp1,dp1 "${more[@]}" --loss-bound 0 --tensor-bound 0
+    run -0 dt-train verify --layouts dp1,dp1 "${more[@]}" --loss-bound 0 --tensor-bound 0
+    [[ $output == *"grads 0.0e+00  params 0.0e+00" ]] # no tensor differs, none is named
     run -3 dt-train verify --layouts dp1,tp2 "${more[@]}" --loss-bound 0 --tensor-bound 0
     [[ $output == *DIFFERS* ]]
+}
+
+@test "verify: a signal ends its run, and no files are left; if it is killed, the run ends too" {
+    mkdir here
+    for each in "TERM dp1,dp2" "INT dp2,dp1" "KILL dp2,dp1"; do
+        read -r signal layouts <<<"$each"
+        # runs that would take longer than the test may
+        TMPDIR=$PWD/here env --default-signal=INT dt-train verify --layouts "$layouts" --model gpt2-tiny --data d.h5 --seq 32 \
+            --steps 100000000 --threads 1 2>err 3>&- &
+        pid=$!
+        until [ -n "$(find here -name '1-*.jsonl' -size +0)" ]; do
+            kill -0 $pid || { cat err; return 1; }
+            sleep 0.05
+        done
+        kill -"$signal" $pid
+        status=0
+        wait $pid || status=$?
+        if [ "$signal" = KILL ]; then
+            for _ in $(seq 1200); do
+                pgrep -f "here/dt-verify-" >/dev/null || break
+                sleep 0.05
+            done
+            rm -r here/dt-verify-*
+        else
+            [ "$status" -eq 1 ]
+            grep -q "^dt-train: stopped by a signal: " err
+        fi
+        [ -z "$(find here -mindepth 1 -maxdepth 1 ! -name "ompi.*")" ] || { ls here; return 1; } # Open MPI has its own
+        run ! pgrep -f "$PWD/here/dt-verify-"
+    done
 }
 
 @test "exceeding the file size limit is an error, and leaves no partial checkpoint" {

@@ -70,6 +70,17 @@ rank() {
     mpirun -np 2 dt-serve --batch five "${common[@]}" "${small[@]}" --layout pp2 --speculate 3 <prompts.jsonl 2>log | jq -c .text | cmp five.txt -
 }
 
+@test "dt-memest --check compares rank 0 with the first stage, also where another stage needs more" {
+    jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 5, num_attention_heads: 4,
+        num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 10000}' >five.json
+    "$DT_HELP/make-model" five five.json
+    served=five start 4 --layout pp4 --max-num-seqs 4 --max-model-len 64 --max-num-batched-tokens 64
+    curl -s "$url/metrics" >gauges
+    shape=(--serve --layout pp4 --precision fp32 --max-seqs 4 --max-len 64 --max-tokens 64)
+    dt-memest five "${shape[@]}" --json | jq -e '.worst_stage == 2 and .peak_bytes > .ranks[0].peak_bytes'
+    dt-memest five "${shape[@]}" --check gauges
+}
+
 @test "pipelined steps: choices, grammars, log-probabilities, embeddings are those of one process" {
     for i in 1 2 3 4 5 6; do
         jq -nc --argjson i $i '{custom_id: "c\($i)", method: "POST", url: "/v1/completions", body: {prompt: ("Once " * $i), n: 3,

@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -332,13 +333,64 @@ static void test_shared(void **state)
 	dt_kvdisk_close(kv_disk);
 }
 
+static atomic_bool begun;
+static atomic_int early, late;
+
+static int forward_when_begun(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
+{
+	(*(begun ? &late : &early))++;
+	return fake_forward(m, b, logits, err);
+}
+
+/*
+ * The engine of several ranks is held until its caller sends no more messages. It then measures the time of a
+ * block, on all ranks.
+ */
+static void test_held(void **state)
+{
+	struct dt_engine_params p;
+	struct dt_engine *e;
+	struct dt_call *c;
+	struct fake f;
+	struct dt_err err;
+
+	kv_host = 100 * BLOCK;
+	e = start(&f, 40, 2, 64, 4);
+	p = *dt_engine_params(e);
+	dt_engine_close(e);
+	p.model.begin = NULL;
+	p.model.depth = 1;
+	p.model.forward = forward_when_begun;
+	p.kv_always = false;
+	p.held = true;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(dt_engine_open(&e, &p, &err), 0);
+		usleep(50000);
+		if (i == 1) {
+			begun = true;
+			dt_engine_begin(e);
+			c = one(1, 3);
+			submit(e, c);
+			dt_call_wait_done(c);
+			assert_int_equal(c->req[0].nout, 3);
+			dt_call_drop(c);
+			assert_int_equal(dt_engine_wait_idle(e, 30), 0);
+		}
+		dt_engine_close(e);
+	}
+	fake_release(&f);
+	assert_int_equal(early, 0);
+	assert_true(late >= 4); /* one at least to measure */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_host, fresh),    cmocka_unit_test_setup(test_restart, fresh),
-		cmocka_unit_test_setup(test_damage, fresh),  cmocka_unit_test_setup(test_every_bit, fresh),
-		cmocka_unit_test_setup(test_full, fresh),    cmocka_unit_test_setup(test_size, fresh),
-		cmocka_unit_test_setup(test_leaving, fresh), cmocka_unit_test_setup(test_shared, fresh),
+		cmocka_unit_test_setup(test_held, fresh),      cmocka_unit_test_setup(test_host, fresh),
+		cmocka_unit_test_setup(test_restart, fresh),   cmocka_unit_test_setup(test_damage, fresh),
+		cmocka_unit_test_setup(test_every_bit, fresh), cmocka_unit_test_setup(test_full, fresh),
+		cmocka_unit_test_setup(test_size, fresh),      cmocka_unit_test_setup(test_leaving, fresh),
+		cmocka_unit_test_setup(test_shared, fresh),
 	};
 	int rc;
 

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -153,6 +154,21 @@ static void put_times(struct dt_op_mode *m, const struct shared *sh)
 				}
 }
 
+/* Runs in the new process only. It ends with the program, also when that is killed. */
+static void be_process(const struct dt_op_mode *m, const struct dt_bench_ops_ask *ask, int number,
+		       struct shared *sh, double seconds, struct dt_progress *bar, pid_t parent)
+{
+	int rc;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	rc = work(m, ask, number, sh, seconds, bar);
+	if (rc < 0)
+		sh->failed = -rc;
+	_exit(rc < 0);
+}
+
 /* Measures one mode. */
 static int run_mode(struct dt_op_mode *m, const struct dt_bench_ops_ask *ask, double seconds,
 		    struct dt_err *err)
@@ -160,7 +176,7 @@ static int run_mode(struct dt_op_mode *m, const struct dt_bench_ops_ask *ask, do
 	int points = points_of(m), n = m->processes, rc = 0;
 	size_t bytes = sizeof(struct shared) + sizeof(double) * (size_t)(n * ROUNDS * points);
 	struct shared *sh = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t pid[DT_BENCH_MAX_CORES];
+	pid_t pid[DT_BENCH_MAX_CORES], parent = getpid();
 	pthread_barrierattr_t attr;
 	struct dt_progress bar;
 	char label[32];
@@ -175,14 +191,9 @@ static int run_mode(struct dt_op_mode *m, const struct dt_bench_ops_ask *ask, do
 	dt_progress_start(&bar, ask->progress, label, (uint64_t)points * ROUNDS, false);
 	for (int i = 0; i < n && rc == 0; i++) {
 		pid[i] = fork();
-		if (pid[i] == 0) {
-			int e = work(m, ask, i, sh, seconds / points / ROUNDS,
-				     i || !ask->progress ? NULL : &bar);
-
-			if (e < 0)
-				sh->failed = -e;
-			_exit(e < 0);
-		}
+		if (pid[i] == 0)
+			be_process(m, ask, i, sh, seconds / points / ROUNDS,
+				   i || !ask->progress ? NULL : &bar, parent);
 		if (pid[i] < 0) {
 			rc = -errno;
 			for (int k = 0; k < i; k++)

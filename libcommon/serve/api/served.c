@@ -356,6 +356,7 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	s->seconds = dt_now() - t0;
 	if (!s->engine)
 		return 0;
+	dt_engine_begin(s->engine); /* this thread sends no more messages */
 	s->logits_bytes =
 		DT_INFER_LOGITS_ROWS((uint64_t)p->seqs * (uint64_t)s->cut.layout.dp) * (uint64_t)c.vocab * 4;
 	served_tell_memory(s);

@@ -151,7 +151,8 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .ntenants = p->ntenants,
 				      .kv_host = p->kv_host,
 				      .kv_always = p->kv_always,
-				      .stuck_after = p->stuck_after};
+				      .stuck_after = p->stuck_after,
+				      .held = true};
 
 	if (p->kv_dir && open_disk(s, p, c, err) < 0)
 		return err->code;

@@ -207,7 +207,8 @@ static void *engine_main(void *arg)
 	struct dt_engine *e = arg;
 	struct dt_engine_gate *g = &e->gate;
 
-	dt_engine_beyond_measure(e);
+	if (dt_engine_gate_wait(g))
+		dt_engine_beyond_measure(e);
 	for (;;) {
 		struct dt_req_list in = TAILQ_HEAD_INITIALIZER(in);
 		bool stop;
@@ -341,6 +342,7 @@ int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, str
 	rc = dt_engine_beyond_open(e, err);
 	if (rc < 0)
 		goto fail;
+	e->gate.begun = !p->held;
 	rc = -pthread_create(&e->thread, NULL, engine_main, e);
 	if (rc < 0) {
 		dt_err_sys(err, rc, "cannot start the engine's thread");

@@ -110,6 +110,7 @@ struct dt_engine_params {
 	const struct dt_kvpeers_params *peers;
 	uint64_t cache_name; /* identifies the contents of blocks (dt_infer_cache_name); 0: unknown */
 	double stuck_after;  /* seconds of one step after which the engine counts as stuck */
+	bool held;	     /* the thread computes nothing before dt_engine_begin */
 	struct dt_grammars *grammars; /* of requests before; set by dt_engine_open */
 };
 
@@ -118,6 +119,11 @@ struct dt_engine;
 enum dt_engine_state { DT_ENGINE_READY, DT_ENGINE_DRAINING, DT_ENGINE_STUCK, DT_ENGINE_FAILED };
 
 int dt_engine_open(struct dt_engine **ret, const struct dt_engine_params *p, struct dt_err *err);
+/*
+ * Lets an engine begin that was opened with `held`. Two threads of a rank must not send messages at once:
+ * with several ranks the caller may do so until then, and the engine's thread from then on.
+ */
+void dt_engine_begin(struct dt_engine *e);
 /* Cancels all requests in flight and ends the thread. */
 void dt_engine_close(struct dt_engine *e);
 

@@ -18,6 +18,7 @@ struct dt_engine_gate {
 	pthread_cond_t idle; /* signals dt_engine_wait_idle; CLOCK_MONOTONIC */
 	struct dt_req_list inbox;
 	int inflight, counted; /* requests in flight, and how many of them count against max_seqs + queue */
+	bool begun;	       /* the thread may compute */
 	bool draining, stop;
 	bool constrained; /* a job of constrain_jobs.c ended */
 	bool failed;
@@ -177,6 +178,8 @@ void dt_engine_show(struct dt_engine *e);
 /* submit.c */
 int dt_engine_gate_init(struct dt_engine *e); /* -ENOMEM */
 void dt_engine_gate_release(struct dt_engine *e);
+/* Waits for dt_engine_begin. Returns false if the engine is closed instead. */
+bool dt_engine_gate_wait(struct dt_engine_gate *g);
 
 /* buffers.c */
 int dt_engine_buffers_init(struct dt_engine *e); /* -ENOMEM */

@@ -26,6 +26,26 @@ int dt_engine_gate_init(struct dt_engine *e)
 	return g->quota ? 0 : -ENOMEM;
 }
 
+bool dt_engine_gate_wait(struct dt_engine_gate *g)
+{
+	bool begun;
+
+	pthread_mutex_lock(&g->mu);
+	while (!g->begun && !g->stop)
+		pthread_cond_wait(&g->work, &g->mu);
+	begun = g->begun;
+	pthread_mutex_unlock(&g->mu);
+	return begun;
+}
+
+void dt_engine_begin(struct dt_engine *e)
+{
+	pthread_mutex_lock(&e->gate.mu);
+	e->gate.begun = true;
+	pthread_cond_signal(&e->gate.work);
+	pthread_mutex_unlock(&e->gate.mu);
+}
+
 void dt_engine_gate_release(struct dt_engine *e)
 {
 	pthread_cond_destroy(&e->gate.work);
