@@ -14,8 +14,8 @@ struct trainer;
 int init_open(struct trainer *t, struct dt_err *err);
 void init_close(struct trainer *t);
 /*
- * Sets t->base, which identifies weights that the run needs from outside its checkpoints: the base of adapters,
- * or a reference model. The configuration must be known.
+ * Sets t->base, which identifies weights that the run needs from outside its checkpoints: the base of
+ * adapters, or a reference model. The configuration must be known.
  */
 int init_name_base(struct trainer *t, struct dt_err *err);
 const char *init_base_key(const struct trainer *t); /* its key in manifests */
