@@ -109,7 +109,7 @@ as_one() {
     one --global-batch 24
     as_one 2 --global-batch 24 --microbatch 18 --shares 3,1
     [ "$(tail -2 unequal.jsonl | head -1 | jq -c .shares)" = "[18,6]" ]
-    as_one 3 --global-batch 24 --microbatch 16 --shares 4,1,1 --layout dp3.z1
+    as_one 3 --global-batch 24 --microbatch 16 --shares 4,1,1 --layout dp3.z1 --check-replicas 1
     # a rank without images
     as_one 3 --global-batch 24 --microbatch 21 --shares 1000,6000,1 --layout dp3.z3
     [ "$(tail -2 unequal.jsonl | head -1 | jq -c .shares)" = "[3,21,0]" ]
@@ -118,7 +118,7 @@ as_one() {
     as_one 2 --global-batch 25 --microbatch 13 --mixup 0.2 --label-smoothing 0.1
     as_one 3 --global-batch 25 --microbatch 9 --layout dp3.z2 --mixup 0.2 --label-smoothing 0.1
     one --global-batch 2
-    as_one 3 --global-batch 2 --microbatch 4
+    as_one 3 --global-batch 2 --microbatch 4 --check-replicas 2
     # several rounds per step: batch statistics are those of a round, over all ranks
     one --global-batch 23 --microbatch 12
     as_one 3 --global-batch 23 --microbatch 4
