@@ -74,6 +74,15 @@ setup() {
     done
 }
 
+@test "evaluations under z3 have the newest weights, those of a last layer alone in its unit, too" {
+    local opts=(--model mlp:784-400-3 --data bars.h5 --eval-data bars.h5 --eval-every 1 --precision fp32 --optimizer sgd --lr 0.1
+        --global-batch 8 --steps 3 --no-mfu --threads 1)
+    dt-train "${opts[@]}" --microbatch 8 --metrics one.jsonl 2>/dev/null
+    mpirun -np 2 dt-train "${opts[@]}" --microbatch 1 --layout dp2.z3 --metrics z3.jsonl 2>/dev/null
+    jq -en --slurpfile a <(jq '.eval_loss // empty' one.jsonl) --slurpfile b <(jq '.eval_loss // empty' z3.jsonl) \
+        '($a | length) == 3 and ([$a, $b] | transpose | all(.[]; (.[0] - .[1] | fabs) < 1e-6 * .[0]))'
+}
+
 @test "--shares auto measures ranks: a slow one gets fewer images of a round, and no loss changes" {
     takes_long
     dt-train "${common[@]}" --microbatch 24 --steps 24 --metrics one.jsonl 2>/dev/null
