@@ -74,6 +74,14 @@ setup() {
     done
 }
 
+@test "--bn-span N: the last microbatch of an evaluation need not be whole groups" {
+    local opts=("${common[@]}" --eval-data bars.h5 --eval-tokens 35 --global-batch 24 --bn-span 4 --steps 2)
+    dt-train "${opts[@]}" --microbatch 12 --metrics rest.jsonl 2>/dev/null
+    dt-train "${opts[@]}" --microbatch 4 --metrics whole.jsonl 2>/dev/null
+    jq -en --slurpfile a <(tail -1 rest.jsonl) --slurpfile b <(tail -1 whole.jsonl) \
+        '$a[0].eval_images == 35 and $a[0].top1 == $b[0].top1 and ($a[0].eval_loss - $b[0].eval_loss | fabs) < 1e-5'
+}
+
 @test "evaluations under z3 have the newest weights, those of a last layer alone in its unit, too" {
     local opts=(--model mlp:784-400-3 --data bars.h5 --eval-data bars.h5 --eval-every 1 --precision fp32 --optimizer sgd --lr 0.1
         --global-batch 8 --steps 3 --no-mfu --threads 1)
