@@ -138,9 +138,14 @@ int dt_call_batch_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err
 {
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), mean = dt_call_mat(x, n->out[1]),
 			 rstd = dt_call_mat(x, n->out[2]);
-	const struct dt_bn p = {in, dt_call_mat(x, n->out[0]), mean, rstd, x->w[n->param[0]], n->attr.relu};
-	int rc = x->training ? batch_statistics(x, n, in, mean, rstd, err)
-			     : running_statistics(x, n, mean, rstd, err);
+	struct dt_bn p;
+	int rc;
+
+	if (!x->training) /* one group: all rows have the same statistics, and need not be whole groups */
+		mean.dim[0] = rstd.dim[0] = 1;
+	p = (struct dt_bn){in, dt_call_mat(x, n->out[0]), mean, rstd, x->w[n->param[0]], n->attr.relu};
+	rc = x->training ? batch_statistics(x, n, in, mean, rstd, err)
+			 : running_statistics(x, n, mean, rstd, err);
 
 	if (rc < 0)
 		return rc;

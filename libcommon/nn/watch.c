@@ -181,6 +181,8 @@ int dt_watch_look(struct dt_exec *x, int step, struct dt_err *err)
 	if (s->n.attr.begins) /* its result is complete after the node that waits for it */
 		there.n.out[0] =
 			s->n.op == DT_OP_EXCHANGE_WAIT || s->n.op == DT_OP_ENTER_WAIT ? s->n.in[1] : -1;
+	if (s->n.op == DT_OP_ATTENTION_B && s->n.out[1] >= 0) /* kv_scatter writes the columns of k and v */
+		there.n.out[0] = -1;
 	rc = x->watch->most ? raise_extremes(x, s, err) : 0;
 
 	if (rc < 0 || !x->watch->find || x->watch->found)

@@ -154,13 +154,33 @@ static int compare_state(struct trainer *t, struct dt_comm *c, struct dt_err *er
 	return rc;
 }
 
-/* Computes the loss of the next step's first microbatch; *ret: the bits of the double. */
+/* Samples that every replica can load at once: a microbatch, or the smallest part of a round of images. */
+static int64_t samples_of_all(const struct trainer *t)
+{
+	int64_t n = t->run.microbatch;
+
+	for (int r = 0; trainer_images(t) && r < t->run.layout.dp; r++)
+		n = t->shares.part[r] < n ? t->shares.part[r] : n;
+	return n > 0 ? n : 1;
+}
+
+/*
+ * Computes the loss of the next step's first microbatch; *ret: the bits of the double. An objective does not
+ * judge it: what it counts belongs to the metrics of the step.
+ */
 static int one_loss(struct trainer *t, uint64_t *ret, struct dt_err *err)
 {
+	struct dt_objective *o = &t->exec.objective, kept = *o;
+	const bool keeping = t->objective.keeping;
 	int64_t first = t->loop.cursor;
 	double loss = 0;
-	int rc = pipeline_forward(t, false, first, first + t->run.microbatch, &loss, err);
+	int rc;
 
+	o->judge = NULL;
+	t->objective.keeping = true; /* no reference is asked */
+	rc = pipeline_forward(t, false, first, first + samples_of_all(t), &loss, err);
+	*o = kept;
+	t->objective.keeping = keeping;
 	loss *= inject_wrong(t);
 	memcpy(ret, &loss, sizeof(*ret));
 	return rc;

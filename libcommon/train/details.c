@@ -137,8 +137,8 @@ static int gather(struct trainer *t, const struct step_result *r, struct dt_err 
 {
 	struct told *all = calloc((size_t)t->info.size, sizeof(*all)), mine;
 	double *weights = calloc((size_t)t->table.n + 1, sizeof(*weights));
-	int rc = all && weights ? grads_each(t, add_square, weights, err)
-				: dt_err_sys(err, -ENOMEM, "cannot gather details");
+	int settled, rc = all && weights ? grads_each(t, add_square, weights, err)
+					 : dt_err_sys(err, -ENOMEM, "cannot gather details");
 
 	memcpy(mine.section, t->details.section, sizeof(mine.section));
 	usage_read(t, mine.usage);
@@ -160,7 +160,11 @@ static int gather(struct trainer *t, const struct step_result *r, struct dt_err 
 				  usage(t, all), "units", units(t, weights, !r->skipped, r->loss_scale));
 	free(all);
 	free(weights);
-	return rc == 0 ? histograms(t, !r->skipped, err) : rc;
+	if (rc == 0)
+		rc = histograms(t, !r->skipped, err);
+	/* Offloaded masters were read into memory that the next step computes in. */
+	settled = offload_settle(t, rc < 0 ? NULL : err);
+	return rc < 0 ? rc : settled;
 }
 
 int details_open(struct trainer *t, struct dt_err *err)

@@ -68,9 +68,14 @@ int init_open(struct trainer *t, struct dt_err *err)
 	return 1;
 }
 
+const char *init_base_key(const struct trainer *t)
+{
+	return t->config.lora.rank ? "base" : "reference";
+}
+
 int init_name_base(struct trainer *t, struct dt_err *err)
 {
-	if (!t->config.lora.rank)
+	if (!t->config.lora.rank && !dt_run_reference_weights(&t->run))
 		return 0;
 	if (t->init)
 		return dt_source_fingerprint(t->init, t->base, err);

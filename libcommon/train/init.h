@@ -13,8 +13,12 @@ struct trainer;
  */
 int init_open(struct trainer *t, struct dt_err *err);
 void init_close(struct trainer *t);
-/* Sets t->base, the name of the frozen weights; the configuration must be known. */
+/*
+ * Sets t->base, which identifies weights that the run needs from outside its checkpoints: the base of
+ * adapters, or a reference model. The configuration must be known.
+ */
 int init_name_base(struct trainer *t, struct dt_err *err);
+const char *init_base_key(const struct trainer *t); /* its key in manifests */
 /*
  * Whether a path holds weights, and not only a description (a config.json, or a folder with nothing else).
  * foreign: in another program's format; a folder of dt checkpoints is not.

@@ -23,6 +23,7 @@ struct step_result {
 	double loss, grad_norm, lr, loss_scale;
 	bool skipped;	 /* no update: gradients overflowed or are not finite, a spike, samples passed over */
 	const char *why; /* "nan", "spike", "passed over"; NULL: the loss scale */
+	bool passed;	 /* samples passed over: nothing was computed */
 	bool back;	 /* a spike for which the run is to roll back; the caller does that */
 	bool stop;	 /* some rank was asked to stop */
 	bool save;	 /* some rank was asked for a checkpoint */

@@ -221,7 +221,8 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	line = new_line(t, r, step_s);
 	if (!line)
 		return write_line(t, NULL, err);
-	put_parts(t, line);
+	if (!r->passed) /* else they have computed nothing */
+		put_parts(t, line);
 	put_rest(t, r, line);
 	json_object_set_new(line, "mfu",
 			    t->report.matmul_rate > 0 ? json_real(flops_s / t->report.matmul_rate)

@@ -178,11 +178,13 @@ int objective_ask(struct trainer *t, const struct dt_flight *f, const struct dt_
 		  struct dt_err *err)
 {
 	bool training = t->exec.training, counts = t->exec.mixture.counts;
+	struct dt_watch *watch = t->exec.watch;
 	double loss = t->exec.loss_sum;
 	int rc;
 
 	if (!runs_reference(t))
 		return 0;
+	t->exec.watch = NULL; /* without adapters their products are not written */
 	t->objective.asking = t->exec.adapters_off = true;
 	t->exec.training = t->exec.mixture.counts = t->exec.loss_backward = false;
 	rc = dt_exec_run(&t->exec, f, DT_LIST_FORWARD, hooks, err);
@@ -192,6 +194,7 @@ int objective_ask(struct trainer *t, const struct dt_flight *f, const struct dt_
 	t->exec.training = training;
 	t->exec.mixture.counts = counts;
 	t->exec.loss_sum = loss;
+	t->exec.watch = watch;
 	return rc;
 }
 

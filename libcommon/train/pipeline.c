@@ -40,6 +40,12 @@ static struct dt_hooks hooks_of(struct trainer *t)
 	return (struct dt_hooks){.arg = t, .before = before, .after = after, .segment = stash_segment};
 }
 
+/* Without backward; fetches a unit that begins in the list of the loss, such as a classifier's last layer. */
+static int before_loss(void *arg, int unit, bool backward, struct dt_err *err)
+{
+	return store_fetch(arg, unit, false, err);
+}
+
 int pipeline_init(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_run_schedule(&t->run, &t->flow.sched, err);
@@ -301,7 +307,7 @@ int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_er
 int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, double *loss_sum,
 		     struct dt_err *err)
 {
-	struct dt_hooks h = hooks_of(t);
+	const struct dt_hooks h = hooks_of(t), of_loss = {.arg = t, .before = before_loss};
 	double sum = 0;
 	int rc = 0;
 
@@ -327,7 +333,7 @@ int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, d
 		}
 		t->exec.loss_backward = false;
 		t->exec.loss_sum = 0;
-		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_LOSS, NULL, err);
+		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_LOSS, &of_loss, err);
 		sum += t->exec.loss_sum;
 	}
 	*loss_sum += loss_part(t, sum);

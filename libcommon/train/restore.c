@@ -1,5 +1,6 @@
 /* Resumes a run from a checkpoint (save.c), or refuses one of another run. */
 #include "train/buffers.h"
+#include "train/init.h"
 #include "train/trainer.h"
 
 #include "base/step_name.h"
@@ -53,6 +54,19 @@ static bool accepts(const struct trainer *t, const char *option)
 	return false;
 }
 
+/* Refuses frozen weights that are not those of the run's beginning. */
+static int other_base(const struct trainer *t, const struct dt_ckpt *ck, struct dt_err *err)
+{
+	if (t->config.lora.rank)
+		return dt_err_set(err, -EINVAL,
+				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
+				  dt_ckpt_path(ck), t->run.model);
+	dt_err_set(err, -EINVAL, "the run of checkpoint '%s' has another reference model than '%s'",
+		   dt_ckpt_path(ck), t->run.model);
+	dt_err_hint(err, "--model: the weights that the run started from");
+	return -EINVAL;
+}
+
 static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
@@ -78,11 +92,9 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
 	if ((rc = spike_from_json(&t->spike, meta, err)) < 0 || (rc = skips_from_json(t, meta, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
-	rc = dt_json_str(json_object_get(meta, "base"), "fingerprint", false, &base, err);
-	if (rc >= 0 && strcmp(base, t->base))
-		return dt_err_set(err, -EINVAL,
-				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
-				  dt_ckpt_path(ck), t->run.model);
+	if (dt_json_str(json_object_get(meta, init_base_key(t)), "fingerprint", false, &base, err) >= 0 &&
+	    strcmp(base, t->base))
+		return other_base(t, ck, err);
 	if (!images && strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",

@@ -1,8 +1,8 @@
 /*
  * Training without master weights: a piece of the bf16 weights is widened, updated in f32 and rounded
  * stochastically, so that updates smaller than half a bf16 step are not lost on average (Gupta et al. 2015).
- * The random numbers depend on seed, step, parameter and the element's position on its tensor-parallel rank,
- * never on dp or the stage: replicas stay equal.
+ * The random numbers depend on seed, step, parameter, the rank's box of it and the element's position in that
+ * box, never on the rank itself: replicas stay equal, along tp too (norms, key/value heads that ranks share).
  */
 #include "train/trainer.h"
 
@@ -36,8 +36,10 @@ int round_update(struct trainer *t, const struct dt_local_param *lp, const struc
 		 int64_t n, struct dt_err *err)
 {
 	int64_t start = lp->flat - t->local.unit[lp->unit].flat;
-	uint32_t sub = dt_hash_str(t->table.p[lp->index].name) + 2654435761u * (uint32_t)t->mesh.at.tp;
-	struct dt_rng r = dt_rng_make(t->run.data.seed + (uint64_t)t->loop.step, DT_RNG_ROUND, sub);
+	const struct dt_param *p = &t->table.p[lp->index];
+	uint32_t box = (uint32_t)(lp->off[0] * p->shape[1] + lp->off[1]);
+	struct dt_rng r = dt_rng_make(t->run.data.seed + (uint64_t)t->loop.step, DT_RNG_ROUND,
+				      dt_hash_str(p->name) + 2654435761u * box);
 	int u = lp->unit;
 
 	for (int64_t i = first; i < first + n; i += DT_ROUND_NUMEL) {

@@ -1,4 +1,5 @@
 /* Checkpoints of a run: what they hold beside the pieces of pieces.c, and writing them (restore.c reads). */
+#include "train/init.h"
 #include "train/trainer.h"
 
 #include "base/tmpfile.h"
@@ -66,7 +67,7 @@ static json_t *make_meta(struct trainer *t)
 			put_mixture(t, o);
 		if (t->base[0])
 			json_object_set_new(
-				o, "base",
+				o, init_base_key(t),
 				json_pack("{s:s, s:s}", "model", t->run.model, "fingerprint", t->base));
 	}
 	if (o && t->loop.nskip)

@@ -102,12 +102,14 @@ bool skips_pass(struct trainer *t)
 
 	for (int i = 0; i < l->nskip; i++) {
 		const struct skip *k = &l->skip[i];
+		const int64_t samples = k->to - l->cursor;
 
 		if (l->cursor < k->from || l->cursor >= k->to)
 			continue;
 		l->cursor = k->to;
 		if (k->steps) {
 			l->held = l->step += k->steps;
+			l->tokens += samples * t->run.seq; /* as in the start that left the step out */
 			return true;
 		}
 		i = -1; /* another range may begin there */

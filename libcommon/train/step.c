@@ -234,6 +234,13 @@ int trainer_catch_up(struct trainer *t, bool updated, double norm, struct dt_err
 	return rc;
 }
 
+/* Sets the size and the learning rate of the step that begins. */
+static void begin_batch(struct trainer *t, struct step_result *ret)
+{
+	dt_run_batch_at(&t->run, t->loop.cursor);
+	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
+}
+
 int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret, struct dt_err *err)
 {
 	double t0, waited = t->offload.use.wait_s;
@@ -244,20 +251,22 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 	t->backup.ranks = 0;
 	*ret = (struct step_result){.loss = NAN, .grad_norm = NAN, .loss_scale = t->optim.loss_scale};
 	t->grads.scale = t->optim.loss_scale;
+	begin_batch(t, ret);
 	if (skips_pass(t)) { /* skipped in an earlier start of the run */
-		ret->skipped = true;
+		ret->skipped = ret->passed = true;
 		ret->why = "passed over";
 		compressed_drop(t); /* as the start that left the step out */
 		return 0;
 	}
-	dt_run_batch_at(&t->run, t->loop.cursor);
-	ret->lr = dt_lr_at(&t->run.lr, t->loop.step);
+	begin_batch(t, ret); /* again: the cursor may have moved */
 	shares_begin(t);
 	buffers_begin(t);
 	inject_before(t);
 	rc = compute(t, asked, ret, err);
-	if (rc < 0 || ret->back || ret->why)
+	if (rc < 0)
 		return rc;
+	if (ret->back || ret->why)
+		return experts_end(t, false, err);
 	t0 = dt_now();
 	rc = experts_end(t, !ret->skipped, err);
 	if (rc == 0 && !ret->skipped)

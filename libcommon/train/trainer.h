@@ -89,7 +89,7 @@ struct trainer {
 	struct dt_run run; /* all options resolved; its config and schedule are those below */
 	struct dt_config config;
 	struct dt_source *init;	       /* weights that a new run starts from; NULL: random */
-	char base[40];		       /* identifies the frozen weights; empty: nothing is frozen */
+	char base[40];		       /* identifies a base or reference (init_name_base); empty: none */
 	struct dt_schedule file_sched; /* --schedule-file */
 
 	struct dt_world *world;

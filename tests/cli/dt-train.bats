@@ -662,6 +662,22 @@ on_terminal() {
     [[ $output == *"rank 1: step 7: the loss is not finite on this rank"* ]]
 }
 
+@test "the line of a skipped step has its own counts; a start that passes it over has its rate and tokens" {
+    jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 4,
+        num_experts_per_tok: 2, rms_norm_eps: 1e-5, rope_theta: 10000}' >mixtral.json
+    rm -rf skips
+    few=(dt-train --model mixtral.json --data d.h5 --seq 32 --microbatch 2 --precision fp32 --warmup 3 --steps 4 --no-mfu --threads 1)
+    "${few[@]}" --metrics sound.jsonl
+    "${few[@]}" --nan-skips 1 --inject nan:step=2 --save skips --save-every 1 --metrics m.jsonl
+    # the weights of step 2 are those of the run without a fault
+    [ "$(jq -c 'select(.step == 2) | [.expert_counts, .balance_loss]' m.jsonl)" = "$(jq -c 'select(.step == 2) | [.expert_counts, .balance_loss]' sound.jsonl)" ]
+    rm -r skips/step-0000000[234] skips/latest
+    "${few[@]}" --nan-skips 1 --save skips --resume auto --metrics n.jsonl
+    jq -c 'select(.why) | [.step, .why, .expert_counts]' n.jsonl | grep -x '\[2,"passed over",null\]'
+    diff <(jq -c 'select(.step > 1) | [.step, .lr, .tokens, .loss]' m.jsonl) <(jq -c '[.step, .lr, .tokens, .loss]' n.jsonl)
+}
+
 @test "--inject enospc: a checkpoint that finds the disk full" {
     rm -rf full
     one=(dt-train --model gpt2-tiny --data d.h5 --seq 32 --no-mfu --threads 1 --steps 6 --save full --save-every 2)

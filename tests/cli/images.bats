@@ -74,6 +74,23 @@ setup() {
     done
 }
 
+@test "--bn-span N: the last microbatch of an evaluation need not be whole groups" {
+    local opts=("${common[@]}" --eval-data bars.h5 --eval-tokens 35 --global-batch 24 --bn-span 4 --steps 2)
+    dt-train "${opts[@]}" --microbatch 12 --metrics rest.jsonl 2>/dev/null
+    dt-train "${opts[@]}" --microbatch 4 --metrics whole.jsonl 2>/dev/null
+    jq -en --slurpfile a <(tail -1 rest.jsonl) --slurpfile b <(tail -1 whole.jsonl) \
+        '$a[0].eval_images == 35 and $a[0].top1 == $b[0].top1 and ($a[0].eval_loss - $b[0].eval_loss | fabs) < 1e-5'
+}
+
+@test "evaluations under z3 have the newest weights, those of a last layer alone in its unit, too" {
+    local opts=(--model mlp:784-400-3 --data bars.h5 --eval-data bars.h5 --eval-every 1 --precision fp32 --optimizer sgd --lr 0.1
+        --global-batch 8 --steps 3 --no-mfu --threads 1)
+    dt-train "${opts[@]}" --microbatch 8 --metrics one.jsonl 2>/dev/null
+    mpirun -np 2 dt-train "${opts[@]}" --microbatch 1 --layout dp2.z3 --metrics z3.jsonl 2>/dev/null
+    jq -en --slurpfile a <(jq '.eval_loss // empty' one.jsonl) --slurpfile b <(jq '.eval_loss // empty' z3.jsonl) \
+        '($a | length) == 3 and ([$a, $b] | transpose | all(.[]; (.[0] - .[1] | fabs) < 1e-6 * .[0]))'
+}
+
 @test "--shares auto measures ranks: a slow one gets fewer images of a round, and no loss changes" {
     takes_long
     dt-train "${common[@]}" --microbatch 24 --steps 24 --metrics one.jsonl 2>/dev/null
@@ -109,7 +126,7 @@ as_one() {
     one --global-batch 24
     as_one 2 --global-batch 24 --microbatch 18 --shares 3,1
     [ "$(tail -2 unequal.jsonl | head -1 | jq -c .shares)" = "[18,6]" ]
-    as_one 3 --global-batch 24 --microbatch 16 --shares 4,1,1 --layout dp3.z1
+    as_one 3 --global-batch 24 --microbatch 16 --shares 4,1,1 --layout dp3.z1 --check-replicas 1
     # a rank without images
     as_one 3 --global-batch 24 --microbatch 21 --shares 1000,6000,1 --layout dp3.z3
     [ "$(tail -2 unequal.jsonl | head -1 | jq -c .shares)" = "[3,21,0]" ]
@@ -118,7 +135,7 @@ as_one() {
     as_one 2 --global-batch 25 --microbatch 13 --mixup 0.2 --label-smoothing 0.1
     as_one 3 --global-batch 25 --microbatch 9 --layout dp3.z2 --mixup 0.2 --label-smoothing 0.1
     one --global-batch 2
-    as_one 3 --global-batch 2 --microbatch 4
+    as_one 3 --global-batch 2 --microbatch 4 --check-replicas 2
     # several rounds per step: batch statistics are those of a round, over all ranks
     one --global-batch 23 --microbatch 12
     as_one 3 --global-batch 23 --microbatch 4

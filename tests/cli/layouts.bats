@@ -548,6 +548,13 @@ RUNS
     dt-train "${opts[@]}" --no-master --save rounded --resume auto >rest.jsonl
     diff <(tail -n 8 one.jsonl | jq -c '[.loss, .grad_norm]') <(jq -c '[.loss, .grad_norm]' rest.jsonl)
     dt-shard-ckpt ls --json rounded | jq -e '[.tensors[] | select(.name | startswith("model/")) | .dtype == "bf16"] | all'
+    # what tensor-parallel ranks share is rounded alike: a checkpoint, which has one copy, continues the run
+    opts=(--model gpt2.json "${common[@]}" --precision bf16 --steps 4 --schedule constant --no-master --layout tp2)
+    mpirun -np 2 dt-train "${opts[@]}" >tp2.jsonl
+    mpirun -np 2 dt-train "${opts[@]}" --stop-at 2 --save shared >/dev/null
+    mpirun -np 2 dt-train "${opts[@]}" --save shared --resume auto >rest.jsonl
+    diff <(tail -n 2 tp2.jsonl | jq -c '[.loss, .grad_norm]') <(jq -c '[.loss, .grad_norm]' rest.jsonl)
+    opts=(--model gpt2.json "${common[@]}" --precision bf16 --steps 20 --schedule constant)
     run ! dt-train "${opts[@]}" --no-master --precision fp16
 }
 

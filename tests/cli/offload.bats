@@ -88,6 +88,18 @@ same() {
     dt-plan gpt2-124m --gpu cpu --gpus 1 --gpu-mem 64GiB --offload optimizer --offload-to disk --clip 0 --emit args | grep -q -- "--clip 0"
 }
 
+@test "--details reads offloaded masters between two steps: bit-equal to a run without" {
+    for run in "1:--lora 4 --optimizer sgd --seq 64 --microbatch 8 --global-batch 8" "2:--layout dp2.z2"; do
+        opts=("${common[@]}" --precision bf16 --steps 4)
+        rm -rf a b tb
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${opts[@]}" ${run#*:} --save a >a.jsonl
+        # shellcheck disable=SC2086
+        mpirun -np "${run%%:*}" dt-train "${opts[@]}" ${run#*:} "${away[@]}" --details 1 --tensorboard tb --save b >b.jsonl
+        same || { echo "$run"; return 1; }
+    done
+}
+
 @test "16-bit weights without masters, sgd with masters, fp16, and a part of the states in memory" {
     takes_long
     for run in "--precision bf16 --no-master" "--precision bf16 --optimizer sgd" "--precision fp16" \

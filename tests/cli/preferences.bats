@@ -95,6 +95,12 @@ close() { # A B TOLERANCE
         [ "$how" != 1 ] || norm=$(line 2 loss)
         close "$(line 2 loss)" "$norm" 1e-5
     done
+    # the microbatch that --check-replicas computes in addition is not counted
+    local what='.pairs, .logps_chosen, .rewards_margin, .loss'
+    train 2 --objective dpo --lora 4 --layout dp2 --steps 2 --global-batch 2 --lr 1e-2
+    jq -s "map(select(.loss) | $what)" m.jsonl >unchecked
+    train 2 --objective dpo --lora 4 --layout dp2 --steps 2 --global-batch 2 --lr 1e-2 --check-replicas 1
+    diff unchecked <(jq -s "map(select(.loss) | $what)" m.jsonl)
     pack 320 one.h5 <p.jsonl
     train 1 --objective orpo --data one.h5 --seq 320 --steps 1 --global-batch 1
     close "$(line 0 loss)" "$(train 1 --objective orpo --steps 1 --global-batch 2 && line 0 loss)" 1e-6

@@ -120,6 +120,9 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
             ($a[$i].kl_k3_reference - $b[$i].kl_k3_reference | fabs < 1e-6) and
             ($a[$i].grad_norm - $b[$i].grad_norm | fabs < 1e-3 * $a[$i].grad_norm))'
     done
+    # without --model the reference would be the checkpoint itself
+    run -1 --separate-stderr dt-train --threads 1 --no-mfu --steps 3 --resume ref/latest
+    [[ $stderr == *"has another reference model than 'ref/"*"the weights that the run started from"* ]]
     # the plan includes its parameters, 2 bytes each, up to alignment
     plan() {
         dt-memest llama-tiny --vocab 257 --precision bf16 --seq 32 --objective grpo --task count:3 --json "$@" |

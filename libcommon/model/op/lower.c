@@ -91,6 +91,7 @@ void dt_lo_add_grad(struct dt_lower *lo, int v, int g)
 		dt_lo_set_grad(lo, v, g);
 		return;
 	}
+	lo->p->value[g].gradient = true;
 	sum = dt_lo_like(lo, "d.sum", lo->p->value[v].unit, v);
 	a = dt_lo_emit(lo, DT_OP_ADD, &(struct dt_node){.unit = lo->p->value[v].unit, .name = "d.sum"});
 	a->in[0] = lo->info[v].grad;
