@@ -122,10 +122,15 @@ DT_INLINE void gate_rows(float *x, int64_t ld, int64_t up, int64_t rows, int64_t
 		act_loop(x, x, x + up, n, f);
 }
 
-DT_SIMD void dt_cpu_gate(float *x, int64_t ld, int64_t up, int64_t rows, int64_t n, enum dt_act_fn f)
+static DT_SIMD void gate_tile(float *x, int64_t ld, int64_t up, int64_t rows, int64_t n, enum dt_act_fn f)
 {
 	n == 32 ? WITH_CONSTANT(f, gate_rows, x, ld, up, rows, 32)
 		: WITH_CONSTANT(f, gate_rows, x, ld, up, rows, n);
+}
+
+void dt_cpu_gate(float *x, int64_t ld, int64_t up, int64_t rows, int64_t n, enum dt_act_fn f)
+{
+	gate_tile(x, ld, up, rows, n, f);
 }
 
 /* Computes columns c .. c + n of row r; the gate is at column c, up at width + c. */

@@ -669,13 +669,13 @@ on_terminal() {
     rm -rf skips
     few=(dt-train --model mixtral.json --data d.h5 --seq 32 --microbatch 2 --precision fp32 --warmup 3 --steps 4 --no-mfu --threads 1)
     "${few[@]}" --metrics sound.jsonl
-    "${few[@]}" --nan-skips 1 --inject nan:step=2 --save skips --save-every 1 --metrics m.jsonl
+    "${few[@]}" --nan-skips 1 --inject nan:step=2 --save skips --save-every 1 --metrics skips.jsonl
     # the weights of step 2 are those of the run without a fault
-    [ "$(jq -c 'select(.step == 2) | [.expert_counts, .balance_loss]' m.jsonl)" = "$(jq -c 'select(.step == 2) | [.expert_counts, .balance_loss]' sound.jsonl)" ]
+    [ "$(jq -c 'select(.step == 2) | [.expert_counts, .balance_loss]' skips.jsonl)" = "$(jq -c 'select(.step == 2) | [.expert_counts, .balance_loss]' sound.jsonl)" ]
     rm -r skips/step-0000000[234] skips/latest
-    "${few[@]}" --nan-skips 1 --save skips --resume auto --metrics n.jsonl
-    jq -c 'select(.why) | [.step, .why, .expert_counts]' n.jsonl | grep -x '\[2,"passed over",null\]'
-    diff <(jq -c 'select(.step > 1) | [.step, .lr, .tokens, .loss]' m.jsonl) <(jq -c '[.step, .lr, .tokens, .loss]' n.jsonl)
+    "${few[@]}" --nan-skips 1 --save skips --resume auto --metrics again.jsonl
+    jq -c 'select(.why) | [.step, .why, .expert_counts]' again.jsonl | grep -x '\[2,"passed over",null\]'
+    diff <(jq -c 'select(.step > 1) | [.step, .lr, .tokens, .loss]' skips.jsonl) <(jq -c '[.step, .lr, .tokens, .loss]' again.jsonl)
 }
 
 @test "--inject enospc: a checkpoint that finds the disk full" {
