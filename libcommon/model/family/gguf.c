@@ -80,10 +80,13 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 	if (t->format != DT_FMT_F32 || t->ndim != 1 || t->shape[0] != half)
 		return dt_err_set(err, -EBADMSG, "'rope_freqs.weight' is not %lld numbers", (long long)half);
 	for (int64_t i = 0; i < half; i++) {
+		double rounded;
 		float got;
 
 		memcpy(&got, g->file + t->at + 4 * i, 4);
-		factors[0] = fmax(factors[0], round((double)got * 1e4) / 1e4);
+		rounded = round((double)got * 1e4) / 1e4;
+		if (rounded > factors[0]) /* gcc 12 has an internal error at fmax here, on arm64 */
+			factors[0] = rounded;
 	}
 	c->rope_scaling = DT_ROPE_SCALING_LLAMA3;
 	c->rope_low_freq = 1;
