@@ -118,7 +118,7 @@ static void ask_processor(struct dt_scratch_on *on)
 	vnni = on->brgemm && __builtin_cpu_supports("avx512vnni");
 	__get_cpuid_count(7, 0, &a, &b, &c, &d);
 	__get_cpuid_count(7, 1, &e, &x, &y, &z);
-	on->pairs = on->bf16_onednn = vnni && (e & bf16);
+	on->pairs = vnni && (e & bf16);
 	on->amx_onednn = on->pairs && (d & amx) == amx;
 	on->amx_int8 = on->amx_onednn || (plain && __builtin_cpu_supports("avx2"));
 	on->amx = on->pairs && on->amx_int8;

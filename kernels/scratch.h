@@ -9,6 +9,8 @@
 #ifndef DT_KERNELS_SCRATCH_H
 #define DT_KERNELS_SCRATCH_H
 
+#include "kernels/dtype.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,14 +43,22 @@ struct dt_scratch_on {
 	int threads;
 	bool batch_invariant;
 	/* of the processor */
-	bool pairs;	  /* multiplies bf16 in pairs: AVX512_BF16 */
-	bool amx;	  /* tiles for bf16: AMX */
-	bool amx_int8;	  /* tiles for int8 */
-	bool brgemm;	  /* oneDNN multiplies by its brgemm: AVX-512 */
-	bool bf16_onednn; /* oneDNN multiplies bf16; else operands are widened */
-	bool amx_onednn;  /* with AMX */
-	bool tiles_only;  /* f32 products are by tiles, not oneDNN's */
+	bool pairs;	 /* multiplies bf16 in pairs: AVX512_BF16 */
+	bool amx;	 /* tiles for bf16: AMX */
+	bool amx_int8;	 /* tiles for int8 */
+	bool brgemm;	 /* oneDNN multiplies by its brgemm: AVX-512 */
+	bool amx_onednn; /* with AMX */
+	bool tiles_only; /* f32 products are by tiles, not oneDNN's */
 };
+
+/*
+ * Whether products of this type are computed from f32 copies: oneDNN 2.6 has no f16, and without instructions
+ * for bf16 its bf16 products take 2.5 times as long as f32 (AVX-512), or do not exist.
+ */
+static inline bool dt_scratch_widens(const struct dt_scratch_on *on, enum dt_dtype t)
+{
+	return t == DT_F16 || (t == DT_BF16 && !on->pairs);
+}
 
 /*
  * This machine's processor with so many threads: what the CPU device takes, unless ONEDNN_MAX_CPU_ISA limits

@@ -75,8 +75,8 @@ int dt_cpu_columns_matmul(struct dt_dev *dev, const struct dt_columns_product *p
 void dt_cpu_conv_release(struct dt_cpu *cpu);
 size_t dt_cpu_conv_bytes(const struct dt_cpu *cpu);
 
-/* c [m, n] f32 = (accumulate ? c : 0) + op(a) op(b), a and b bf16 with row strides lda, ldb as stored.
- * -ENOTSUP: this processor multiplies bf16 no faster than f32. */
+/* c [m, n] f32 = (accumulate ? c : 0) + op(a) op(b), a and b bf16 with row strides lda, ldb as stored;
+ * only where !dt_cpu_widens(DT_BF16). */
 struct dt_ragged {
 	float *c;
 	const void *a, *b;
@@ -89,10 +89,7 @@ void dt_cpu_ragged_release(struct dt_cpu *cpu);
 #define DT_OP(name, params, args, memory) int dt_cpu_##name(struct dt_dev *dev, DT_LIST params);
 #include "kernels/ops.list"
 
-/*
- * Whether products of this type are computed from f32 copies: oneDNN 2.6 has no f16, and where the processor
- * has no instructions for bf16, its bf16 products take 2.5 times as long as f32 (AVX-512), or do not exist.
- */
+/* dt_scratch_widens of this processor. */
 bool dt_cpu_widens(enum dt_dtype t);
 
 /* x = f(x) times x of `up` columns further: n columns of each row, ld apart. Fastest for 32 columns. */

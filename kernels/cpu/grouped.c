@@ -73,7 +73,7 @@ static int product(struct mat wc, struct mat a, struct mat b, bool ta, bool tb, 
 	return s == dnnl_success ? 0 : s == dnnl_out_of_memory ? -ENOMEM : -EIO;
 }
 
-/* The same with a and b bf16. -ENOTSUP: not supported on this processor; nothing is written. */
+/* The same with a and b bf16, on a processor that multiplies them. */
 static int product_bf16(struct dt_dev *dev, struct mat wc, struct mat a, struct mat b, bool ta, bool tb,
 			bool accumulate)
 {
@@ -128,11 +128,9 @@ static int sum_of(struct dt_dev *dev, struct mat c, const struct term *t, int n,
 static int gemm(struct dt_dev *dev, struct mat c, const struct term *t, int n, bool ta, bool tb,
 		bool accumulate)
 {
-	int rc = -ENOTSUP;
+	const bool plain = t[0].a.type == DT_BF16 && !dt_cpu_widens(DT_BF16);
 
-	if (t[0].a.type == DT_BF16)
-		rc = sum_of(dev, c, t, n, ta, tb, accumulate, true);
-	return rc == -ENOTSUP ? sum_of(dev, c, t, n, ta, tb, accumulate, false) : rc;
+	return sum_of(dev, c, t, n, ta, tb, accumulate, plain);
 }
 
 size_t dt_grouped_bytes(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of)

@@ -76,7 +76,7 @@ static size_t bytes_of(const struct dt_scratch_on *on, enum dt_dtype t, const st
 {
 	return on->amx && dt_grouped_by_tiles(t, s->n, s->n2, s->k)
 		       ? tiles_bytes(on, s, of)
-		       : group_bytes(s, t, of, t == DT_BF16 && on->bf16_onednn);
+		       : group_bytes(s, t, of, t == DT_BF16 && on->pairs);
 }
 
 size_t dt_grouped_matmul_scratch(const struct dt_scratch_on *on, enum dt_dtype t,

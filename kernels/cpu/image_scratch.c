@@ -63,7 +63,7 @@ size_t dt_conv_wide_bytes(enum dt_dtype t, bool weights, const struct dt_conv *p
 void dt_conv_scratch(const struct dt_scratch_on *on, enum dt_dtype t, bool weights, const struct dt_conv *p,
 		     struct dt_scratch *s)
 {
-	const bool widens = t == DT_F16 || (t == DT_BF16 && !on->bf16_onednn);
+	const bool widens = dt_scratch_widens(on, t);
 
 	if (widens)
 		dt_scratch_raise(s, DT_SCRATCH_WIDE, dt_conv_wide_bytes(t, weights, p));

@@ -16,10 +16,10 @@ static struct dt_matmul_key key_of(const struct dt_scratch_on *on, const struct 
 				      .accumulate = p->accumulate};
 }
 
-/* Whether operands are copied to f32 (dt_cpu_widens). */
+/* Whether operands are copied to f32. */
 static bool widens(const struct dt_scratch_on *on, const struct dt_matmul_key *key)
 {
-	return key->in == DT_F16 || (key->in == DT_BF16 && !on->bf16_onednn);
+	return dt_scratch_widens(on, (enum dt_dtype)key->in);
 }
 
 /* Whether batch invariance is required, and oneDNN's product lacks it (matmul_onednn.c: entry_make). */

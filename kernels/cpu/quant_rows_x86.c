@@ -83,17 +83,24 @@ DT_INLINE __m512i add_8(const __m256i *fours)
 	return _mm512_add_epi32(_mm512_unpacklo_epi64(t[0], t[1]), _mm512_unpackhi_epi64(t[0], t[1]));
 }
 
+/* The sums of the first (half 0) or second halves of sixteen blocks, in their order, from add_8's results. */
+DT_INLINE __m512i in_order(__m512i low, __m512i high, int half)
+{
+	const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
+
+	return _mm512_permutex2var_epi32(low, _mm512_add_epi32(order, _mm512_set1_epi32(4 * half)), high);
+}
+
 /* Sums of sixteen blocks, in their order. */
 DT_INLINE __m512i add_16(const __m256i *fours)
 {
-	const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27);
 	__m512i sum[2];
 
 	DT_FOR (2, int k = 0; k < 2; k++) {
 		sum[k] = add_8(fours + 8 * k);
 		sum[k] = _mm512_add_epi32(sum[k], _mm512_shuffle_i32x4(sum[k], sum[k], 0xb1));
 	}
-	return _mm512_permutex2var_epi32(sum[0], order, sum[1]);
+	return in_order(sum[0], sum[1], 0);
 }
 
 DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_t second)
@@ -110,11 +117,8 @@ DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_
  * vector has four blocks, and is transposed. */
 DT_INLINE void describe_16(struct dt_xblock *xb, __m512 scale, const __m256i *fours)
 {
-	const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 16, 24, 17, 25, 18, 26, 19, 27),
-		      zero = _mm512_setzero_si512(), even = add_8(fours), odd = add_8(fours + 8),
-		      first = _mm512_permutex2var_epi32(even, order, odd),
-		      second = _mm512_permutex2var_epi32(even, _mm512_add_epi32(order, _mm512_set1_epi32(4)),
-							 odd),
+	const __m512i zero = _mm512_setzero_si512(), low = add_8(fours), high = add_8(fours + 8),
+		      first = in_order(low, high, 0), second = in_order(low, high, 1),
 		      sum = _mm512_add_epi32(first, second);
 	const __m512i six[2] = {_mm512_sub_epi32(zero, _mm512_slli_epi32(first, 5)),
 				_mm512_sub_epi32(zero, _mm512_slli_epi32(second, 5))};

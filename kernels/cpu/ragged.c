@@ -79,8 +79,6 @@ int dt_cpu_ragged(struct dt_dev *dev, const struct dt_ragged *r)
 	dnnl_status_t s;
 	int rc = 0;
 
-	if (dt_cpu_widens(DT_BF16))
-		return -ENOTSUP;
 	if (!cpu->ragged && !(cpu->ragged = calloc(1, sizeof *cpu->ragged)))
 		return -ENOMEM;
 	prim = &cpu->ragged->prim[r->ta][r->tb][r->accumulate];

@@ -14,7 +14,6 @@ struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
 				   .amx = isa->bf16 && isa->amx,
 				   .amx_int8 = isa->amx != DT_AMX_NONE,
 				   .brgemm = isa->avx512,
-				   .bf16_onednn = isa->bf16,
 				   .amx_onednn = isa->amx_onednn};
 
 #ifdef __aarch64__
@@ -25,7 +24,7 @@ struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
 
 bool dt_cpu_widens(enum dt_dtype t)
 {
-	return t == DT_F16 || (t == DT_BF16 && !dt_isa()->bf16);
+	return dt_scratch_widens(&(struct dt_scratch_on){.pairs = dt_isa()->bf16}, t);
 }
 
 enum { LARGE = 2 << 20 }; /* bytes of a huge page */

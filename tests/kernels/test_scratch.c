@@ -305,7 +305,6 @@ static void test_processor(void **state)
 	assert_int_equal(on.amx, here.amx);
 	assert_int_equal(on.amx_int8, here.amx_int8);
 	assert_int_equal(on.brgemm, here.brgemm);
-	assert_int_equal(on.bf16_onednn, here.bf16_onednn);
 	assert_int_equal(on.amx_onednn, here.amx_onednn);
 	assert_int_equal(on.tiles_only, here.tiles_only);
 }

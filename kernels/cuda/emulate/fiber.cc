@@ -68,7 +68,6 @@ static void (*body_fn)(void *);
 static void *body_arg;
 static const char *kernel_name;
 static char *shared, *shared_end;
-static unsigned launches;
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 #ifdef ASAN
 static const void *main_bottom;
@@ -366,10 +365,9 @@ int dt_emu_run(const struct dt_emu_launch *l)
 	blockDim = block;
 	nthreads = (int)(block.x * block.y * block.z);
 	shared_end = shared + l->smem;
-	launches++;
-	backward = launches / 2 % 2;
+	backward = dt_emu_launches() / 2 % 2;
 	for (uint64_t i = 0; i < blocks; i++) {
-		const uint64_t at = launches % 2 ? blocks - 1 - i : i;
+		const uint64_t at = dt_emu_launches() % 2 ? blocks - 1 - i : i;
 
 		blockIdx = dim3((unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
 				(unsigned)(at / grid.x / grid.y));
