@@ -189,6 +189,25 @@ DT_INLINE void dt_prefetch_write(void *p)
 #endif
 }
 
+/*
+ * Writes a byte to each line of n bytes at p, all of which the caller then overwrites. If another core has
+ * read the lines, each must be taken from it first. Waiting stores are kept in a queue of about 64: stores of
+ * results fill it with a few lines, these with 64. Of as many dt_prefetch_write processors drop most.
+ */
+DT_INLINE void dt_own_lines(void *p, int64_t n)
+{
+	for (int64_t i = 0; i < n; i += 64)
+		*((volatile char *)p + i) = 0;
+}
+
+/* Reads each line of n bytes at p: at the memory's full rate, where of many prefetches at once some are
+ * dropped. */
+DT_INLINE void dt_fetch_lines(const void *p, int64_t n)
+{
+	for (int64_t i = 0; i < n; i += 64)
+		(void)*((const volatile char *)p + i);
+}
+
 /* Prefetches n bytes at p, which may end past their array. */
 DT_INLINE void dt_prefetch(const void *p, int64_t n)
 {

@@ -114,9 +114,20 @@ static void scales_of(float to[DT_TILE], const struct dt_paged_work *w, const vo
 {
 	for (int64_t g = 0; g < DT_TILE / DT_KV_GROUP; g++)
 		memcpy(to + g * DT_KV_GROUP, (const char *)group[g] + DT_KV_GROUP * d, DT_KV_GROUP * 4);
+	if (j >= w->first && keys == DT_TILE)
+		return;
 	for (int64_t i = 0; i < DT_TILE; i++)
 		if (j + i < w->first || i >= keys)
 			to[i] = 0;
+}
+
+/* Prefetches the scales of the next tile, which the products do not. */
+static void ask_scales(const struct dt_paged_work *w, int64_t d)
+{
+	for (int64_t i = w->next->groups.skip; i < w->next->groups.n; i++) {
+		dt_prefetch_ahead((const char *)w->next->groups.k[i] + DT_KV_GROUP * d);
+		dt_prefetch_ahead((const char *)w->next->groups.v[i] + DT_KV_GROUP * d);
+	}
 }
 
 /* The same for int8, by dot products of bytes. */
@@ -126,6 +137,7 @@ static void tile_of_bytes(const struct dt_paged_run *a, struct dt_paged_work *w,
 	const int64_t d = a->p->head_dim;
 	float scale[DT_TILE];
 
+	ask_scales(w, d);
 	scales_of(scale, w, g->k, d, j, keys);
 	dt_tile_int8_across(w->s, &w->bytes[0], g->k, w->next->groups.k, scale, w->n, d / 4);
 	scales_of(scale, w, g->v, d, j, keys);

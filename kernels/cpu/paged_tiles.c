@@ -93,8 +93,8 @@ void dt_paged_fetch(const struct dt_paged_run *a, const struct dt_paged_work *w)
 	if (!dt_paged_as_they_lie(a, w->n))
 		return;
 	for (int64_t i = 0; i < w->here->rows.n; i++)
-		for (int64_t c = 0; w->here->rows.k[i] && c < bytes; c += 64)
-			(void)*(const volatile char *)((const char *)w->here->rows.k[i] + c);
+		if (w->here->rows.k[i])
+			dt_fetch_lines(w->here->rows.k[i], bytes);
 }
 
 /* s [n, DT_TILE] = the queries of head h of the task . its keys. ask: lines to prefetch, as in tile.h. */

@@ -19,6 +19,20 @@ static void prepare_row(const struct dt_quant_job *j, int64_t r, int64_t to, boo
 		dt_quant_round_row(j->h + to * w->blocks * DT_QK, x, j->x.dtype, w->k, w->blocks);
 }
 
+/* Brings n rows of x from r on, and their lines of the operands, into the caches. */
+static void fetch_rows(const struct dt_quant_job *j, int64_t r, int64_t n)
+{
+	const int64_t k = j->w->k, wide = j->w->blocks * DT_QK;
+
+	if (j->q) {
+		dt_own_lines(j->q + r * wide, n * wide);
+		dt_own_lines(j->xb + r * j->w->blocks, n * j->w->blocks * (int64_t)sizeof *j->xb);
+	}
+	if (j->h)
+		dt_own_lines(j->h + r * wide, n * wide * (int64_t)sizeof *j->h);
+	dt_fetch_lines(dt_at(j->x, r * k), n * k * dt_dtype_size(j->x.dtype));
+}
+
 static void copy_row(const struct dt_quant_job *j, int64_t from, int64_t to)
 {
 	const int64_t n = j->w->blocks * DT_QK;
@@ -57,12 +71,15 @@ void dt_quant_prepare(const struct dt_quant_job *j, int64_t r, int64_t rows)
 {
 	const bool whole =
 		dt_quant_by_tiles(j) && dt_quant_tiled(&j->tiles, r, DT_XTILE_ROWS) == DT_XTILE_ROWS;
+	const bool met = j->meet && j->meet->used;
 
+	if (!whole && !met)
+		fetch_rows(j, r, rows);
 	if (whole)
 		j->kernel.tile((struct dt_xtile *)dt_quant_tiles_at(&j->tiles, r), dt_at(j->x, r * j->w->k),
 			       j->x.dtype, j->w->blocks);
 	for (int64_t i = r; i < r + rows; i++)
-		if (j->meet && j->meet->used)
+		if (met)
 			prepare_met(j, i);
 		else
 			prepare_row(j, i, i, !whole);

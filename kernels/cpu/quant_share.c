@@ -169,11 +169,7 @@ static void run_thread(void *arg, int t, int n)
 
 	for (int64_t i = adapters * t / n; i < adapters * (t + 1) / n; i++)
 		dt_lora_down(j->lora, i);
-	for (int64_t i = units * t / n; i < units * (t + 1) / n; i++) {
-		const int64_t r = a->from + i * unit;
-
-		dt_quant_prepare(j, r, dt_min64(unit, rows - r));
-	}
+	prepare_rows(j, a->from + units * t / n * unit, dt_min64(rows, a->from + units * (t + 1) / n * unit));
 	if (units || adapters)
 		dt_cpu_meet();
 	if (j->ranges)
