@@ -1,7 +1,7 @@
 /*
- * One product per group: with AMX if it supports them (grouped.h), else a oneDNN gemm that takes any shape
- * and strides without a primitive per shape, since group sizes differ in every microbatch. f16, and bf16
- * where the processor has no bf16 product, are widened group by group.
+ * One product per group: bf16 by tiles where the processor multiplies it (grouped.h), else a oneDNN gemm that
+ * takes any shape and strides without a primitive per shape, since group sizes differ in every microbatch.
+ * f16, and bf16 on other processors, are widened group by group.
  */
 #include "kernels/cpu/grouped.h"
 

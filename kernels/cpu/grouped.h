@@ -1,13 +1,15 @@
 /*
- * Shared by the implementations of grouped products (kernels/grouped.h): oneDNN group by group, and AMX tiles
- * over all groups.
+ * Shared by the implementations of grouped products (kernels/grouped.h): oneDNN group by group, and tiles of
+ * bf16 (tile.h) over all groups. Tiles use weights in their own layout and pack the few rows of a group instead: beside
+ * oneDNN, 64 experts of 1024 x 768 with 64 rows each take 0.80 of the time on Zen 4, 8 experts of 512 rows the same or
+ * less.
  */
 #ifndef DT_KERNELS_CPU_GROUPED_H
 #define DT_KERNELS_CPU_GROUPED_H
 
 #include "kernels/cpu/cpu.h"
 
-/* The three products. Their scratch with AMX is tasks, and for every thread `words` words. */
+/* The three products. With tiles their scratch is tasks, and for every thread `words` words. */
 enum dt_grouped_of { DT_GROUPED_Y, DT_GROUPED_DX, DT_GROUPED_DW };
 enum { DT_GROUPED_TASK = 40 }; /* bytes of a task */
 struct dt_grouped_tiling {
@@ -35,10 +37,10 @@ static inline int64_t dt_grouped_wide(int64_t rows, int64_t cols)
 size_t dt_grouped_bytes(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of);
 
 /*
- * The three grouped products with AMX, for valid groups; without accumulate, experts without rows get zeros
+ * The three grouped products with tiles, for valid groups; without accumulate, experts without rows get zeros
  * in dw. A task is some rows of a group and some columns of its result. Threads take tasks one after another;
  * neither their number nor other rows affect the order of a sum. Scratch is about 2 MiB per thread.
- * -ENOTSUP, nothing is written: no AMX, not bf16, or n, n2 or k not a multiple of DT_TILE. -ENOMEM.
+ * -ENOTSUP, nothing is written: no instructions for bf16, not bf16, or n, n2 or k not a multiple of DT_TILE. -ENOMEM.
  */
 int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g);
 int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped *g);

@@ -1,4 +1,4 @@
-/* The working memory of grouped products: of tiles with AMX, else f32 copies of one group's operands. */
+/* The working memory of grouped products: of tiles, else f32 copies of one group's operands. */
 #include "kernels/cpu/grouped.h"
 #include "kernels/cpu/tile.h"
 
@@ -74,7 +74,7 @@ static size_t group_bytes(const struct dt_grouped_shape *s, enum dt_dtype t, enu
 static size_t bytes_of(const struct dt_scratch_on *on, enum dt_dtype t, const struct dt_grouped_shape *s,
 		       enum dt_grouped_of of)
 {
-	return on->amx && dt_grouped_by_tiles(t, s->n, s->n2, s->k)
+	return on->pairs && dt_grouped_by_tiles(t, s->n, s->n2, s->k)
 		       ? tiles_bytes(on, s, of)
 		       : group_bytes(s, t, of, t == DT_BF16 && on->pairs);
 }

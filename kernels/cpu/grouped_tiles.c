@@ -1,4 +1,4 @@
-/* Grouped products with AMX, see grouped.h. */
+/* Grouped products by tiles, see grouped.h. */
 #include "kernels/cpu/grouped.h"
 #include "kernels/cpu/tile.h"
 

@@ -21,7 +21,7 @@ static const struct dt_tile v3 = {ROWS,
 	.mul_across = dt_tile_mul_across_##name, .mul_down = dt_tile_mul_down_##name,                        \
 	.mul_few = dt_tile_mul_few_bf16, .mul_asking = dt_tile_mul_asking_##name
 static const struct dt_tile bf16 = {PAIRS, .mul = dt_tile_mul_bf16, .mul_across = dt_tile_mul_across_bf16,
-				    .mul_down = dt_tile_mul_down_bf16},
+				    .mul_down = dt_tile_mul_down_bf16, .mul_asking = dt_tile_mul_asking_bf16},
 			    amx = {PAIRS, BY_AMX(amx)}, amx_plain = {PAIRS, BY_AMX(amx_plain_v4)};
 #endif
 

@@ -45,8 +45,8 @@ struct dt_tile {
 			const uint32_t *b, int64_t ldb, int64_t rows, int64_t cols, int64_t words,
 			bool accumulate);
 	/*
-	 * AMX only: mul of 16 rows, at most DT_TILE columns and a multiple of 16 words, contiguous in a.
-	 * Prefetches the lines of next, a few with every tile of a, so that memory latency is hidden behind
+	 * Pairs only: mul of 16 rows, at most DT_TILE columns and a multiple of 16 words, contiguous in a.
+	 * Prefetches the lines of next, sixteen with every 16 words, so that memory latency is hidden behind
 	 * products.
 	 */
 	void (*mul_asking)(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *b,
@@ -169,6 +169,7 @@ DT_TILE_MUL(dt_tile_mul_amx_plain_v4);
 #define DT_TILE_MUL_ASKING(name)                                                                             \
 	void name(float *c, int64_t ldc, const uint32_t *a, int64_t a_row, const uint32_t *b, int64_t ldb,   \
 		  int64_t cols, int64_t words, bool accumulate, struct dt_tile_next next)
+DT_TILE_MUL_ASKING(dt_tile_mul_asking_bf16);
 DT_TILE_MUL_ASKING(dt_tile_mul_asking_amx);
 DT_TILE_MUL_ASKING(dt_tile_mul_asking_amx_v3);
 DT_TILE_MUL_ASKING(dt_tile_mul_asking_amx_plain_v3);
