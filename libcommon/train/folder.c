@@ -114,7 +114,7 @@ static int from_weights(struct dt_run_options *o, const char *path, void (*tell)
 	return 0;
 }
 
-/* The model of a run without --model is its checkpoint; that of adapters does not have the model under them. */
+/* The model of a run without --model is its checkpoint, unless that has only adapters. */
 static int model_of_checkpoint(struct dt_run_options *o, const struct dt_ckpt *ck, struct dt_err *err)
 {
 	static char *model; /* o points to it */
