@@ -59,7 +59,8 @@ DT_INLINE vi widen(vi acc, vi run)
 #endif
 }
 
-#if QUANT_LANES == 16
+#ifdef QUANT_VNNI /* dot multiplies unsigned by signed bytes as they are */
+#elif QUANT_LANES == 16
 DT_INLINE vi flip(vi w)
 {
 	return _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80));

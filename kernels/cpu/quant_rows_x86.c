@@ -113,6 +113,21 @@ DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_
 	xb->start6[1] = -32 * second;
 }
 
+/* Quarter q of v. The instruction takes a constant, which q is for clang only once loops are unrolled. */
+DT_INLINE __m128i quarter(__m512i v, int q)
+{
+	switch (q) {
+	case 0:
+		return _mm512_castsi512_si128(v);
+	case 1:
+		return _mm512_extracti32x4_epi32(v, 1);
+	case 2:
+		return _mm512_extracti32x4_epi32(v, 2);
+	default:
+		return _mm512_extracti32x4_epi32(v, 3);
+	}
+}
+
 /* Fills struct dt_xblock of sixteen blocks, given their scales and the sums of their fours. Each quarter of a
  * vector has four blocks, and is transposed. */
 DT_INLINE void describe_16(struct dt_xblock *xb, __m512 scale, const __m256i *fours)
@@ -139,8 +154,8 @@ DT_INLINE void describe_16(struct dt_xblock *xb, __m512 scale, const __m256i *fo
 		const __m512i tail = b % 2 ? _mm512_unpackhi_epi64(pair[b / 2], pair[b / 2]) : pair[b / 2];
 
 		DT_FOR (4, int q = 0; q < 4; q++) {
-			_mm_storeu_si128((__m128i *)&xb[4 * q + b].scale, _mm512_extracti32x4_epi32(head, q));
-			_mm_storel_epi64((__m128i *)xb[4 * q + b].start6, _mm512_extracti32x4_epi32(tail, q));
+			_mm_storeu_si128((__m128i *)&xb[4 * q + b].scale, quarter(head, q));
+			_mm_storel_epi64((__m128i *)xb[4 * q + b].start6, quarter(tail, q));
 		}
 	}
 }

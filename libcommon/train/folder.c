@@ -114,11 +114,29 @@ static int from_weights(struct dt_run_options *o, const char *path, void (*tell)
 	return 0;
 }
 
+/* The model of a run without --model is its checkpoint, unless that has only adapters. */
+static int model_of_checkpoint(struct dt_run_options *o, const struct dt_ckpt *ck, struct dt_err *err)
+{
+	static char *model; /* o points to it */
+	const char *base =
+		json_string_value(json_object_get(json_object_get(dt_ckpt_meta(ck), "base"), "model"));
+
+	if (o->run.lora.rank && base) {
+		dt_err_set(err, -ENOENT,
+			   "checkpoint '%s' contains only adapters, not the model they were trained on",
+			   dt_ckpt_path(ck));
+		dt_err_hint(err, "--resume needs --model too: they were trained on '%s'", base);
+		return -ENOENT;
+	}
+	free(model);
+	o->run.model = model = strdup(dt_ckpt_path(ck));
+	return 0;
+}
+
 int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const char *text), void *arg,
 		      struct dt_err *err)
 {
 	static json_t *kept; /* o's strings point into it */
-	static char *model;
 	bool automatic = o->run.save.resume && !strcmp(o->run.save.resume, "auto");
 	const char *path = automatic ? o->run.save.dir : o->run.save.resume;
 	struct dt_ckpt *ck;
@@ -139,10 +157,8 @@ int dt_train_continue(struct dt_run_options *o, void (*tell)(void *arg, const ch
 	kept = json_deep_copy(json_object_get(dt_ckpt_meta(ck), "run"));
 	rc = kept ? dt_run_options_resume(o, kept, tell, arg, err)
 		  : from_old(o, dt_ckpt_meta(ck), dt_ckpt_path(ck), err);
-	if (rc == 0 && !o->run.model) {
-		free(model);
-		o->run.model = model = strdup(dt_ckpt_path(ck));
-	}
+	if (rc == 0 && !o->run.model)
+		rc = model_of_checkpoint(o, ck, err);
 	dt_ckpt_close(ck);
 	return rc;
 }

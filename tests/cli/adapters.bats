@@ -121,6 +121,8 @@ losses() { # OPTION...: the losses of a run
     alone="contains only adapters, not the model they were trained on"
     train_refused 1 "$alone" --model run --steps 8
     train_refused 1 "$alone" --steps 8 --save run --resume auto
+    train_refused 1 "--resume needs --model too: they were trained on 'qwen3.json'" \
+        --steps 8 --save run --resume auto
     echo text >t.txt
     run -1 dt-eval ppl --text t.txt run
     [[ $output == *"$alone; they were trained on 'qwen3.json'; 'dt-shard-ckpt lora-merge'"* ]]

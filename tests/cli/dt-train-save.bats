@@ -36,7 +36,8 @@ curve() {
         dt-train "${opts[@]}" $more --save other >other.jsonl
         dt-shard-ckpt diff plain other --json | jq -e '[.tensors[] | select(.name | startswith("grad/")) | .equal] |
             length > 20 and all'
-        [ "${more%% *}" = --loss-scale ] || # shellcheck disable=SC2086
+        # shellcheck disable=SC2086
+        [ "${more%% *}" = --loss-scale ] ||
             dt-memest gpt2-tiny --account dt --seq 32 --precision fp32 --microbatch 1 --save-grads $more --check other.jsonl
     done
     opts+=(--global-batch 4 --optimizer lamb)

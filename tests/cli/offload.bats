@@ -469,9 +469,9 @@ SH
 
 @test "auto:SIZE chooses between file and recomputation by the disk's speed: exact plan, same numbers" {
     mini=(--seq 128 --microbatch 2 --offload activations --offload-to disk:sw)
-    all=$(dt-memest gpt2-mini "${mini[@]:0:4}" --threads 1 --json | jq .peak_bytes)
+    most=$(dt-memest gpt2-mini "${mini[@]:0:4}" --threads 1 --json | jq .peak_bytes)
     least=$(dt-memest gpt2-mini "${mini[@]}" --threads 1 --json | jq .peak_bytes)
-    fit=$(((all + least) / 2))
+    fit=$(((most + least) / 2))
     opts=("${common[@]}" --model gpt2-mini --global-batch 4 --steps 2)
     dt-train "${opts[@]}" "${mini[@]:0:4}" --save a >a.jsonl
     for disk in 1000 0.001; do
