@@ -30,6 +30,7 @@ struct dt_regex {
 	struct dt_regex_nfa *nfa;
 	int ntree, tree_cap, nrange, range_cap, nnfa, nfa_cap;
 	bool no_memory, too_large;
+	bool whole; /* the whole text matches, not a part of it */
 	struct dt_err *err;
 };
 
