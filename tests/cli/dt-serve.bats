@@ -1254,6 +1254,11 @@ restart() {
     for option in '--prefill-min 9' '--prefill-timeout 9' '--prefill-mem 1MiB'; do without "$option" --prefill; done
     for option in '--max-loras 2' '--max-lora-rank 2' '--lora-quota 9' --any-base; do without "$option" --lora; done
     without '--files-size 1MiB' --files-dir
+    for option in '--http-mem 512' '--files-dir d --files-size 4' '--role both --prefill http://127.0.0.1:1 --prefill-mem 1'; do
+        # shellcheck disable=SC2086
+        run -2 timeout 60 dt-serve m --port 0 $option
+        [[ "$output" == *"a size without a unit is in bytes"* ]] || { echo "$option: $output"; return 1; }
+    done
     for option in '--port 0' '--host ::1' '--http-mem 1MiB' '--allow-origin https://chat.example.org'; do
         # shellcheck disable=SC2086
         run -2 timeout 60 dt-serve m --batch $option </dev/null
