@@ -61,79 +61,6 @@ static int node(struct dt_regex *x, enum dt_regex_kind kind, int a, int b)
 	return x->ntree++;
 }
 
-/* ---- sets of characters: runs of ranges at the end of x->range ---- */
-
-static void add(struct dt_regex *x, uint32_t first, uint32_t last)
-{
-	if (dt_regex_room(x, (void **)&x->range, x->nrange, &x->range_cap, sizeof(*x->range)))
-		x->range[x->nrange++] = (struct dt_regex_range){first, last};
-}
-
-/* Sorts and merges the ranges since `from`, or replaces them by their complement. */
-static void tidy(struct dt_regex *x, int from, bool negated)
-{
-	int n = from, m;
-	uint32_t at = 0;
-
-	if (x->no_memory || x->too_large)
-		return;
-	if (x->nrange > from)
-		qsort(x->range + from, (size_t)(x->nrange - from), sizeof(*x->range), dt_regex_by_first);
-	for (int i = from; i < x->nrange; i++) {
-		struct dt_regex_range r = x->range[i];
-
-		if (n > from && r.first <= x->range[n - 1].last + 1)
-			x->range[n - 1].last = r.last > x->range[n - 1].last ? r.last : x->range[n - 1].last;
-		else
-			x->range[n++] = r;
-	}
-	m = n;
-	x->nrange = n;
-	if (!negated)
-		return;
-	for (int i = from; i < m; i++) {
-		struct dt_regex_range r = x->range[i];
-
-		if (r.first > at)
-			add(x, at, r.first - 1);
-		at = r.last + 1;
-	}
-	if (at <= DT_AUTO_LAST)
-		add(x, at, DT_AUTO_LAST);
-	if (x->no_memory || x->too_large)
-		return;
-	memmove(x->range + from, x->range + m, (size_t)(x->nrange - m) * sizeof(*x->range));
-	x->nrange -= m - from;
-}
-
-/* Adds \d, \w, \s or their negations (ECMA-262, 22.2.2.9); false: another letter. */
-static bool add_named(struct dt_regex *x, char c)
-{
-	static const struct dt_regex_range digit[] = {{'0', '9'}},
-					   word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-					   space[] = {{9, 13},		{' ', ' '},	  {0xa0, 0xa0},
-						      {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
-						      {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
-						      {0xfeff, 0xfeff}};
-	char low = (char)(c | 32);
-	const struct dt_regex_range *r = low == 'd' ? digit : low == 'w' ? word : space;
-	int n = low == 'd' ? 1 : low == 'w' ? 4 : 10;
-	uint32_t at = 0;
-
-	if (low != 'd' && low != 'w' && low != 's')
-		return false;
-	for (int i = 0; i < n; i++) {
-		if (c == low)
-			add(x, r[i].first, r[i].last);
-		else if (r[i].first > at)
-			add(x, at, r[i].first - 1);
-		at = r[i].last + 1;
-	}
-	if (c != low)
-		add(x, at, DT_AUTO_LAST);
-	return true;
-}
-
 static int hex(struct dt_regex *x, int digits)
 {
 	int value = 0;
@@ -193,7 +120,7 @@ static int member(struct dt_regex *x)
 		x->at++;
 		return '\b';
 	}
-	if (add_named(x, *x->at)) {
+	if (dt_regex_add_named(x, *x->at)) {
 		x->at++;
 		return -1;
 	}
@@ -219,10 +146,10 @@ static int bracket(struct dt_regex *x)
 						 : malformed(x, "a range in brackets ends before it begins");
 		}
 		if (first >= 0)
-			add(x, (uint32_t)first, (uint32_t)last);
+			dt_regex_add(x, (uint32_t)first, (uint32_t)last);
 	}
 	x->at++;
-	tidy(x, from, negated);
+	dt_regex_tidy(x, from, negated);
 	return node(x, DT_REGEX_SET, from, x->nrange - from);
 }
 
@@ -230,7 +157,7 @@ static int one(struct dt_regex *x, uint32_t first, uint32_t last)
 {
 	int from = x->nrange;
 
-	add(x, first, last);
+	dt_regex_add(x, first, last);
 	return node(x, DT_REGEX_SET, from, 1);
 }
 
@@ -268,16 +195,16 @@ static int atom(struct dt_regex *x)
 	if (c == '[')
 		return bracket(x);
 	if (c == '.') {
-		add(x, '\n', '\n');
-		add(x, '\r', '\r');
-		add(x, 0x2028, 0x2029);
-		tidy(x, from, true);
+		dt_regex_add(x, '\n', '\n');
+		dt_regex_add(x, '\r', '\r');
+		dt_regex_add(x, 0x2028, 0x2029);
+		dt_regex_tidy(x, from, true);
 		return node(x, DT_REGEX_SET, from, x->nrange - from);
 	}
 	if (c == '\\') {
-		if (add_named(x, *x->at)) {
+		if (dt_regex_add_named(x, *x->at)) {
 			x->at++;
-			tidy(x, from, false);
+			dt_regex_tidy(x, from, false);
 			return node(x, DT_REGEX_SET, from, x->nrange - from);
 		}
 		e = escaped(x);
@@ -392,22 +319,6 @@ static int alternatives(struct dt_regex *x)
 	}
 	x->depth--;
 	return all;
-}
-
-bool dt_regex_in_set(const struct dt_regex *x, int t, uint32_t c)
-{
-	const struct dt_regex_range *r = x->range + x->tree[t].a;
-	int lo = 0, hi = x->tree[t].b;
-
-	while (lo < hi) {
-		int mid = (lo + hi) / 2;
-
-		if (r[mid].last < c)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < x->tree[t].b && r[lo].first <= c;
 }
 
 int dt_regex_parse(struct dt_regex *x)
