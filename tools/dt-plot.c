@@ -139,8 +139,8 @@ static const struct dt_opt opts[] = {
 static const char *const examples[] = {
 	"mpirun -np 4 dt-train --model gpt2-mini --data c.h5 --layout dp4 --metrics - | dt-plot loss",
 	"dt-plot --smooth 20 --svg loss.svg loss run1.jsonl run2.jsonl",
-	"mpirun -np 2 dt-allreduce-bench --json | jq -c '.results[]' | dt-plot --log-x --x size_bytes "
-	"busbw_gbs",
+	"mpirun -np 2 dt-allreduce-bench --json | jq -c '.results[] | select(.in_place | not)' | "
+	"dt-plot --log-x --x size_bytes busbw_gbs",
 	NULL};
 static const struct dt_program prog = {
 	.name = "dt-plot",

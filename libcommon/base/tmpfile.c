@@ -180,7 +180,7 @@ int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
 	unlink(t->tmp); /* left by a killed process with the same PID */
 	t->f = fopen(t->tmp, "wxe");
 	if (!t->f) {
-		rc = dt_err_sys(err, -errno, "cannot create '%s'", t->tmp);
+		rc = dt_err_sys(err, -errno, "cannot create '%s'", t->path);
 		tmpfile_clear(t);
 		return rc;
 	}
@@ -192,7 +192,8 @@ static int finish(struct dt_tmpfile *t, bool durable, struct dt_err *err)
 	int rc = 0;
 
 	errno = 0;
-	if (ferror(t->f) || fflush(t->f) == EOF || (durable && t->tmp && fsync(fileno(t->f)) < 0))
+	/* after an error fflush fails again, and says why */
+	if (fflush(t->f) == EOF || ferror(t->f) || (durable && t->tmp && fsync(fileno(t->f)) < 0))
 		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->path);
 	if (fclose(t->f) == EOF && rc == 0)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->path);

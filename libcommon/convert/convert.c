@@ -39,6 +39,9 @@ static const char *tokenizer_hash(const struct dt_source *s, const struct dt_con
 		note(job, "the source has no tokenizer");
 	if (!text)
 		return NULL;
+	if (*text != '{' && c->to != DT_SOURCE_DT) /* not a tokenizer.json: the bytes themselves */
+		note(job, "the tokenizer 'byte' is left out, since this format cannot hold it; give "
+			  "--tokenizer byte with the result");
 	if (dt_tokenizer_from_text(text, n, &tok, &err) < 0) {
 		note(job, "the tokenizer is copied, but dt cannot use it: %s", err.msg);
 		return NULL;

@@ -269,44 +269,47 @@ static struct dt_pb head_of(const struct ox_init *t)
 	return field;
 }
 
-static int put_bytes(struct onnx *o, const struct ox_init *t, FILE *f, struct dt_err *err)
+static int put_bytes(struct onnx *o, const struct ox_init *t, FILE *f, const char *path, struct dt_err *err)
 {
 	const int64_t off[2] = {0, 0};
 	float *read = NULL;
 	int rc = 0;
 
 	if (!t->data && !(read = malloc(t->bytes)))
-		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", t->name);
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s' of '%s'", t->name, path);
 	if (t->param >= 0)
 		rc = dt_source_read(o->s, t->param, off, dt_source_params(o->s)->p[t->param].shape, DT_F32,
 				    read, err);
 	else if (t->buffer)
 		rc = dt_source_buffer(o->s, t->buffer, t->dim[0], read, err);
+	errno = 0;
 	if (rc == 0 && fwrite(t->data ? t->data : read, 1, t->bytes, f) != t->bytes)
-		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->name);
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", path);
 	free(read);
 	return rc;
 }
 
-static int put_graph(struct onnx *o, struct dt_pb *head, size_t n, FILE *f, struct dt_err *err)
+static int put_graph(struct onnx *o, struct dt_pb *head, size_t n, FILE *f, const char *path,
+		     struct dt_err *err)
 {
 	int rc = 0;
 
 	dt_pb_begin(head, MODEL_GRAPH, n);
 	if (head->failed)
-		return dt_err_sys(err, -ENOMEM, "cannot write the model");
+		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
 	errno = 0;
 	if (fwrite(head->p, 1, head->n, f) != head->n || fwrite(o->nodes.p, 1, o->nodes.n, f) != o->nodes.n ||
 	    fwrite(o->ends.p, 1, o->ends.n, f) != o->ends.n)
-		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write the model");
+		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", path);
 	for (int i = 0; i < o->ninit && rc == 0; i++) {
 		struct dt_pb m = head_of(&o->init[i]);
 
+		errno = m.failed ? ENOMEM : 0;
 		if (m.failed || fwrite(m.p, 1, m.n, f) != m.n)
-			rc = dt_err_sys(err, m.failed ? -ENOMEM : -EIO, "cannot write '%s'", o->init[i].name);
+			rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", path);
 		free(m.p);
 		if (rc == 0)
-			rc = put_bytes(o, &o->init[i], f, err);
+			rc = put_bytes(o, &o->init[i], f, path, err);
 	}
 	return rc;
 }
@@ -347,7 +350,7 @@ int ox_write(struct onnx *o, const char *path, const char *const *meta, struct d
 	}
 	rc = dt_tmpfile_open(&t, path, err);
 	if (rc == 0) {
-		rc = put_graph(o, &head, n, t.f, err);
+		rc = put_graph(o, &head, n, t.f, path, err);
 		if (rc == 0)
 			rc = dt_tmpfile_commit(&t, err);
 		else

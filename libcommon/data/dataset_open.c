@@ -23,7 +23,7 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 	if (rc < 0 || strcmp(format, "dt-dataset")) {
 		free(format);
 		rc = dt_err_set(err, -EBADMSG, "'%s' is not a dataset made by dt", path);
-		dt_err_hint(err, "Make one with 'dt-dataset build'.");
+		dt_err_hint(err, "make one with 'dt-dataset build'");
 		return rc;
 	}
 	free(format);

@@ -151,7 +151,7 @@ int dt_image_from_folder(const char *path, const struct dt_image_sink *to, struc
 	rc = keep_folders(path, list, &n, to, err);
 	if (rc == 0 && n == 0) {
 		rc = dt_err_set(err, -EINVAL, "'%s' has no subfolders: each class needs one", path);
-		dt_err_hint(err, "Give the folder above the classes: 'train' for train/cat/1.jpg.");
+		dt_err_hint(err, "give the folder above the classes: 'train' for train/cat/1.jpg");
 	}
 	for (int i = 0; i < n && rc == 0; i++) {
 		struct walk w = {.to = to, .cls = list[i]};

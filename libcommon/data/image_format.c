@@ -63,7 +63,7 @@ int dt_image_format_of(const char *path, enum dt_image_format *ret, struct dt_er
 		*ret = DT_FROM_CIFAR100;
 	else {
 		rc = dt_err_set(err, -EINVAL, "'%s' is neither a folder nor IDX nor CIFAR nor tar", path);
-		dt_err_hint(err, "Use --from to give the format.");
+		dt_err_hint(err, "use --from to give the format");
 		return rc;
 	}
 	return 0;

@@ -291,7 +291,7 @@ static int run(struct import *p, int n, const char *const *paths, struct dt_err 
 	if (rc == 0 && im->bad && !im->skip_bad) {
 		rc = dt_err_set(err, -EBADMSG, "%lld of %lld images cannot be used: nothing is written",
 				(long long)im->bad, (long long)(im->bad + im->images[0] + im->images[1]));
-		dt_err_hint(err, "Use --skip-bad to skip them.");
+		dt_err_hint(err, "use --skip-bad to skip them");
 	}
 	return rc == 0 ? put_classes(p, err) : rc;
 }

@@ -47,7 +47,7 @@ static int check_format(hid_t f, const char *path, struct dt_err *err)
 
 	if (rc == 0) {
 		rc = dt_err_set(err, -EBADMSG, "'%s' holds tokens, not images", path);
-		dt_err_hint(err, "Make a data set of images with 'dt-dataset images'.");
+		dt_err_hint(err, "make a data set of images with 'dt-dataset images'");
 	}
 	return rc < 0 ? rc : dt_h5_get_int(f, path, "version", 1, 1, &version, err);
 }

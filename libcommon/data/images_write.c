@@ -140,7 +140,7 @@ static int check_image(const struct dt_images_writer *w, const struct dt_image *
 	if (!w->how.jpeg && w->images && (x->height != w->height || x->width != w->width)) {
 		dt_err_set(err, -EINVAL, "an image is %d x %d, the others %d x %d", x->height, x->width,
 			   w->height, w->width);
-		dt_err_hint(err, "Use --resize and --crop to give all the same size, or --store jpeg.");
+		dt_err_hint(err, "use --resize and --crop to give all the same size, or --store jpeg");
 		return -EINVAL;
 	}
 	return 0;

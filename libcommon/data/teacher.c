@@ -116,7 +116,7 @@ static int open_all(struct dt_teacher *t, hid_t f, struct dt_err *err)
 	if (rc < 0 || strcmp(format, "dt-teacher")) {
 		free(format);
 		rc = dt_err_set(err, -EBADMSG, "'%s' is not a file of teacher log-probabilities", t->path);
-		dt_err_hint(err, "Make it with 'dt-eval teacher'.");
+		dt_err_hint(err, "make it with 'dt-eval teacher'");
 		return rc;
 	}
 	free(format);

@@ -67,7 +67,7 @@ static int check_identity(struct journal *j, const char *identity, struct dt_err
 	if (!fresh && !same) {
 		rc = dt_err_set(err, -EEXIST, "'%s' belongs to another build", j->path);
 		dt_err_hint(err,
-			    "The inputs or options differ: use another --work folder, or delete this one.");
+			    "the inputs or options differ: use another --work folder, or delete this one");
 		return rc;
 	}
 	clearerr(j->f);

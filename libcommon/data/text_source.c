@@ -235,7 +235,7 @@ static int take_line(void *ctx, const struct text_line *l, struct dt_err *err)
 		snprintf(why, sizeof(why), "line %zu has no string '%s'", l->number, r->s->field);
 		if (bad_line(r, why, err) == 0)
 			return 0;
-		dt_err_hint(err, "Use --field to give the key of the document.");
+		dt_err_hint(err, "use --field to give the key of the document");
 		return err->code;
 	}
 	if (!json_string_length(v)) {

@@ -48,10 +48,12 @@ int dt_auto_length(int64_t min, int64_t max, struct dt_auto_budget *work, struct
 int dt_auto_words(const char *const *word, int n, struct dt_auto_budget *work, struct dt_auto **ret);
 /*
  * Texts in which a regular expression of ECMA-262 matches somewhere: alternatives, groups, brackets, . \d \w
- * \s and their negations, repetition, ^ and $ at the ends of an alternative. -ENOTSUP for other syntax, which
- * err names.
+ * \s and their negations, repetition, ^ and $ at the ends of an alternative. _whole: texts that it matches as
+ * a whole. Errors, which err names: -ENOTSUP for other syntax, -EINVAL for a malformed expression.
  */
 int dt_auto_regex(const char *pattern, struct dt_auto_budget *work, struct dt_auto **ret, struct dt_err *err);
+int dt_auto_regex_whole(const char *pattern, struct dt_auto_budget *work, struct dt_auto **ret,
+			struct dt_err *err);
 
 bool dt_auto_accepts(const struct dt_auto *a, const char *utf8);
 

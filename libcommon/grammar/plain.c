@@ -38,32 +38,15 @@ static int finish(struct dt_schema *b, struct dt_auto *a, int rc, const char *wh
 	return rc;
 }
 
-/* The pattern between anchors, which match nothing more when the whole text must match. */
-static char *anchored(const char *pattern)
-{
-	size_t n = strlen(pattern), back = 0;
-	char *s = NULL;
-
-	if (*pattern == '^')
-		pattern++, n--;
-	while (n > 1 && back < n - 1 && pattern[n - 2 - back] == '\\')
-		back++;
-	if (n > 0 && pattern[n - 1] == '$' && back % 2 == 0)
-		n--;
-	return asprintf(&s, "^(?:%.*s)$", (int)n, pattern) < 0 ? NULL : s;
-}
-
 int dt_grammar_regex(const char *pattern, struct dt_grammar **ret, struct dt_err *err)
 {
 	struct dt_schema b = {.g = dt_grammar_new(), .work = {MAX_STEPS}, .err = err, .raw = true};
-	char *whole = b.g ? anchored(pattern) : NULL;
 	struct dt_auto *a = NULL;
 	int rc;
 
 	if (!b.g)
 		return dt_err_sys(err, -ENOMEM, "cannot read the regular expression");
-	rc = whole ? dt_auto_regex(whole, &b.work, &a, err) : -ENOMEM;
-	free(whole);
+	rc = dt_auto_regex_whole(pattern, &b.work, &a, err);
 	return finish(&b, a, rc, "the regular expression", ret);
 }
 

@@ -30,6 +30,7 @@ struct dt_regex {
 	struct dt_regex_nfa *nfa;
 	int ntree, tree_cap, nrange, range_cap, nnfa, nfa_cap;
 	bool no_memory, too_large;
+	bool whole; /* the whole text matches, not a part of it */
 	struct dt_err *err;
 };
 
@@ -51,6 +52,12 @@ static inline int dt_regex_by_first(const void *a, const void *b)
  * names.
  */
 int dt_regex_parse(struct dt_regex *x);
+/* regex_set.c: adds a range at the end of x->range. */
+void dt_regex_add(struct dt_regex *x, uint32_t first, uint32_t last);
+/* Sorts and merges the ranges since `from`, or replaces them by their complement. */
+void dt_regex_tidy(struct dt_regex *x, int from, bool negated);
+/* Adds \d, \w, \s or their negations (ECMA-262, 22.2.2.9); false: another letter. */
+bool dt_regex_add_named(struct dt_regex *x, char c);
 /* Whether code point c is in the set of tree node t. */
 bool dt_regex_in_set(const struct dt_regex *x, int t, uint32_t c);
 

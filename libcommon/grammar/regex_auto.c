@@ -246,9 +246,10 @@ static int make(struct dt_regex *x, int root, struct dt_auto_budget *work, struc
 	return rc;
 }
 
-int dt_auto_regex(const char *pattern, struct dt_auto_budget *work, struct dt_auto **ret, struct dt_err *err)
+static int of_pattern(const char *pattern, bool whole, struct dt_auto_budget *work, struct dt_auto **ret,
+		      struct dt_err *err)
 {
-	struct dt_regex x = {.at = pattern, .err = err};
+	struct dt_regex x = {.at = pattern, .whole = whole, .err = err};
 	int r = dt_regex_parse(&x);
 
 	if (r >= 0) {
@@ -262,5 +263,16 @@ int dt_auto_regex(const char *pattern, struct dt_auto_budget *work, struct dt_au
 	free(x.range);
 	free(x.nfa);
 	return r;
+}
+
+int dt_auto_regex(const char *pattern, struct dt_auto_budget *work, struct dt_auto **ret, struct dt_err *err)
+{
+	return of_pattern(pattern, false, work, ret, err);
+}
+
+int dt_auto_regex_whole(const char *pattern, struct dt_auto_budget *work, struct dt_auto **ret,
+			struct dt_err *err)
+{
+	return of_pattern(pattern, true, work, ret, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

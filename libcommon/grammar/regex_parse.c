@@ -3,16 +3,36 @@
 #include "grammar/regex.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_DEPTH 64
 #define MAX_TIMES 65535
 
+static const char *name_of(const struct dt_regex *x)
+{
+	return x->whole ? "the regular expression" : "the schema's pattern";
+}
+
 static int refuse(struct dt_regex *x, const char *what)
 {
-	return dt_err_set(x->err, -ENOTSUP, "the schema's pattern has %s, which is not supported", what);
+	return dt_err_set(x->err, -ENOTSUP, "%s has %s, which is not supported", name_of(x), what);
+}
+
+static int malformed(struct dt_regex *x, const char *what)
+{
+	return dt_err_set(x->err, -EINVAL, "%s is malformed: %s", name_of(x), what);
+}
+
+/* The escape after the backslash is unknown. */
+static int refuse_escape(struct dt_regex *x)
+{
+	uint32_t c;
+	const int n = *x->at ? (int)dt_utf8_decode(x->at, strlen(x->at), &c) : 0;
+
+	return n == 0 ? malformed(x, "it ends with a backslash")
+		      : dt_err_set(x->err, -ENOTSUP, "%s has the escape \\%.*s, which is not supported",
+				   name_of(x), n, x->at);
 }
 
 bool dt_regex_room(struct dt_regex *x, void **p, int n, int *cap, size_t size)
@@ -41,79 +61,6 @@ static int node(struct dt_regex *x, enum dt_regex_kind kind, int a, int b)
 	return x->ntree++;
 }
 
-/* ---- sets of characters: runs of ranges at the end of x->range ---- */
-
-static void add(struct dt_regex *x, uint32_t first, uint32_t last)
-{
-	if (dt_regex_room(x, (void **)&x->range, x->nrange, &x->range_cap, sizeof(*x->range)))
-		x->range[x->nrange++] = (struct dt_regex_range){first, last};
-}
-
-/* Sorts and merges the ranges since `from`, or replaces them by their complement. */
-static void tidy(struct dt_regex *x, int from, bool negated)
-{
-	int n = from, m;
-	uint32_t at = 0;
-
-	if (x->no_memory || x->too_large)
-		return;
-	if (x->nrange > from)
-		qsort(x->range + from, (size_t)(x->nrange - from), sizeof(*x->range), dt_regex_by_first);
-	for (int i = from; i < x->nrange; i++) {
-		struct dt_regex_range r = x->range[i];
-
-		if (n > from && r.first <= x->range[n - 1].last + 1)
-			x->range[n - 1].last = r.last > x->range[n - 1].last ? r.last : x->range[n - 1].last;
-		else
-			x->range[n++] = r;
-	}
-	m = n;
-	x->nrange = n;
-	if (!negated)
-		return;
-	for (int i = from; i < m; i++) {
-		struct dt_regex_range r = x->range[i];
-
-		if (r.first > at)
-			add(x, at, r.first - 1);
-		at = r.last + 1;
-	}
-	if (at <= DT_AUTO_LAST)
-		add(x, at, DT_AUTO_LAST);
-	if (x->no_memory || x->too_large)
-		return;
-	memmove(x->range + from, x->range + m, (size_t)(x->nrange - m) * sizeof(*x->range));
-	x->nrange -= m - from;
-}
-
-/* Adds \d, \w, \s or their negations (ECMA-262, 22.2.2.9); false: another letter. */
-static bool add_named(struct dt_regex *x, char c)
-{
-	static const struct dt_regex_range digit[] = {{'0', '9'}},
-					   word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
-					   space[] = {{9, 13},		{' ', ' '},	  {0xa0, 0xa0},
-						      {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
-						      {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
-						      {0xfeff, 0xfeff}};
-	char low = (char)(c | 32);
-	const struct dt_regex_range *r = low == 'd' ? digit : low == 'w' ? word : space;
-	int n = low == 'd' ? 1 : low == 'w' ? 4 : 10;
-	uint32_t at = 0;
-
-	if (low != 'd' && low != 'w' && low != 's')
-		return false;
-	for (int i = 0; i < n; i++) {
-		if (c == low)
-			add(x, r[i].first, r[i].last);
-		else if (r[i].first > at)
-			add(x, at, r[i].first - 1);
-		at = r[i].last + 1;
-	}
-	if (c != low)
-		add(x, at, DT_AUTO_LAST);
-	return true;
-}
-
 static int hex(struct dt_regex *x, int digits)
 {
 	int value = 0;
@@ -124,7 +71,7 @@ static int hex(struct dt_regex *x, int digits)
 		const char *p = c ? strchr(set, c >= 'A' && c <= 'F' ? c | 32 : c) : NULL;
 
 		if (!p)
-			return refuse(x, "an unknown escape");
+			return malformed(x, "\\x needs 2 hexadecimal digits, \\u needs 4");
 		value = 16 * value + (int)(p - set);
 	}
 	x->at += digits;
@@ -148,7 +95,7 @@ static int escaped(struct dt_regex *x)
 	}
 	if (!(c > ' ' && c < 0x7f) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
 	    (c >= 'A' && c <= 'Z'))
-		return refuse(x, "an unknown escape");
+		return refuse_escape(x);
 	x->at++;
 	return c;
 }
@@ -165,7 +112,7 @@ static int plain(struct dt_regex *x)
 static int member(struct dt_regex *x)
 {
 	if (!*x->at)
-		return refuse(x, "an open bracket");
+		return malformed(x, "a [ is not closed");
 	if (*x->at != '\\')
 		return plain(x);
 	x->at++;
@@ -173,7 +120,7 @@ static int member(struct dt_regex *x)
 		x->at++;
 		return '\b';
 	}
-	if (add_named(x, *x->at)) {
+	if (dt_regex_add_named(x, *x->at)) {
 		x->at++;
 		return -1;
 	}
@@ -195,13 +142,14 @@ static int bracket(struct dt_regex *x)
 			x->at++;
 			last = member(x);
 			if (last < first)
-				return last < -1 ? last : refuse(x, "a range that ends before it begins");
+				return last < -1 ? last
+						 : malformed(x, "a range in brackets ends before it begins");
 		}
 		if (first >= 0)
-			add(x, (uint32_t)first, (uint32_t)last);
+			dt_regex_add(x, (uint32_t)first, (uint32_t)last);
 	}
 	x->at++;
-	tidy(x, from, negated);
+	dt_regex_tidy(x, from, negated);
 	return node(x, DT_REGEX_SET, from, x->nrange - from);
 }
 
@@ -209,7 +157,7 @@ static int one(struct dt_regex *x, uint32_t first, uint32_t last)
 {
 	int from = x->nrange;
 
-	add(x, first, last);
+	dt_regex_add(x, first, last);
 	return node(x, DT_REGEX_SET, from, 1);
 }
 
@@ -225,13 +173,15 @@ static int group(struct dt_regex *x)
 		x->at += strcspn(x->at, ">");
 		x->at += *x->at == '>';
 	} else if (*x->at == '?') {
-		if (x->at[1] != ':')
+		if (x->at[1] && strchr("=!<", x->at[1]))
 			return refuse(x, "a look ahead or behind");
+		if (x->at[1] != ':')
+			return refuse(x, "a group that begins with (? and is none of (?: and (?<name>");
 		x->at += 2;
 	}
 	r = alternatives(x);
 	if (r >= 0 && *x->at++ != ')')
-		return refuse(x, "an open group");
+		return malformed(x, "a parenthesis is not closed");
 	return r;
 }
 
@@ -245,16 +195,16 @@ static int atom(struct dt_regex *x)
 	if (c == '[')
 		return bracket(x);
 	if (c == '.') {
-		add(x, '\n', '\n');
-		add(x, '\r', '\r');
-		add(x, 0x2028, 0x2029);
-		tidy(x, from, true);
+		dt_regex_add(x, '\n', '\n');
+		dt_regex_add(x, '\r', '\r');
+		dt_regex_add(x, 0x2028, 0x2029);
+		dt_regex_tidy(x, from, true);
 		return node(x, DT_REGEX_SET, from, x->nrange - from);
 	}
 	if (c == '\\') {
-		if (add_named(x, *x->at)) {
+		if (dt_regex_add_named(x, *x->at)) {
 			x->at++;
-			tidy(x, from, false);
+			dt_regex_tidy(x, from, false);
 			return node(x, DT_REGEX_SET, from, x->nrange - from);
 		}
 		e = escaped(x);
@@ -263,36 +213,45 @@ static int atom(struct dt_regex *x)
 	if (c == '^' || c == '$')
 		return refuse(x, "^ or $ within an alternative");
 	if (strchr("*+?{}]", c))
-		return refuse(x, "a sign in an unexpected place");
+		return malformed(x, "one of * + ? { } ] is in a place where it has no meaning");
 	x->at--;
 	e = plain(x);
 	return one(x, (uint32_t)e, (uint32_t)e);
 }
 
+/* The number at x->at, at most MAX_TIMES; -1: none, or too large. */
+static int number(struct dt_regex *x)
+{
+	int n = -1;
+
+	for (; *x->at >= '0' && *x->at <= '9' && n <= MAX_TIMES; x->at++)
+		n = 10 * (n < 0 ? 0 : n) + (*x->at - '0');
+	return n <= MAX_TIMES ? n : -1;
+}
+
+/* Parses {n}, {n,} or {n,m}; false: another text. */
+static bool braces(struct dt_regex *x, int *min, int *max)
+{
+	x->at++;
+	*max = *min = number(x);
+	if (*min >= 0 && *x->at == ',') {
+		x->at++;
+		*max = *x->at == '}' ? -1 : number(x);
+		if (*max < 0 && *x->at != '}')
+			return false;
+	}
+	return *min >= 0 && *x->at++ == '}' && (*max < 0 || *max >= *min);
+}
+
 /* Parses a quantifier; false: malformed {}. */
 static bool times(struct dt_regex *x, int *min, int *max)
 {
-	char c = *x->at;
-	int end = 0;
-
-	*min = c == '+' || c != '*';
-	*max = c == '*' || c == '+' ? -1 : 1;
-	if (c == '?')
-		*min = 0;
-	if (c == '*' || c == '+' || c == '?')
-		x->at++;
-	if (c != '{')
-		return true;
-	if (sscanf(x->at, "{%6d,%6d}%n", min, max, &end) == 2 && end > 0) {
-	} else if (sscanf(x->at, "{%6d,}%n", min, &end) == 1 && end > 0) {
-		*max = -1;
-	} else if (sscanf(x->at, "{%6d}%n", min, &end) == 1 && end > 0) {
-		*max = *min;
-	} else {
-		return false;
-	}
-	x->at += end;
-	return *min >= 0 && *min <= MAX_TIMES && *max <= MAX_TIMES && (*max < 0 || *max >= *min);
+	if (*x->at == '{')
+		return braces(x, min, max);
+	*min = *x->at == '+';
+	*max = *x->at == '?' ? 1 : -1;
+	x->at++;
+	return true;
 }
 
 /* Parses one alternative, between two bars. */
@@ -347,11 +306,11 @@ static int alternatives(struct dt_regex *x)
 		r = sequence(x);
 		if (r < 0)
 			return r;
-		if (outer && !begins)
+		if (outer && !begins && !x->whole)
 			r = node(x, DT_REGEX_CAT, anything(x), r);
 		if (outer && *x->at == '$')
 			x->at++;
-		else if (outer)
+		else if (outer && !x->whole)
 			r = node(x, DT_REGEX_CAT, r, anything(x));
 		all = all < 0 ? r : node(x, DT_REGEX_ALT, all, r);
 		if (*x->at != '|')
@@ -362,28 +321,12 @@ static int alternatives(struct dt_regex *x)
 	return all;
 }
 
-bool dt_regex_in_set(const struct dt_regex *x, int t, uint32_t c)
-{
-	const struct dt_regex_range *r = x->range + x->tree[t].a;
-	int lo = 0, hi = x->tree[t].b;
-
-	while (lo < hi) {
-		int mid = (lo + hi) / 2;
-
-		if (r[mid].last < c)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo < x->tree[t].b && r[lo].first <= c;
-}
-
 int dt_regex_parse(struct dt_regex *x)
 {
 	int root = alternatives(x);
 
 	if (root >= 0 && *x->at && !x->no_memory && !x->too_large)
-		return refuse(x, "a closing parenthesis too many");
+		return malformed(x, "a parenthesis is closed that was not opened");
 	return root;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -160,7 +160,7 @@ PY
 	rm folder/*/cut.jpg folder/*/text.png folder/*/void.jpg
 	run dt-dataset images --store raw -o e.h5 folder
 	[ "$status" -eq 1 ]
-	[[ "$output" == *", the others "*"Use --resize and --crop"* ]]
+	[[ "$output" == *", the others "*"use --resize and --crop"* ]]
 	dt-dataset images --store raw --resize 16 --crop 16 --shards 2 -o e.h5 folder
 	[ "$(ls)" = "$(printf '%s\n' d.h5 e-00000-of-00002.h5 e-00001-of-00002.h5 e.h5 folder)" ]
 }

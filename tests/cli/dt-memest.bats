@@ -805,6 +805,7 @@ safetensors() {
 	"$memest" gpt2-124m --svg no/such/folder.svg >/dev/null 2>err || rc=$?
 	[ "$rc" -eq 1 ]
 	[ "$(wc -l <err)" -eq 1 ]
+	grep -q "cannot create '.*no/such/folder.svg': No such file" err
 }
 
 @test "an estimate is checked against a measurement, and the category that is off is named" {

@@ -569,6 +569,8 @@ PY
         head -n 1 reply | jq -e '.choices[0] | .text as $t | .logprobs | .tokens == ["<s>", " Once", " upon", " a", " time", ","] and
             ([.tokens[2:], .text_offset[2:]] | transpose | all(. as [$w, $o] | $t[$o:$o + ($w | length)] == $w))'
     done
+    post /v1/completions '{"prompt": "Once upon a", "logprobs": 0, "max_tokens": 1, "temperature": 0}' | head -n 1 |
+        jq -e '.choices[0].logprobs | .top_logprobs == [{(.tokens[0]): .token_logprobs[0]}]'
     post /v1/completions '{"prompt": "Once upon a", "echo": true, "logprobs": 1, "max_tokens": 0}' | head -n 1 |
         jq -e '.choices[0].logprobs.text_offset == [0, 0, 4, 9]'
     post /v1/completions '{"prompt": "zebras upon", "prompt_logprobs": 1, "max_tokens": 1}' | head -n 1 |
@@ -613,7 +615,7 @@ PY
     start --api-key one --api-key two
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/v1/models")" = 401 ]
     [ "$(curl -s -H 'Authorization: Bearer two' "$url/v1/models/tiny" | jq -r .id)" = tiny ]
-    [ "$(curl -s -H 'Authorization: Bearer one' "$url/v1/models/other" | jq -r .error.code)" = model_not_found ]
+    [ "$(curl -s -H 'Authorization: Bearer one' "$url/v1/models/other" | jq -r '.error | "\(.code) \(.param)"')" = 'model_not_found model' ]
     run -1 dt-serve m --port 0 --api-key ''
     run -2 dt-serve m --batch --api-key one
     [[ "$output" == *"--api-key cannot be combined with --batch"* ]]
@@ -1252,6 +1254,11 @@ restart() {
     for option in '--prefill-min 9' '--prefill-timeout 9' '--prefill-mem 1MiB'; do without "$option" --prefill; done
     for option in '--max-loras 2' '--max-lora-rank 2' '--lora-quota 9' --any-base; do without "$option" --lora; done
     without '--files-size 1MiB' --files-dir
+    for option in '--http-mem 512' '--files-dir d --files-size 4' '--role both --prefill http://127.0.0.1:1 --prefill-mem 1'; do
+        # shellcheck disable=SC2086
+        run -2 timeout 60 dt-serve m --port 0 $option
+        [[ "$output" == *"a size without a unit is in bytes"* ]] || { echo "$option: $output"; return 1; }
+    done
     for option in '--port 0' '--host ::1' '--http-mem 1MiB' '--allow-origin https://chat.example.org'; do
         # shellcheck disable=SC2086
         run -2 timeout 60 dt-serve m --batch $option </dev/null

@@ -64,6 +64,10 @@ check() { # ARGUMENT... of onnx_logits.py
     }
     refuse 1 'one.onnx' llama-tiny one.onnx
     refuse 1 'nowhere' nowhere none.onnx
+    # what cannot be written is the file, not one of its tensors; nothing is left of it
+    run -1 bash -c "trap '' XFSZ; ulimit -f 8; exec dt-shard-ckpt export llama-tiny full.onnx"
+    [[ $output == *"cannot write 'full.onnx': File too large"* ]]
+    ! ls full.onnx* || return 1
     refuse 1 'not/there' llama-tiny not/there.onnx
     dt-shard-ckpt upcycle --experts 2 --top-k 1 llama-tiny mixed
     refuse 1 "'route" mixed none.onnx

@@ -106,7 +106,7 @@ problem() {
     [ "$problems" -eq 0 ]
 }
 
-@test "manual pages: not cut at 80 columns, examples without a prompt" {
+@test "manual pages: not cut at 80 columns, examples without a prompt, not folded" {
     command -v mandoc >/dev/null || skip "needs mandoc"
     for page in "$DT_SRC"/man/*.[1-9]; do
         while read -r line; do
@@ -116,6 +116,8 @@ problem() {
             problem "${page##*/}: $line" # a table cell that is too narrow for a word
         done < <(LC_ALL=C MANWIDTH=80 man -l "$page" 2>&1 >/dev/null)
         ! grep -n '^\(\.Dl \)\?\$ ' "$page" || problem "${page##*/}: an example that cannot be pasted"
+        # a line of .Dl is filled: what does not fit would be pasted as two commands
+        ! grep -nE '^\.Dl .{68,}' "$page" || problem "${page##*/}: examples that are folded at 80 columns"
     done
     [ "$problems" -eq 0 ]
 }

@@ -64,6 +64,9 @@ put() {
 	run "$S" quantize --type q4_0 --text text --seq 32 run q.gguf
 	[ "$status" -eq 0 ]
 	[[ $output == *perplexity*before* ]]
+	[[ $output == *"the tokenizer 'byte' is left out"*"--tokenizer byte"* ]]
+	run "$S" convert --to dt run copy
+	[ "$status" -eq 0 ] && [[ $output != *tokenizer* ]]
 	# a model without tokenizer
 	"$S" convert --to safetensors --tokenizer none run bare
 	run "$S" quantize --type q4_0 --text text bare b.gguf

@@ -581,6 +581,38 @@ static void test_patterns(void **state)
 	}
 }
 
+/* Regular expressions that match whole texts: anchors add nothing, and parentheses are paired. */
+static void test_whole_texts(void **state)
+{
+	static const struct {
+		const char *pattern, *yes, *no, *says; /* says: it is refused */
+	} c[] = {
+		{"a|b", "b", "ab", NULL},
+		{"^a$|^b$", "b", "ab", NULL},
+		{"^a|b$", "a", "ax", NULL},
+		{"a|^", "", "b", NULL},
+		{"", "", "a", NULL},
+		{"a\\$", "a$", "a", NULL},
+		{"a\\\\$", "a\\", "a$", NULL},
+		{"a)|(b", NULL, NULL, "the regular expression is malformed: a parenthesis is closed"},
+		{"a)(b", NULL, NULL, "a parenthesis is closed"},
+		{"a(", NULL, NULL, "a parenthesis is not closed"},
+		{"a(b|$)", NULL, NULL, "^ or $ within an alternative"},
+	};
+
+	for (size_t i = 0; i < sizeof(c) / sizeof(*c); i++) {
+		struct dt_grammar *g = NULL;
+		struct dt_err err = {0};
+		int rc = dt_grammar_regex(c[i].pattern, &g, &err);
+
+		if ((rc < 0) != !!c[i].says || (rc < 0 && !strstr(err.msg, c[i].says)))
+			fail_msg("%s: %d %s", c[i].pattern, rc, err.msg);
+		if (rc == 0 && (!accepts(g, c[i].yes) || accepts(g, c[i].no)))
+			fail_msg("%s: '%s' or '%s'", c[i].pattern, c[i].yes, c[i].no);
+		dt_grammar_drop(g);
+	}
+}
+
 /* A number inside an exclusive bound is inside when it is read as a double. */
 static void test_exclusive_bounds_as_doubles(void **state)
 {
@@ -619,6 +651,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exclusive_bounds_as_doubles),
 		cmocka_unit_test(test_patterns),
+		cmocka_unit_test(test_whole_texts),
 		cmocka_unit_test(test_hostile_masks),
 		cmocka_unit_test(test_long_texts),
 		cmocka_unit_test(test_numbers),

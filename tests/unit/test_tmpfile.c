@@ -155,6 +155,11 @@ static void devices_are_written_not_replaced(void **state)
 	assert_int_equal(dt_tmpfile_open(&t, "/dev/full", &err), 0);
 	fputs("x", t.f);
 	assert_int_equal(dt_tmpfile_commit(&t, &err), -ENOSPC);
+	/* the reason is told also if the error came before the end */
+	assert_int_equal(dt_tmpfile_open(&t, "/dev/full", &err), 0);
+	for (int i = 0; i < 100000; i++)
+		fputc('x', t.f);
+	assert_int_equal(dt_tmpfile_commit(&t, &err), -ENOSPC);
 	assert_int_equal(stat("/dev/full", &st), 0);
 	assert_true(S_ISCHR(st.st_mode));
 

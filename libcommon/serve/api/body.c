@@ -36,9 +36,11 @@ int dt_api_no_model(struct dt_api_error *e, const char *name, const char *base, 
 		dt_adapters_each(adapters, add_name, &l);
 	if (l.more)
 		snprintf(more, sizeof(more), " and %d more", l.more);
-	return dt_api_fail(e, 404, "invalid_request_error", "model_not_found",
-			   "the model '%.100s' does not exist; this server has '%.100s'%s%s", name, base,
-			   l.text, more);
+	dt_api_fail(e, 404, "invalid_request_error", "model_not_found",
+		    "the model '%.100s' does not exist; this server has '%.100s'%s%s", name, base, l.text,
+		    more);
+	snprintf(e->param, sizeof(e->param), "model");
+	return -EINVAL;
 }
 
 int dt_body_model(struct dt_body *b)
@@ -52,9 +54,7 @@ int dt_body_model(struct dt_body *b)
 		return 0;
 	if (b->m->engine->adapters && (b->adapter = dt_adapters_find(b->m->engine->adapters, model)))
 		return 0;
-	dt_api_no_model(b->e, model, b->m->name, b->m->engine->adapters);
-	snprintf(b->e->param, sizeof(b->e->param), "model");
-	return -EINVAL;
+	return dt_api_no_model(b->e, model, b->m->name, b->m->engine->adapters);
 }
 
 /* Options of streams that are accepted if they are off. */

@@ -82,18 +82,17 @@ static json_t *offset_json(const struct dt_completion *c, int32_t id, int chars)
 	return json_integer(begins_at(chars, piece, piece ? n : 0));
 }
 
-/* The alternatives contain the chosen token even if ntop others are more probable, as in OpenAI's API. */
+/* The alternatives contain the chosen token, besides the ntop most probable ones, as in OpenAI's API. */
 static void add_score(struct score_lists *l, const struct dt_completion *c, bool special,
 		      const struct dt_logprob *chosen, int ntop, const struct dt_logprob *top, int *offset)
 {
-	json_t *alt = ntop > 0 ? json_object() : json_null();
+	json_t *alt = json_object();
 	size_t n = 0;
 	const char *piece = dt_tokenizer_piece(c->tok, chosen->id, special, &n);
 
 	for (int i = 0; i < ntop; i++)
 		add_alternative(alt, c, &top[i], false);
-	if (ntop > 0)
-		add_alternative(alt, c, chosen, true);
+	add_alternative(alt, c, chosen, true);
 	json_array_append_new(l->tokens, dt_api_token_name(c->tok, chosen->id));
 	json_array_append_new(l->logprobs, json_real((double)chosen->logprob));
 	json_array_append_new(l->top, alt);
