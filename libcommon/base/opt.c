@@ -92,8 +92,9 @@ static int set_size(const struct dt_opt *o, const char *arg, struct dt_err *err)
 	uint64_t v = 0;
 	char least[32];
 	int rc = dt_parse_size(arg, &v, err);
+	const bool none = v == 0 && o->def && !strcmp(o->def, "0");
 
-	if (rc == 0 && (double)v < o->min) {
+	if (rc == 0 && !none && (double)v < o->min) {
 		bool bare = arg[strspn(arg, "0123456789.")] == '\0';
 
 		rc = dt_err_set(err, -ERANGE, "'%s' is less than %s", arg,
@@ -101,6 +102,18 @@ static int set_size(const struct dt_opt *o, const char *arg, struct dt_err *err)
 		if (bare && v > 0)
 			dt_err_hint(err, "a size without a unit is in bytes; write %sGiB or %sGB", arg, arg);
 	}
+	if (rc == 0)
+		*(uint64_t *)o->dest = v;
+	return rc;
+}
+
+static int set_count(const struct dt_opt *o, const char *arg, struct dt_err *err)
+{
+	uint64_t v = 0;
+	int rc = dt_parse_count(arg, &v, err);
+
+	if (rc == 0 && (double)v < o->min)
+		rc = dt_err_set(err, -ERANGE, "'%s' is less than %.0f", arg, o->min);
 	if (rc == 0)
 		*(uint64_t *)o->dest = v;
 	return rc;
@@ -139,7 +152,7 @@ int dt_opt_set(const struct dt_opt *o, const char *arg, struct dt_err *err)
 	case DT_OPT_SIZE:
 		return set_size(o, arg, err);
 	case DT_OPT_COUNT:
-		return dt_parse_count(arg, o->dest, err);
+		return set_count(o, arg, err);
 	case DT_OPT_CHOICE:
 		return set_choice(o, arg, err);
 	}

@@ -17,8 +17,8 @@ enum dt_opt_type {
 	DT_OPT_REAL,	 /* double *, within [min, max] when max > min, else finite */
 	DT_OPT_STR,	 /* const char ** */
 	DT_OPT_STRS,	 /* struct dt_strs *: may be given several times */
-	DT_OPT_SIZE,	 /* uint64_t *, bytes: "80GiB", at least min */
-	DT_OPT_COUNT,	 /* uint64_t *: "7e9", "7B" */
+	DT_OPT_SIZE,	 /* uint64_t *, bytes: "80GiB", at least min, or 0 if that is the default */
+	DT_OPT_COUNT,	 /* uint64_t *: "7e9", "7B", at least min */
 	DT_OPT_CHOICE,	 /* int *: index of the word in arg, "none|selective|full" */
 	DT_OPT_SHARE,	 /* double *, within [min, max] when max > min, else [0, 1]: "0.1", "10%" */
 	DT_OPT_PERCENT,	 /* double *, within [min, max] when max > min, else [0, 100]: "10", "10%" */

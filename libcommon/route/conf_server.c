@@ -26,7 +26,7 @@ static const char *split_url(const char *url, char host[256], char port[8], stru
 		size_t n = strspn(colon + 1, "0123456789");
 
 		if (n == 0 || n > 5) {
-			dt_err_set(err, -EINVAL, "'%.200s' has no port", url);
+			dt_err_set(err, -EINVAL, "'%.200s' has no number of a port after ':'", url);
 			return NULL;
 		}
 		snprintf(port, 8, "%.*s", (int)n, colon + 1);

@@ -808,6 +808,14 @@ safetensors() {
 	grep -q "cannot create '.*no/such/folder.svg': No such file" err
 }
 
+@test "no parameters and a bare number as memory are refused, no memory is not" {
+	run -2 "$memest" --params 0
+	[[ $output == *"option '--params': '0' is less than 1"* ]]
+	run -2 "$memest" gpt2-tiny --framework-mem 2
+	[[ $output == *"option '--framework-mem': '2' is less than 64.00 KiB; a size without a unit is in bytes"* ]]
+	[ "$("$memest" gpt2-tiny --framework-mem 0 --json)" = "$("$memest" gpt2-tiny --json)" ]
+}
+
 @test "an estimate is checked against a measurement, and the category that is off is named" {
 	peak=$("$memest" --json gpt2-tiny | jq .peak_bytes)
 	echo "{\"peak_bytes\": $peak}" >same.json

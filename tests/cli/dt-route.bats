@@ -723,6 +723,7 @@ END
     done <<'END'
 {"server": []}|unknown key 'server'; did you mean 'servers'
 {"servers": [{"url": "ftp://x"}]}|is not http://HOST:PORT
+{"servers": [{"url": "http://x:y"}]}|'http://x:y' has no number of a port after ':'
 {"servers": [{"url": "http://127.0.0.1:1/path"}]}|has a path
 {"servers": [{"url": "http://127.0.0.1:1"}, {"url": "127.0.0.1:1/v1"}]}|configured twice
 {"servers": [{"url": "http://127.0.0.1:1", "weight": 0}]}|'weight' is not between
