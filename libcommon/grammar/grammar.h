@@ -22,7 +22,7 @@ struct dt_grammar *dt_grammar_json(void);
 /*
  * Grammar of the texts that a JSON schema (draft 2020-12) accepts: objects with their properties in the
  * schema's order, and others only where it says so (additionalProperties, patternProperties, or no properties
- * at all). Every complete text satisfies the schema; strings and numbers have only one notation each.
+ * at all). Every complete text satisfies the schema; strings have only one notation, as have bounded numbers.
  * Refused: keywords that are not enforced, except those that only describe (table in schema_keys.c); oneOf
  * and not, where it cannot be decided in advance that they hold; schemas that no value satisfies or that take
  * too many steps. -ENOTSUP, -EINVAL, -E2BIG, -ENOMEM.
