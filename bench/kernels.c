@@ -13,7 +13,12 @@
 
 #include "base/table.h"
 
+#include "base/progress.h"
+
 #include <errno.h>
+#include <math.h>
+#include <omp.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -159,6 +164,33 @@ static double measure_copy(void)
 	return 2. * (double)n / best;
 }
 
+/*
+ * Seconds for a cache line to go from one core to another: of two threads that write it in turn. Virtual
+ * processors that share an L3 in one run may not in the next, and ops whose threads read each other's results
+ * depend on it. Compare only runs that agree in this.
+ */
+static double measure_line(void)
+{
+	enum { TURNS = 2000, TRIES = 50 };
+	static _Alignas(64) atomic_int turn;
+	const double first = dt_now();
+	double best = INFINITY;
+
+	for (int i = 0; i < TRIES && dt_now() - first < 1; i++) {
+		const double begin = dt_now();
+
+		atomic_store(&turn, 0);
+#pragma omp parallel num_threads(2)
+		for (int n = omp_get_thread_num(); omp_get_num_threads() == 2 && n < TURNS; n += 2) {
+			while (atomic_load(&turn) != n)
+				;
+			atomic_store(&turn, n + 1);
+		}
+		best = fmin(best, (dt_now() - begin) / TURNS);
+	}
+	return best;
+}
+
 int main(int argc, char **argv)
 {
 	const char *path = argc > 2 && !strcmp(argv[1], "--check") ? argv[2] : NULL;
@@ -195,6 +227,8 @@ int main(int argc, char **argv)
 	copy_rate = measure_copy();
 	printf("%s, %d threads: f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s (1024 cubed), copy %.1f GB/s\n",
 	       dt_dev_isa(dev), dev->nthreads, peak[0] * 1e-9, peak[1] * 1e-9, copy_rate * 1e-9);
+	if (dev->nthreads > 1)
+		printf("a line between cores %.0f ns\n", measure_line() * 1e9);
 	for (int t = 0; t < 2; t++) {
 		matmuls((enum dt_dtype)t);
 		convolutions((enum dt_dtype)t);

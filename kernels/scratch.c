@@ -121,6 +121,7 @@ static void ask_processor(struct dt_scratch_on *on)
 	on->pairs = vnni && (e & bf16);
 	on->amx_onednn = on->pairs && (d & amx) == amx;
 	on->amx_int8 = on->amx_onednn || (plain && __builtin_cpu_supports("avx2"));
+	on->amx = on->pairs && on->amx_int8;
 }
 #else
 static void ask_processor(struct dt_scratch_on *on)

@@ -44,6 +44,7 @@ struct dt_scratch_on {
 	bool batch_invariant;
 	/* of the processor */
 	bool pairs;	 /* multiplies bf16 in pairs: AVX512_BF16 */
+	bool amx;	 /* tiles for bf16: AMX */
 	bool amx_int8;	 /* tiles for int8 */
 	bool brgemm;	 /* oneDNN multiplies by its brgemm: AVX-512 */
 	bool amx_onednn; /* with AMX */

@@ -74,7 +74,9 @@ static size_t group_bytes(const struct dt_grouped_shape *s, enum dt_dtype t, enu
 static size_t bytes_of(const struct dt_scratch_on *on, enum dt_dtype t, const struct dt_grouped_shape *s,
 		       enum dt_grouped_of of)
 {
-	return on->pairs && dt_grouped_by_tiles(t, s->n, s->n2, s->k)
+	const bool tiles = of == DT_GROUPED_DW ? on->amx : on->pairs;
+
+	return tiles && dt_grouped_by_tiles(t, s->n, s->n2, s->k)
 		       ? tiles_bytes(on, s, of)
 		       : group_bytes(s, t, of, t == DT_BF16 && on->pairs);
 }

@@ -11,6 +11,7 @@ struct dt_scratch_on dt_cpu_scratch_on(const struct dt_dev *dev)
 	struct dt_scratch_on on = {.threads = dev->nthreads,
 				   .batch_invariant = dev->batch_invariant,
 				   .pairs = isa->bf16,
+				   .amx = isa->bf16 && isa->amx,
 				   .amx_int8 = isa->amx != DT_AMX_NONE,
 				   .brgemm = isa->avx512,
 				   .amx_onednn = isa->amx_onednn};

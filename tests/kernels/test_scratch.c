@@ -302,6 +302,7 @@ static void test_processor(void **state)
 	assert_int_equal(on.threads, here.threads);
 	assert_int_equal(on.batch_invariant, here.batch_invariant);
 	assert_int_equal(on.pairs, here.pairs);
+	assert_int_equal(on.amx, here.amx);
 	assert_int_equal(on.amx_int8, here.amx_int8);
 	assert_int_equal(on.brgemm, here.brgemm);
 	assert_int_equal(on.amx_onednn, here.amx_onednn);
