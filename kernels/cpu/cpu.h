@@ -191,9 +191,9 @@ DT_INLINE void dt_prefetch_write(void *p)
 
 /*
  * Writes a byte to each line of n bytes at p, all of which the caller then overwrites. If another core has
- * read the lines, each must be taken from it first. Waiting stores are kept in a queue of about 64: stores of
- * results fill it with a few lines, these with 64. As many dt_prefetch_write gain nothing. Where cores are far
- * apart (Zen 4, a busy host), rows are quantised in half of the time.
+ * read the lines, each must be taken from it first. Waiting stores are kept in a queue of about 64: stores
+ * of results fill it with a few lines, these with 64. As many dt_prefetch_write gain nothing. Where cores are
+ * far apart (Zen 4, a busy host), rows are quantised in half of the time.
  */
 DT_INLINE void dt_own_lines(void *p, int64_t n)
 {
