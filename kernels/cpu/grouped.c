@@ -220,7 +220,7 @@ int dt_cpu_grouped_matmul(struct dt_dev *dev, struct dt_tensor y, struct dt_tens
 			  struct dt_tensor w2, const struct dt_grouped *g)
 {
 	const struct dt_grouped_call c = call_of(dev, y, x, w, w2, g);
-	const int rc = ascends(g, dt_rows(x)) ? dt_grouped_tiles(&c, g) : -EINVAL;
+	const int rc = ascends(g, dt_rows(x)) ? dt_grouped_tiles(&c, g, DT_GROUPED_Y, false) : -EINVAL;
 
 	return rc == -ENOTSUP ? each(&c, g, DT_GROUPED_Y, forward) : rc;
 }
@@ -229,7 +229,7 @@ int dt_cpu_grouped_matmul_dx(struct dt_dev *dev, struct dt_tensor dx, struct dt_
 			     struct dt_tensor w2, const struct dt_grouped *g)
 {
 	const struct dt_grouped_call c = call_of(dev, dy, dx, w, w2, g);
-	const int rc = ascends(g, dt_rows(dx)) ? dt_grouped_tiles_dx(&c, g) : -EINVAL;
+	const int rc = ascends(g, dt_rows(dx)) ? dt_grouped_tiles(&c, g, DT_GROUPED_DX, false) : -EINVAL;
 
 	return rc == -ENOTSUP ? each(&c, g, DT_GROUPED_DX, inputs) : rc;
 }
@@ -270,7 +270,7 @@ int dt_cpu_grouped_matmul_dw(struct dt_dev *dev, struct dt_tensor dw, struct dt_
 			     bool accumulate)
 {
 	const struct dt_grouped_call c = call_of(dev, dy, x, dw, dw2, g);
-	const int rc = ascends(g, dt_rows(x)) ? dt_grouped_tiles_dw(&c, g, accumulate) : -EINVAL;
+	const int rc = ascends(g, dt_rows(x)) ? dt_grouped_tiles(&c, g, DT_GROUPED_DW, accumulate) : -EINVAL;
 
 	return rc == -ENOTSUP ? each_expert(&c, g, accumulate) : rc;
 }

@@ -12,9 +12,11 @@ static int64_t rows_at_a_time(int64_t elements, int64_t room)
 	return fit < 2 * T ? 2 * T : dt_min64(fit, MOST_ROWS);
 }
 
-bool dt_grouped_by_tiles(enum dt_dtype t, int64_t n, int64_t n2, int64_t k)
+bool dt_grouped_by_tiles(const struct dt_scratch_on *on, enum dt_grouped_of of, enum dt_dtype t, int64_t n,
+			 int64_t n2, int64_t k)
 {
-	return t == DT_BF16 && n && k && n % T == 0 && n2 % T == 0 && k % T == 0;
+	return (of == DT_GROUPED_DW ? on->amx : on->pairs) && t == DT_BF16 && n && k && n % T == 0 &&
+	       n2 % T == 0 && k % T == 0;
 }
 
 struct dt_grouped_tiling dt_grouped_tiling(enum dt_grouped_of of, int64_t n, int64_t n2, int64_t k)
@@ -74,9 +76,7 @@ static size_t group_bytes(const struct dt_grouped_shape *s, enum dt_dtype t, enu
 static size_t bytes_of(const struct dt_scratch_on *on, enum dt_dtype t, const struct dt_grouped_shape *s,
 		       enum dt_grouped_of of)
 {
-	const bool tiles = of == DT_GROUPED_DW ? on->amx : on->pairs;
-
-	return tiles && dt_grouped_by_tiles(t, s->n, s->n2, s->k)
+	return dt_grouped_by_tiles(on, of, t, s->n, s->n2, s->k)
 		       ? tiles_bytes(on, s, of)
 		       : group_bytes(s, t, of, t == DT_BF16 && on->pairs);
 }

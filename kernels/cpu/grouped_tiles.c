@@ -21,17 +21,6 @@ struct work {
 	void (*fn)(const struct work *w, const struct task *k, uint32_t *room);
 };
 
-static bool takes(const struct dt_grouped_call *c, enum dt_dtype type)
-{
-	return dt_grouped_by_tiles(type, c->n, c->n2, c->k) && dt_tile_with_amx(type)->mul_asking;
-}
-
-/* Gradients of small experts' weights take 1.3 times as long as oneDNN's without AMX. */
-static bool takes_dw(const struct dt_grouped_call *c, enum dt_dtype type)
-{
-	return takes(c, type) && dt_tile_with_amx(type)->begin;
-}
-
 static DT_SIMD void narrow_tile_row(uint16_t *to, const float *from, int64_t n)
 {
 	dt_narrow(to, from, n);
@@ -308,36 +297,22 @@ static int run(struct work *w, size_t scratch)
 	return 0;
 }
 
-static int start(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of,
-		 bool accumulate)
+int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of,
+		     bool accumulate)
 {
 	static void (*const fn[])(const struct work *w, const struct task *k, uint32_t *room) = {
 		[DT_GROUPED_Y] = forward, [DT_GROUPED_DX] = inputs, [DT_GROUPED_DW] = weights};
-	const struct dt_grouped_tiling t = dt_grouped_tiling(of, c->n, c->n2, c->k);
-	struct work w = {.c = c,
-			 .g = g,
-			 .t = dt_tile_with_amx(DT_BF16),
-			 .rows = t.rows,
-			 .blocks = t.blocks,
-			 .room = t.words,
-			 .accumulate = accumulate,
-			 .fn = fn[of]};
+	const struct dt_scratch_on on = dt_cpu_scratch_on(c->dev);
+	struct work w = {
+		.c = c, .g = g, .t = dt_tile_with_amx(DT_BF16), .accumulate = accumulate, .fn = fn[of]};
+	struct dt_grouped_tiling t;
 
+	if (!dt_grouped_by_tiles(&on, of, c->x.dtype, c->n, c->n2, c->k))
+		return -ENOTSUP;
+	t = dt_grouped_tiling(of, c->n, c->n2, c->k);
+	w.rows = t.rows;
+	w.blocks = t.blocks;
+	w.room = t.words;
 	return run(&w, dt_grouped_bytes(c, g, of));
-}
-
-int dt_grouped_tiles(const struct dt_grouped_call *c, const struct dt_grouped *g)
-{
-	return takes(c, c->x.dtype) ? start(c, g, DT_GROUPED_Y, false) : -ENOTSUP;
-}
-
-int dt_grouped_tiles_dx(const struct dt_grouped_call *c, const struct dt_grouped *g)
-{
-	return takes(c, c->y.dtype) ? start(c, g, DT_GROUPED_DX, false) : -ENOTSUP;
-}
-
-int dt_grouped_tiles_dw(const struct dt_grouped_call *c, const struct dt_grouped *g, bool accumulate)
-{
-	return takes_dw(c, c->x.dtype) ? start(c, g, DT_GROUPED_DW, accumulate) : -ENOTSUP;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
