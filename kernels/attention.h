@@ -115,6 +115,7 @@ struct dt_paged {
 	const int32_t *kv_len;	/* [nseq]: keys of sequence i, new ones included; its last row sees all */
 	const int32_t *block_table; /* [nseq, max_blocks] */
 	int max_blocks, block_size;
+	int64_t further; /* bytes from the caches to those of the next layer, to prefetch them; 0: unknown */
 	int64_t longest; /* upper bound on kv_len in a recorded call (dt_graph_begin); 0: kv_len is final */
 };
 

@@ -7,6 +7,7 @@
  * all tokens of a sequence are one task, each span of its keys can be a task of its own (paged.h).
  */
 #include "kernels/cpu/paged.h"
+#include "kernels/cpu/soon.h"
 #include "kernels/cpu/team.h"
 
 /* The query rows of a task for key head kv: by token, and within it the task's share of kv's q heads. */
@@ -182,31 +183,82 @@ static int64_t heads_together(const struct dt_paged_run *a, int64_t spans, int t
 	return dt_ceil_div(a->p->kv_heads, enough ? 1 : threads);
 }
 
-/* The tasks that threads share. */
+/*
+ * The tasks, and how threads share them. apart: each thread has an equal part of the sequences, always the
+ * same, and takes tasks of others after that. Otherwise all take from the first thread's part, which is all.
+ */
 struct dt_paged_shared {
 	const struct dt_paged_run *a;
 	char *buf;
 	int64_t words, tasks, run; /* working memory of a thread; number of tasks, and how many are taken */
-	atomic_llong taken;
+	bool apart;
 };
+
+/* A thread's working memory ends with the number of tasks taken of its part. */
+static atomic_llong *taken(const struct dt_paged_shared *c, int t)
+{
+	return (atomic_llong *)(c->buf + (t + 1) * c->words * 4 - 64);
+}
+
+/* Thread t's part of the tasks begins with those of sequence .. */
+static int64_t sequence_of(const struct dt_paged_shared *c, int t, int n)
+{
+	return (int64_t)c->a->g->nseq * t / n;
+}
+
+/* Lists the cache rows that thread t of n reads in the next layer, with this layer's window. */
+static void list_soon(const struct dt_paged_shared *c, int t, int n)
+{
+	const struct dt_paged_run *a = c->a;
+	const struct dt_paged *g = a->g;
+	const bool some =
+		c->apart && g->further && dt_rows(a->qkv) >= DT_SOON_ROWS && g->block_size % DT_KV_GROUP == 0;
+	const int64_t bytes = DT_KV_GROUP * dt_kv_row(a->p, a->k.dtype) * dt_dtype_size(a->k.dtype);
+	const char *k = (const char *)a->k.data + g->further, *v = (const char *)a->v.data + g->further;
+
+	dt_soon_begin(some ? k : NULL, dt_kv_parts(a->p) == 2 ? v : NULL, bytes);
+	for (int64_t i = sequence_of(c, t, n); some && i < sequence_of(c, t + 1, n); i++) {
+		int64_t from, end;
+
+		dt_paged_keys(a, (int)i, 0, g->q_start[i + 1] - g->q_start[i], &from, &end);
+		for (int64_t j = from / DT_KV_GROUP * DT_KV_GROUP; j < end; j += DT_KV_GROUP)
+			if (!dt_soon_add(dt_paged_row(g, (int)i, j) / DT_KV_GROUP))
+				break;
+	}
+	dt_soon_end();
+}
+
+/* Takes tasks [first, end), part of which other threads have. */
+static void take_tasks(const struct dt_paged_shared *c, uint32_t *buf, atomic_llong *count, int64_t first,
+		       int64_t end)
+{
+	const struct dt_paged_run *a = c->a;
+	int64_t from;
+
+	while ((from = first + atomic_fetch_add(count, c->run)) < end) {
+		const int64_t last = dt_min64(end, from + c->run);
+		struct dt_paged_place at, next;
+
+		for (int64_t i = task_from(a, from, last, &at), then; i < last; i = then, at = next) {
+			then = task_from(a, i + 1, last, &next);
+			task(a, buf, &at, then < last ? &next : NULL, i > from);
+		}
+		dt_tile_end(a->t);
+	}
+}
 
 static void some_tasks(void *arg, int t, int n)
 {
-	struct dt_paged_shared *c = arg;
-	const struct dt_paged_run *a = c->a;
+	const struct dt_paged_shared *c = arg;
 	uint32_t *buf = (uint32_t *)c->buf + t * c->words;
-	int64_t first;
 
-	(void)n;
-	while ((first = atomic_fetch_add(&c->taken, c->run)) < c->tasks) {
-		const int64_t last = dt_min64(c->tasks, first + c->run);
-		struct dt_paged_place at, next;
+	list_soon(c, t, n);
+	for (int i = 0; i < (c->apart ? n : 1); i++) {
+		const int whose = c->apart ? (t + i) % n : 0;
+		const int64_t each = c->a->p->kv_heads * c->a->shares;
 
-		for (int64_t i = task_from(a, first, last, &at), then; i < last; i = then, at = next) {
-			then = task_from(a, i + 1, last, &next);
-			task(a, buf, &at, then < last ? &next : NULL, i > first);
-		}
-		dt_tile_end(a->t);
+		take_tasks(c, buf, taken(c, whose), c->apart ? sequence_of(c, whose, n) * each : 0,
+			   c->apart ? sequence_of(c, whose + 1, n) * each : c->tasks);
 	}
 }
 
@@ -252,8 +304,14 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	a.together = heads_together(&a, size.spans, dev->nthreads);
 	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
 	/* Consecutive short tasks, so that the keys of one are prefetched during another. */
-	c = (struct dt_paged_shared){&a, buf, words, tasks,
-				     a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1};
+	c = (struct dt_paged_shared){&a,
+				     buf,
+				     words,
+				     tasks,
+				     a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1,
+				     a.chunks == 1 && a.spans == 1};
+	for (int t = 0; t < dev->nthreads; t++)
+		atomic_init(taken(&c, t), 0);
 	dt_cpu_together(dev->nthreads, dt_cpu_brief(dt_rows(qkv)), some_tasks, &c);
 	return 0;
 }

@@ -149,16 +149,17 @@ static inline void dt_paged_share(struct dt_paged_run *a, const struct dt_paged_
 	a->chunks = dt_ceil_div(most, a->tokens);
 }
 
-/* Words of working memory of a task, without the sums that parts are joined in; and with them. */
+/* Words of working memory of a task, without the sums that parts are joined in. */
 static inline int64_t dt_paged_task_words(const struct dt_tile *t, const struct dt_attn *p)
 {
 	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim);
 
 	return DT_TILE * (2 * words + pad + 2 * DT_TILE) + dt_tile_depth(t) * pad;
 }
+/* That of a thread: with these sums, and a line for the number of tasks taken. */
 static inline int64_t dt_paged_words(const struct dt_tile *t, const struct dt_attn *p)
 {
-	return dt_ceil_div(dt_paged_task_words(t, p), 16) * 16 + DT_TILE * dt_attn_value_pad(p);
+	return dt_ceil_div(dt_paged_task_words(t, p), 16) * 16 + DT_TILE * dt_attn_value_pad(p) + 16;
 }
 /*
  * serve_scratch.c: sets a->spans and parts.words, after dt_paged_share. Returns the bytes for parts, which

@@ -8,6 +8,7 @@
  * and quant_plain.c agree bit for bit.
  */
 #include "kernels/cpu/quant_lanes.h"
+#include "kernels/cpu/soon.h"
 
 #if QUANT_LANES == 16
 #define ROWS 6
@@ -19,6 +20,8 @@
 #define ROWS 4
 #define VECS 4
 #endif
+
+#define SOON 5 /* lines per block of dt_soon_ask */
 
 /* Weights to prefetch during products: `step` bytes per block from `at` on. */
 struct ahead {
@@ -132,10 +135,11 @@ DT_INLINE void add_up(vf sum[VECS], const vi acc[VECS], vf (*scale)[2], const in
 	}
 }
 
-/* rows and vecs are constants after inlining. x has rows of 32 blocks bytes, xb of blocks. */
+/* rows and vecs are constants after inlining. x has rows of 32 blocks bytes, xb of blocks. soon: also to
+ * prefetch; NULL: nothing. */
 DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const struct column *c,
-		     struct ahead *next, const int8_t *x, const struct dt_xblock *xb, int64_t blocks,
-		     const int rows, const int vecs)
+		     struct ahead *next, struct dt_soon_list *soon, const int8_t *x,
+		     const struct dt_xblock *xb, int64_t blocks, const int rows, const int vecs)
 {
 	const int quants = f == DT_FMT_Q8_0 ? 512 : f == DT_FMT_Q6_K ? 384 : f == DT_FMT_Q5_K ? 320 : 256;
 	const int run = RUN(f);
@@ -153,6 +157,8 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		for (int64_t i = 0; i < next->step; i += 64)
 			dt_prefetch_ahead(next->at + i);
 		next->at += next->step;
+		if (soon)
+			dt_soon_ask(soon, SOON);
 		DT_FOR (VECS, int v = 0; v < vecs; v++)
 			scales(scale[v], &min[v], f, &c[v], b);
 		DT_FOR (4, int i = 0; i < 4; i++) { /* pairs of chunks; two per half */
@@ -211,6 +217,7 @@ DT_INLINE void all_rows(float *tile, int64_t ld, const enum dt_format f, const s
 			const struct dt_xblock *xb, int64_t m, int64_t blocks, const int vecs)
 {
 	struct ahead next = {next_at, 0};
+	struct dt_soon_list *soon;
 	int64_t calls = 0, n;
 
 	for (int64_t r = 0; r < m; r += together(m - r))
@@ -222,17 +229,18 @@ DT_INLINE void all_rows(float *tile, int64_t ld, const enum dt_format f, const s
 		const struct dt_xblock *rb = xb + r * blocks;
 
 		n = together(m - r);
+		soon = n == ROWS ? dt_soon_take(m, SOON * 64 * blocks) : NULL;
 #if ROWS > 2
 		if (n == ROWS)
-			block(to, ld, f, c, &next, row, rb, blocks, ROWS, vecs);
+			block(to, ld, f, c, &next, soon, row, rb, blocks, ROWS, vecs);
 		else if (n == 4)
-			block(to, ld, f, c, &next, row, rb, blocks, 4, vecs);
+			block(to, ld, f, c, &next, NULL, row, rb, blocks, 4, vecs);
 		else
 #endif
 			if (n == 2)
-			block(to, ld, f, c, &next, row, rb, blocks, 2, vecs);
+			block(to, ld, f, c, &next, NULL, row, rb, blocks, 2, vecs);
 		else
-			block(to, ld, f, c, &next, row, rb, blocks, 1, vecs);
+			block(to, ld, f, c, &next, NULL, row, rb, blocks, 1, vecs);
 	}
 }
 

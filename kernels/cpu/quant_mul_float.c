@@ -4,6 +4,7 @@
  * for f32, and QUANT_PAIRS if the processor multiplies pairs of bf16.
  */
 #include "kernels/cpu/quant.h"
+#include "kernels/cpu/soon.h"
 
 #ifdef QUANT_PAIRS
 #include <immintrin.h>
@@ -21,6 +22,9 @@
 #else
 #define WORD 2
 #endif
+
+#define SOON	   4 /* words per call of dt_soon_ask, and its lines */
+#define SOON_LINES 2
 
 typedef float vec __attribute__((vector_size(L * 4), aligned(4)));
 typedef uint32_t words __attribute__((vector_size(L * 4), aligned(4)));
@@ -48,10 +52,10 @@ DT_INLINE vec step(vec sum, uint32_t x, words w)
 
 /*
  * rows is a constant after inlining; w[v] is the first vector of column v, x has n words per row. Prefetches
- * n times `ahead` bytes from next on, unless that is NULL.
+ * n times `ahead` bytes from next on, unless that is NULL, and soon, unless that is.
  */
 DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
-		     int64_t ahead, const uint32_t *x, int64_t n, const int rows)
+		     int64_t ahead, struct dt_soon_list *soon, const uint32_t *x, int64_t n, const int rows)
 {
 	vec sum[ROWS][VECS];
 
@@ -63,6 +67,8 @@ DT_INLINE void block(float *const *out, int64_t ld, const uint8_t *const *w, con
 
 		for (int64_t i = 0; next && i < ahead; i += 64)
 			dt_prefetch_ahead(next + k * ahead + i);
+		if (soon && k % SOON == 0)
+			dt_soon_ask(soon, SOON_LINES);
 		DT_FOR (VECS, int v = 0; v < VECS; v++)
 			b[v] = *(const words *)(w[v] + 64 * k);
 		DT_FOR (16, int r = 0; r < rows; r++)
@@ -92,27 +98,27 @@ DT_INLINE int64_t together(int64_t m)
 
 /* The same for any number of rows that together() returns. */
 DT_INLINE void some_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
-			 int64_t ahead, const uint32_t *x, int64_t n, int64_t rows)
+			 int64_t ahead, struct dt_soon_list *soon, const uint32_t *x, int64_t n, int64_t rows)
 {
 	switch (rows) {
 #if ROWS > 8
 	case 12:
-		block(out, ld, w, next, ahead, x, n, 12);
+		block(out, ld, w, next, ahead, soon, x, n, 12);
 		break;
 	case 8:
-		block(out, ld, w, next, ahead, x, n, 8);
+		block(out, ld, w, next, ahead, NULL, x, n, 8);
 		break;
 #endif
 #if ROWS > 3
 	case 4:
-		block(out, ld, w, next, ahead, x, n, 4);
+		block(out, ld, w, next, ahead, NULL, x, n, 4);
 		break;
 #endif
 	case 2:
-		block(out, ld, w, next, ahead, x, n, 2);
+		block(out, ld, w, next, ahead, NULL, x, n, 2);
 		break;
 	default:
-		block(out, ld, w, next, ahead, x, n, 1);
+		block(out, ld, w, next, ahead, NULL, x, n, 1);
 	}
 }
 
@@ -123,6 +129,7 @@ DT_INLINE void some_rows(float *const *out, int64_t ld, const uint8_t *const *w,
 static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     const uint32_t *x, int64_t m, int64_t n)
 {
+	struct dt_soon_list *soon;
 	int64_t calls = 0, ahead, rows;
 
 	for (int64_t r = 0; r < m && (SPREAD || !r); r += together(m - r))
@@ -134,10 +141,11 @@ static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, con
 		for (int v = 0; v < VECS; v++)
 			to[v] = out[v] + r * ld;
 		rows = together(m - r);
+		soon = rows == 12 ? dt_soon_take(m, n / SOON * SOON_LINES * 64) : NULL;
 		if (SPREAD || !r)
-			some_rows(to, ld, w, next, ahead, x + r * n, n, rows);
+			some_rows(to, ld, w, next, ahead, soon, x + r * n, n, rows);
 		else
-			some_rows(to, ld, w, NULL, 0, x + r * n, n, rows);
+			some_rows(to, ld, w, NULL, 0, soon, x + r * n, n, rows);
 	}
 }
 

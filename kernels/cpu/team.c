@@ -193,8 +193,7 @@ static void end(void)
 
 static bool run(int n, void (*fn)(void *arg, int t, int n), void *arg)
 {
-	if (n > MOST || omp_in_parallel() ||
-	    atomic_flag_test_and_set_explicit(&team.busy, memory_order_acquire))
+	if (n > MOST || atomic_flag_test_and_set_explicit(&team.busy, memory_order_acquire))
 		return false;
 	if ((team.none || n > team.threads) && !create(n)) {
 		atomic_flag_clear_explicit(&team.busy, memory_order_release);
@@ -215,7 +214,8 @@ void dt_cpu_together(int n, bool brief, void (*fn)(void *arg, int t, int n), voi
 {
 	const int was = of_team;
 
-	if (n <= 1 || was) { /* a region within another has one thread, as with OpenMP */
+	/* A region within another has one thread, as with OpenMP, which takes 2 us to find that out. */
+	if (n <= 1 || was || omp_in_parallel()) {
 		of_team = 1;
 		fn(arg, 0, 1);
 		of_team = was;

@@ -92,16 +92,17 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 				  .window = n->attr.window,
 				  .scale = n->attr.scale,
 				  .softcap = n->attr.cap};
+	const int64_t layer = dt_kv_parts(&a) * slots * (int64_t)row, cols = dt_kv_row(&a, m->p.cache);
+	char *at = m->cache.base + layer * (n->unit - m->first_layer);
+	const bool last = at + 2 * layer > m->cache.base + m->cache.bytes;
 	const struct dt_paged paged = {.nseq = b->nseq,
 				       .q_start = b->q_start,
 				       .kv_len = b->kv_len,
 				       .block_table = b->block_table,
 				       .max_blocks = b->max_blocks,
 				       .block_size = m->p.block_size,
+				       .further = last ? 0 : layer,
 				       .longest = m->side.keys};
-	int64_t cols = dt_kv_row(&a, m->p.cache);
-	char *at =
-		m->cache.base + (size_t)(dt_kv_parts(&a) * (n->unit - m->first_layer)) * (size_t)slots * row;
 	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols), v = DT_NONE;
 	struct dt_tensor qkv = dt_call_mat(x, n->in[0]);
 

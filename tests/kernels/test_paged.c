@@ -91,9 +91,13 @@ static void run_paged(struct dt_tensor o, struct dt_tensor x, const struct cache
 	const int nseq = only < 0 ? (int)p->batch : 1;
 	struct dt_tensor q = tensor(x.dtype, nseq * n, width(p)), r = tensor(x.dtype, nseq * n, out);
 	int32_t start[9], len[8];
-	struct dt_paged g = {nseq,	    start,
-			     len,	    c->table + (only < 0 ? 0 : only * c->max_blocks),
-			     c->max_blocks, c->block_size};
+	struct dt_paged g = {.nseq = nseq,
+			     .q_start = start,
+			     .kv_len = len,
+			     .block_table = c->table + (only < 0 ? 0 : only * c->max_blocks),
+			     .max_blocks = c->max_blocks,
+			     .block_size = c->block_size,
+			     .further = 4096};
 
 	for (int i = 0; i < nseq; i++) {
 		const int64_t b = only < 0 ? i : only;
