@@ -60,7 +60,7 @@ static struct dt_paged_place place_of(const struct dt_paged_run *a, int64_t i)
 	if (p.tokens <= 0)
 		return p;
 	if (a->shares == 1 && count * a->heads <= DT_TILE_ROWS_FEW &&
-	    dt_paged_as_they_lie(a, count * a->heads)) {
+	    (a->grouped || dt_paged_as_they_lie(a, count * a->heads))) {
 		const int64_t together = dt_min64(a->together, DT_TILE / (count * a->heads));
 
 		p.kvs = dt_min64(together, a->p->kv_heads - p.kv);
@@ -179,8 +179,9 @@ static int64_t heads_together(const struct dt_paged_run *a, int64_t spans, int t
 {
 	const int64_t tasks = a->spans > 1 ? spans : a->g->nseq;
 	const bool enough = tasks >= 4 * threads || (a->spans == 1 && tasks % threads == 0);
+	const int64_t kvs = a->p->kv_heads, least = a->grouped ? dt_ceil_div(kvs, DT_PAGED_TOGETHER) : 1;
 
-	return dt_ceil_div(a->p->kv_heads, enough ? 1 : threads);
+	return dt_ceil_div(kvs, enough || least > threads ? least : threads);
 }
 
 /*

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { DT_PAGED_SPAN = 16 * DT_TILE };
+enum { DT_PAGED_SPAN = 16 * DT_TILE, DT_PAGED_TOGETHER = 4 /* most key heads of a task, from groups */ };
 
 /* Partial results of rows whose spans are separate tasks. */
 struct dt_paged_parts {
@@ -68,9 +68,10 @@ struct dt_paged_work {
 	float *o, *s;
 	struct dt_attn_row row[DT_TILE];
 	union dt_paged_keys *here, *next;
-	struct dt_tile_bytes bytes[2]; /* int8 groups: queries, and weights in the memory of k */
-	int16_t *halves;	       /* int8 rows: queries [all rows, head_dim] */
-	float scale[DT_TILE];	       /* scales of halves */
+	/* int8 groups, per key head: queries, and weights in the memory of k */
+	struct dt_tile_bytes bytes[DT_PAGED_TOGETHER][2];
+	int16_t *halves;      /* int8 rows: queries [all rows, head_dim] */
+	float scale[DT_TILE]; /* scales of halves */
 };
 
 /* Which rows and keys a task has. */
