@@ -107,8 +107,7 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 	if (p->softcap > 0) /* before the mask, as the cap would make -Inf finite */
 		dt_attn_cap(s, rows * DT_TILE, p);
 	if (DT_ATTN_PAIRS(t) && !weight) {
-		(t->begin ? dt_attn_softmax_lazy : dt_attn_softmax_bf16)(pw, s, o, row, rows, pad, key,
-									 p->softcap > 0 ? 1 : p->scale);
+		dt_attn_softmax_bf16(pw, s, o, row, rows, pad, key, p->softcap > 0 ? 1 : p->scale);
 		return;
 	}
 	dt_attn_mask(s, row, rows, key);

@@ -170,9 +170,6 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 #endif
 void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
 			  int64_t pad, int64_t key, float scale);
-/* The AMX variant, with other bits: a row's maximum is recomputed only when its sums require it. */
-void dt_attn_softmax_lazy(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
-			  int64_t pad, int64_t key, float scale);
 void dt_attn_finish_bf16(void *const *where, const float *o, const struct dt_attn_row *row, int64_t rows,
 			 int64_t d, int64_t pad);
 

@@ -5,26 +5,11 @@
  */
 #include "kernels/cpu/attention_bf16.h"
 
-void dt_attn_softmax_lazy(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
-			  int64_t pad, int64_t key, float scale)
-{
-	for (int64_t i = 0; i < rows; i++)
-		softmax_row_lazy(pw + i * DT_TILE / 2, s + i * DT_TILE, o + i * pad, &row[i], pad, key,
-				 scale);
-}
-
 void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
 			  int64_t pad, int64_t key, float scale)
 {
-	for (int64_t i = 0; i < rows; i += L) {
-		const int64_t n = dt_min64(L, rows - i);
-		struct maxima m;
-
-		find_maxima(&m, s + i * DT_TILE, row + i, n, key, scale);
-		for (int64_t r = 0; r < n; r++)
-			softmax_row(pw + (i + r) * DT_TILE / 2, s + (i + r) * DT_TILE, o + (i + r) * pad,
-				    &row[i + r], &m, r, pad, key, scale);
-	}
+	for (int64_t i = 0; i < rows; i++)
+		softmax_row(pw + i * DT_TILE / 2, s + i * DT_TILE, o + i * pad, &row[i], pad, key, scale);
 }
 
 /* p and ds of row i and keys j .. j + 15 of a tile; 0 where the row does not see the key. */
