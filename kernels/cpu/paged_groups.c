@@ -111,7 +111,7 @@ static void tile_of_joined(const struct dt_paged_run *a, struct dt_paged_work *w
 static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w, int64_t j, int64_t keys)
 {
 	const struct dt_paged_groups *here = &w->here->groups, *next = &w->next->groups;
-	const int64_t d = a->p->head_dim, n = w->n, pairs = (keys + 1) / 2;
+	const int64_t d = a->p->head_dim, n = w->n, seen = dt_min64(keys, dt_attn_reach(w->row, n, j));
 
 	for (int64_t h = 0; h < w->kvs; h++) {
 		const struct groups k = of_head(a, here->k, h), then = of_head(a, next->k, h),
@@ -128,11 +128,11 @@ static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w
 		const struct groups then = of_head(a, next->v, h), k = of_head(a, next->k, h);
 
 		ask_groups(a, w, &k);
-		if (keys % 2)
-			v.at[keys / 16] = last_pair(w->v, v.at[keys / 16], keys % 16 / 2, d);
+		if (seen % 2)
+			v.at[seen / 16] = last_pair(w->v, v.at[seen / 16], seen % 16 / 2, d);
 		a->t->mul_down(w->o + h * n * w->pad, d, w->pw + h * n * w->depth, w->depth,
 			       (const uint32_t *const *)v.at, (const uint32_t *const *)then.at, n, d,
-			       here->skip * DT_KV_GROUP / 2, pairs);
+			       here->skip * DT_KV_GROUP / 2, (seen + 1) / 2);
 	}
 }
 
