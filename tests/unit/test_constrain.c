@@ -121,7 +121,7 @@ static void test_slow_beside_plain(void **state)
 
 	alone(pattern, 2, 30, text, &n);
 	e = start(&f, 100, 8, 64, 16);
-	f.sleep_us = 200;
+	f.sleep_us = 2000; /* steps are counted: long beside a delay of this thread */
 	submit(e, busy = ask_alike(7, 1, 10, 100)); /* the first plain stream starts beside another */
 	wait_tokens(busy, 1);
 	c = constrained(g, 2, 30);
