@@ -154,13 +154,18 @@ static int finish_groups(struct dt_reward *r, struct dt_group *g, int64_t n, str
 	return rc;
 }
 
-static int summary(struct dt_err *err)
+/* Prints the summary. file: what was read. -EIO: it was empty, or no answer has a reward. */
+static int summary(const char *file, struct dt_err *err)
 {
 	const struct dt_rl_stats *s = &a.stats;
-	json_t *o = json_pack("{s:I, s:I, s:f, s:f}", "groups", (json_int_t)s->groups, "answers",
-			      (json_int_t)s->answers, "draw_s", a.draw_s, "score_s", a.score_s);
-	int rc = o ? dt_rl_put(s, o) : -ENOMEM;
+	json_t *o;
+	int rc;
 
+	if (s->groups == 0)
+		return dt_err_set(err, -EIO, "%s: empty, nothing to score", file);
+	o = json_pack("{s:I, s:I, s:f, s:f}", "groups", (json_int_t)s->groups, "answers",
+		      (json_int_t)s->answers, "draw_s", a.draw_s, "score_s", a.score_s);
+	rc = o ? dt_rl_put(s, o) : -ENOMEM;
 	if (rc < 0)
 		rc = dt_err_sys(err, rc, "cannot print");
 	else if (a.json)
@@ -318,7 +323,7 @@ static int run_sample(int n, char **v)
 	if (rc == 0)
 		rc = sample_all(d, r, prompts, &err);
 	if (rc == 0)
-		rc = summary(&err);
+		rc = summary(prompts ? prompts->name : a.task, &err);
 	dt_drawer_close(d);
 	dt_reward_close(r);
 	if (prompts)
@@ -353,7 +358,7 @@ static int run_score(int n, char **v)
 		json_decref(o);
 	}
 	if (rc == 0)
-		rc = summary(&err);
+		rc = summary(file.name, &err);
 	dt_reward_close(r);
 	dt_jsonl_close(&file);
 	return rc < 0 ? dt_program_fail(&program, &err) : DT_EXIT_OK;

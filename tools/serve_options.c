@@ -234,7 +234,8 @@ static int settle(struct serve_options *o, struct dt_err *err)
 {
 	static const enum dt_dtype cache[] = {DT_BF16, DT_BF16, DT_F32, DT_I8};
 	struct dt_served_params *p = &o->serve;
-	char word[16];
+	char word[16], name[DT_LORA_NAME];
+	const char *path;
 
 	p->fp32 = o->precision == 1;
 	p->cache = o->kv_type || !p->fp32 ? cache[o->kv_type] : DT_F32;
@@ -252,6 +253,9 @@ static int settle(struct serve_options *o, struct dt_err *err)
 		p->lora = &o->lora;
 		p->lora_rank = o->lora_rank;
 	}
+	for (int i = 0; i < o->lora.n; i++)
+		if (dt_served_lora(o->lora.v[i], name, &path, err) < 0)
+			return -EINVAL;
 	p->name = o->name;
 	if (settle_kv(o, err) < 0 || settle_role(o, err) < 0)
 		return -EINVAL;

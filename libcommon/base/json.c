@@ -7,11 +7,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Whether text of n bytes has only white space. */
+static bool is_blank(const char *text, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && memchr(" \t\r\n", text[i], 4))
+		i++;
+	return i == n;
+}
+
 int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err)
 {
 	json_error_t je;
 	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 
+	if (!v && is_blank(text, n))
+		return dt_err_set(err, -EINVAL, "%s: empty, not JSON", name);
 	if (!v)
 		return dt_err_set(err, -EINVAL, "%s: line %d: %s", name, je.line, je.text);
 	*ret = v;

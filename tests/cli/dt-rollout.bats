@@ -95,6 +95,9 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 1 "missing" sample missing --task copy:2
     echo '{"question": "x"}' >bad.jsonl
     refused 1 "bad.jsonl:1" sample run bad.jsonl --reward cat
+    : >empty.jsonl
+    refused 1 "empty.jsonl: empty" score empty.jsonl --reward cat
+    refused 1 "empty.jsonl: empty" sample run empty.jsonl --reward cat
     refused 1 "bad.jsonl:1: it is not a rollout" score bad.jsonl --reward cat
     printf '{"prompt": "%0200d"}\n' 1 >long.jsonl
     refused 1 "no room for an answer" sample run long.jsonl --reward cat

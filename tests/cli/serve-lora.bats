@@ -269,7 +269,10 @@ refused() { # TEXT OPTION...
 }
 
 @test "unsupported adapters are refused by name" {
-    refused "not NAME=PATH" base --lora adapters/bravo
+    for spelling in adapters/bravo =adapters/bravo x=; do
+        run dt-serve --batch base --lora $spelling </dev/null
+        [ "$status" -eq 2 ] && [[ $output == *"'$spelling' is not NAME=PATH"* ]] || { echo "$status: $output" >&2; false; }
+    done
     refused "rank 4 is above --max-lora-rank 3" base --lora x=adapters/bravo --max-lora-rank 3
     refused "already" base --lora x=adapters/bravo --lora x=adapters/bravo
     refused "trained on other weights" merged-delta --lora x=adapters/bravo

@@ -23,8 +23,8 @@ static json_t *parse(const char *text)
 
 static void garbage_is_refused_with_its_line(void **state)
 {
-	static const char *const bad[] = {"",	 "{",	 "{\"a\":1,}", "{\"a\":1}x", "{\"a\":NaN}",
-					  "nul", "[1,2", "\xff"};
+	static const char *const bad[] = {"{",	 "{\"a\":1,}", "{\"a\":1}x", "{\"a\":NaN}",
+					  "nul", "[1,2",       "\xff"};
 	struct dt_err err = {0};
 	json_t *v = (json_t *)0x1;
 
@@ -34,6 +34,10 @@ static void garbage_is_refused_with_its_line(void **state)
 		assert_ptr_equal(v, (json_t *)0x1);
 		assert_memory_equal(err.msg, "name: line ", 11);
 	}
+	assert_int_equal(dt_json_parse("", 0, "name", &v, &err), -EINVAL);
+	assert_string_equal(err.msg, "name: empty, not JSON");
+	assert_int_equal(dt_json_parse(" \n", 2, "name", &v, &err), -EINVAL);
+	assert_string_equal(err.msg, "name: empty, not JSON");
 	assert_int_equal(dt_json_parse("{\"a\":1,\n\"a\":2}", 14, "dup", &v, &err), -EINVAL);
 	assert_memory_equal(err.msg, "dup: line 2", 11);
 }

@@ -87,6 +87,12 @@ struct dt_served {
 int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt_tokenizer **ret,
 			struct dt_err *err);
 
+/* Bytes of an adapter's name, the NUL included. */
+#define DT_LORA_NAME 256
+
+/* Splits an adapter given as NAME=PATH. *ret_path points into text. -EINVAL: it has not this form. */
+int dt_served_lora(const char *text, char ret_name[DT_LORA_NAME], const char **ret_path, struct dt_err *err);
+
 /*
  * *s must be zeroed. Call dt_served_close on failure too. With several ranks all fail together; ranks without
  * an error of their own have an empty message. On success rank 0 has the engine, and the others call

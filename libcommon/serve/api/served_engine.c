@@ -195,17 +195,29 @@ static bool in_blocks(const struct dt_source *src)
 	return false;
 }
 
+int dt_served_lora(const char *text, char ret_name[DT_LORA_NAME], const char **ret_path, struct dt_err *err)
+{
+	const char *eq = strchr(text, '=');
+
+	if (!eq || eq == text || !eq[1])
+		return dt_err_set(err, -EINVAL, "--lora '%s' is not NAME=PATH", text);
+	if (eq - text >= DT_LORA_NAME)
+		return dt_err_set(err, -EINVAL, "--lora: a name has at most %d bytes", DT_LORA_NAME - 1);
+	snprintf(ret_name, DT_LORA_NAME, "%.*s", (int)(eq - text), text);
+	*ret_path = eq + 1;
+	return 0;
+}
+
 /* Adds an adapter given as NAME=PATH. */
 static int add_adapter(struct dt_adapters *a, const char *text, struct dt_err *err)
 {
-	const char *eq = strchr(text, '=');
-	char name[256];
-	int rc;
+	char name[DT_LORA_NAME];
+	const char *path;
+	int rc = dt_served_lora(text, name, &path, err);
 
-	if (!eq || eq == text || !eq[1] || (size_t)(eq - text) >= sizeof(name))
-		return dt_err_set(err, -EINVAL, "--lora '%s' is not NAME=PATH", text);
-	snprintf(name, sizeof(name), "%.*s", (int)(eq - text), text);
-	rc = dt_adapters_add(a, name, eq + 1, false, false, err);
+	if (rc < 0)
+		return rc;
+	rc = dt_adapters_add(a, name, path, false, false, err);
 	return rc < 0 ? dt_err_prefix(err, "--lora %s", name) : 0;
 }
 
