@@ -113,6 +113,8 @@ int main(int argc, char **argv)
 					       : dt_opt_usage_error(&prog, stderr, "check takes one file");
 	} else if (n == 0 && !opt.config) {
 		status = dt_opt_usage_error(&prog, stderr, "a server's URL or --config is required");
+	} else if (n >= 0 && dt_route_args_check(&args, &err) < 0) {
+		status = dt_opt_usage_error(&prog, stderr, "%s", err.msg);
 	} else if (n >= 0) {
 		status = run(&args, kept);
 	}

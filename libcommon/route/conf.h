@@ -84,6 +84,8 @@ struct dt_route_args {	  /* from the command line; overrides the file */
 	int nkeys;
 };
 
+/* Checks how URLs and keys are spelt, without resolving host names. -EINVAL. */
+int dt_route_args_check(const struct dt_route_args *args, struct dt_err *err);
 /* Reads the configuration and resolves host names. -EINVAL: the message says what is wrong and where. */
 int dt_route_conf_read(struct dt_route_conf *c, const struct dt_route_args *args, struct dt_err *err);
 /* Hash of the addresses, independent of their order; 1: there are none. */

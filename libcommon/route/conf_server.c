@@ -25,11 +25,13 @@ static const char *split_url(const char *url, char host[256], char port[8], stru
 	if (*colon == ':') {
 		size_t n = strspn(colon + 1, "0123456789");
 
-		if (n == 0 || n > 5) {
-			dt_err_set(err, -EINVAL, "'%.200s' has no number of a port after ':'", url);
+		long number = n == 0 || n > 5 ? 0 : strtol(colon + 1, NULL, 10);
+
+		if (number < 1 || number > 65535) {
+			dt_err_set(err, -EINVAL, "'%.200s' has no port from 1 to 65535 after ':'", url);
 			return NULL;
 		}
-		snprintf(port, 8, "%.*s", (int)n, colon + 1);
+		snprintf(port, 8, "%ld", number);
 		colon += 1 + n;
 	}
 	return colon;
@@ -133,22 +135,44 @@ static int spread(struct dt_route_conf *c, const char *port, const struct addrin
 }
 
 /*
- * Sets the last server's address. "host:port" means http://host:port; the path /v1 is cut off, so that equal
- * servers have equal URLs.
+ * Host and port of a server. "host:port" means http://host:port; the path /v1 is cut off, so that equal servers
+ * have equal URLs. -EINVAL.
  */
-int dt_route_conf_url(struct dt_route_conf *c, const char *given, bool each, struct dt_err *err)
+static int read_url(const char *given, char url[600], char host[256], char port[8], struct dt_err *err)
 {
-	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-	char host[256], port[8], url[600];
 	const char *path;
-	int rc;
 
-	snprintf(url, sizeof(url), "%s%.500s", strstr(given, "://") ? "" : "http://", given);
+	snprintf(url, 600, "%s%.500s", strstr(given, "://") ? "" : "http://", given);
 	path = split_url(url, host, port, err);
 	if (!path)
 		return -EINVAL;
 	if (strcmp(path, "") && strcmp(path, "/") && strcmp(path, "/v1") && strcmp(path, "/v1/"))
 		return dt_err_set(err, -EINVAL, "'%.200s' has a path; expected http://HOST:PORT", url);
+	return 0;
+}
+
+int dt_route_args_check(const struct dt_route_args *args, struct dt_err *err)
+{
+	char host[256], port[8], url[600];
+	struct dt_keyfile keys = {0};
+	int rc = 0;
+
+	for (int i = 0; i < args->nurls && rc == 0; i++)
+		rc = read_url(args->url[i], url, host, port, err);
+	for (int i = 0; i < args->nkeys && rc == 0; i++)
+		rc = dt_keyfile_add(&keys, args->key[i], err);
+	dt_keyfile_release(&keys);
+	return rc;
+}
+
+int dt_route_conf_url(struct dt_route_conf *c, const char *given, bool each, struct dt_err *err)
+{
+	struct addrinfo hint = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+	char host[256], port[8], url[600];
+	int rc = read_url(given, url, host, port, err);
+
+	if (rc < 0)
+		return rc;
 	rc = getaddrinfo(host, port, &hint, &list);
 	if (rc != 0 && !(each && (rc == EAI_NONAME || rc == EAI_NODATA || rc == EAI_AGAIN)))
 		return dt_err_set(err, -EINVAL, "'%.200s': %s", url, gai_strerror(rc));

@@ -723,7 +723,8 @@ END
     done <<'END'
 {"server": []}|unknown key 'server'; did you mean 'servers'
 {"servers": [{"url": "ftp://x"}]}|is not http://HOST:PORT
-{"servers": [{"url": "http://x:y"}]}|'http://x:y' has no number of a port after ':'
+{"servers": [{"url": "http://x:y"}]}|'http://x:y' has no port from 1 to 65535 after ':'
+{"servers": [{"url": "127.0.0.1:65616"}]}|'http://127.0.0.1:65616' has no port from 1 to 65535
 {"servers": [{"url": "http://127.0.0.1:1/path"}]}|has a path
 {"servers": [{"url": "http://127.0.0.1:1"}, {"url": "127.0.0.1:1/v1"}]}|configured twice
 {"servers": [{"url": "http://127.0.0.1:1", "weight": 0}]}|'weight' is not between
@@ -736,6 +737,9 @@ END
 END
     run -2 dt-route check
     run -2 dt-route
+    run -2 dt-route --port 0 https://127.0.0.1:1
+    run -2 dt-route --port 0 127.0.0.1:65616
+    run -2 dt-route --port 0 --api-key "" 127.0.0.1:1
     route 1 --config conf
     set_mock "$a" '{"hold": true, "tokens": 8}'
     body='{"model":"m","prompt":"x","stream":true}' ask -m 300 -N >stream &
