@@ -265,8 +265,9 @@ static void on_progress(void *arg, int done)
 /* Sends all requests and reports. Returns an exit status or a negative errno. */
 static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err *err)
 {
-	struct dt_load_result *res = calloc((size_t)l->n, sizeof(*res));
-	int rc;
+	struct dt_load_result *res;
+	struct dt_err unwritten;
+	int rc, wrote = 0;
 	struct dt_load_errors errors;
 	struct dt_load_report rep;
 	struct dt_progress bar;
@@ -280,11 +281,10 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 					     .progress = on_progress,
 					     .arg = &bar};
 
-	if (opt.warmup >= l->n) {
-		free(res);
+	if (opt.warmup >= l->n)
 		return dt_opt_usage_error(&prog, stderr, "--warmup %lld excludes all of the %d requests",
 					  (long long)opt.warmup, l->n);
-	}
+	res = calloc((size_t)l->n, sizeof(*res));
 	if (!res)
 		return dt_err_sys(err, -ENOMEM, "cannot start the run");
 	rc = opt.out ? dt_out_check(opt.out, err) : 0;
@@ -294,12 +294,14 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 		dt_progress_end(&bar);
 	}
 	if (rc == 0 && opt.out)
-		rc = write_requests(res, l->n, err);
-	if (rc == 0)
-		rc = dt_load_report_make(&rep, res, (int)opt.warmup, l->n, &opt.limits, err);
-	if (rc == 0) {
+		wrote = write_requests(res, l->n, &unwritten);
+	if (rc == 0 && (rc = dt_load_report_make(&rep, res, (int)opt.warmup, l->n, &opt.limits, err)) == 0) {
 		rc = print_report(&rep, &errors, t, err);
-		if (rc == 0 && (stop || rep.ok == 0))
+		if (rc == 0 && wrote < 0)
+			rc = (*err = unwritten).code;
+		else if (rc == 0 && stop)
+			rc = dt_err_set(err, -EINTR, "interrupted before all requests were answered");
+		else if (rc == 0 && rep.ok == 0)
 			rc = DT_EXIT_FAILED;
 		else if (rc == 0 && rep.good_share < opt.min_goodput)
 			rc = DT_EXIT_NO;
@@ -352,12 +354,9 @@ int main(int argc, char **argv)
 
 	setlocale(LC_CTYPE, "");
 	n = dt_opt_main(&prog, argc, argv, stdout, stderr, &status);
-	if (n < 0)
-		return status;
 	if (n > 1)
 		return dt_opt_usage_error(&prog, stderr, "at most one server may be given");
-	status = check_options();
-	if (status)
+	if (n < 0 || (status = check_options()) != 0)
 		return status;
 	if (n == 1) {
 		if (dt_load_url(argv[1], &url, &err) == -EINVAL)

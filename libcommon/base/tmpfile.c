@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -287,12 +288,13 @@ int dt_remove_tree(const char *path, struct dt_err *err)
 int dt_close_stdout(struct dt_err *err)
 {
 	struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
-	bool failed = ferror(stdout), gone = poll(&out, 1, 0) > 0 && (out.revents & POLLERR);
+	bool some = __fpending(stdout) > 0, failed = ferror(stdout);
+	bool gone = poll(&out, 1, 0) > 0 && (out.revents & POLLERR);
 
 	errno = 0;
 	if (fclose(stdout) == EOF) {
-		if (errno == EBADF)
-			return 0; /* stdout was closed before we started */
+		if (errno == EBADF && !some && !failed)
+			return 0; /* stdout was closed before we started, and there was nothing to print */
 		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output");
 	}
 	if (failed) /* an earlier write failed and its errno is lost; a closed pipe can still be detected */

@@ -132,6 +132,23 @@ assert all(r["ttft_s"] <= r["e2e_s"] and r["sent_s"] >= r["due_s"] for r in each
 PY
 }
 
+@test "the report is printed if the requests cannot be written, and if the run is interrupted" {
+    start --max-num-seqs 8
+    run -1 --separate-stderr dt-loadgen "$url" --rate 0 -n 4 --input 8 --output 4 --requests-out /dev/full
+    [[ $output == *"4 answered"* && $stderr == *"cannot write '/dev/full': No space left on device" ]]
+    dt-loadgen "$url" --rate 0.5 --arrival constant -n 40 --input 8 --output 4 --requests-out cut.jsonl >report 2>log 3>&- &
+    pid=$!
+    answered() { [ "$(metric prompt_tokens_total)" -ge 40 ]; } # the first of these 40, after the 4 above
+    until_true answered
+    kill "$pid"
+    status=0
+    wait "$pid" || status=$?
+    [ "$status" -eq 1 ]
+    grep -q 'not sent' report
+    [ "$(cat log)" = "dt-loadgen: interrupted before all requests were answered" ]
+    [ "$(wc -l <cut.jsonl)" -eq 40 ]
+}
+
 @test "against dt-serve: closed-loop users, conversations, chat, shared prefixes, a trace" {
     start --chat-template chatml --block-size 8
     for prompt in text chat; do

@@ -305,7 +305,7 @@ static void folders(void **state)
 	assert_int_equal(dt_remove_tree(deep, &err), 0); /* missing is no error */
 }
 
-/* Runs dt_close_stdout in a child whose stdout is fd, after writing bytes; returns its errno. */
+/* Runs dt_close_stdout in a child whose stdout is fd, -1: closed, after writing bytes; returns its errno. */
 static int close_stdout_on(int fd, int bytes)
 {
 	int status;
@@ -313,7 +313,10 @@ static int close_stdout_on(int fd, int bytes)
 
 	if (pid == 0) {
 		signal(SIGPIPE, SIG_IGN);
-		dup2(fd, 1);
+		if (fd < 0)
+			close(1);
+		else
+			dup2(fd, 1);
 		for (int i = 0; i < bytes; i++)
 			putchar('x');
 		_exit(-dt_close_stdout(NULL));
@@ -333,6 +336,8 @@ static void close_stdout(void **state)
 	assert_int_not_equal(close_stdout_on(full, 100001), 0);
 	assert_int_equal(pipe(p), 0);
 	close(p[0]);
+	assert_int_equal(close_stdout_on(-1, 0), 0);
+	assert_int_equal(close_stdout_on(-1, 10), EBADF);
 	assert_int_equal(close_stdout_on(p[1], 10), EPIPE);
 	assert_int_equal(close_stdout_on(p[1], 1 << 16), EPIPE);
 	close(p[1]);
