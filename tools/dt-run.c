@@ -199,10 +199,27 @@ static int run(int n, char **argv)
 	return dt_supervise_run(&a.o);
 }
 
+/* Whether a command of dt-train or dt-serve follows without --: its options would be taken for dt-run's. */
+static bool lacks_dashes(int n, char *const *argv)
+{
+	for (int i = 1; i < n && strcmp(argv[i], "--") && strcmp(argv[i], "explain"); i++) {
+		const char *name = basename(argv[i]);
+
+		if (i + 1 < n && (!strcmp(name, "dt-train") || !strcmp(name, "dt-serve")))
+			return true;
+	}
+	return false;
+}
+
 int main(int argc, char **argv)
 {
 	struct dt_err err = {0};
-	int status, n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
+	int status, n;
+
+	if (lacks_dashes(argc, argv))
+		return dt_opt_usage_error(&program, stderr,
+					  "the command must follow --: dt-run [option ...] -- COMMAND");
+	n = dt_opt_main(&program, argc, argv, stdout, stderr, &status);
 
 	if (n >= 0)
 		status = run(n, argv);

@@ -266,6 +266,8 @@ static int begin(struct sup *s, struct dt_err *err)
 		rc = dt_out_stream(s->o->events, true, &s->events, err);
 	else if (s->o->events)
 		s->events = stdout;
+	if (rc == 0 && s->o->prometheus)
+		rc = dt_out_check(s->o->prometheus, err);
 	if (rc == 0)
 		rc = sup_ranks_open(&s->ranks, err);
 	s->signals = catch_signals();

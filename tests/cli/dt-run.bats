@@ -88,6 +88,10 @@ job() {
     [[ $stderr == *"the file of --kill-file exists: not starting the job"* ]]
     run -2 --separate-stderr dt-run
     [[ $stderr == *"a command is missing"* ]]
+    run -2 --separate-stderr dt-run mpirun -np 2 dt-train --model gpt2-tiny --data d.h5 --save run
+    [[ $stderr == "dt-run: the command must follow --: "* ]]
+    run -1 --separate-stderr dt-run --prometheus missing/page -- dt-train --model gpt2-tiny --data d.h5 --save run
+    [[ $stderr == "dt-run: cannot write 'missing/page': No such file or directory" ]]
     run -1 --separate-stderr dt-run -- /nonexistent/dt-train --save run
     [[ $stderr == *"cannot start '/nonexistent/dt-train'"* ]]
 }
