@@ -316,8 +316,11 @@ static int run_train(int n, char **v)
 	if (a.anew > 1 && (rc >= 0 || rc == -EINTR))
 		dt_program_say(&program, "%lld restarts of actors; last reason: %s", (long long)a.anew,
 			       a.why);
-	if (rc == -EINTR)
-		return DT_EXIT_PREEMPTED;
+	if (rc == -EINTR) {
+		dt_program_say(&program, "stopped by a signal after update %lld%s", (long long)last.update,
+			       a.c.save ? ", checkpoint saved" : "; nothing saved: no --save");
+		return a.c.save ? DT_EXIT_PREEMPTED : DT_EXIT_FAILED;
+	}
 	if (rc == 0 && !isnan(a.c.until)) {
 		dt_program_say(
 			&program,
@@ -343,7 +346,7 @@ static int run_play(int n, char **v)
 		rc = dt_control_play(&a.c, net, a.episodes, &score, &err);
 	dt_net_close(net);
 	if (rc == 0 && stop)
-		return DT_EXIT_PREEMPTED;
+		rc = dt_err_set(&err, -EINTR, "stopped by a signal before all episodes were over");
 	if (rc == 0 && a.json)
 		rc = print_line(json_pack("{s:I, s:o}", "episodes", (json_int_t)a.episodes, "score_mean",
 					  number(score)),

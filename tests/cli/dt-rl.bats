@@ -209,7 +209,7 @@ END
 }
 
 @test "a hangup ends it cleanly, unless nohup ignores it" {
-    env --default-signal=HUP dt-rl train --env cartpole --frames 1000G --save kept >lines 3>&- &
+    env --default-signal=HUP dt-rl train --env cartpole --frames 1000G --save kept >lines 2>log 3>&- &
     pid=$!
     await grep update lines
     kill -HUP "$pid"
@@ -217,7 +217,8 @@ END
     wait $pid || status=$?
     [ $status -eq 75 ]
     dt-shard-ckpt verify kept
-    nohup dt-rl train --env cartpole --frames 1000G --every 1 >endless 3>&- 2>/dev/null &
+    [ "$(cat log)" = "dt-rl: stopped by a signal after update $(basename kept/step-* | sed 's/step-0*//'), checkpoint saved" ]
+    nohup dt-rl train --env cartpole --frames 1000G --every 1 >endless 3>&- 2>log &
     pid=$!
     await grep update endless
     kill -HUP "$pid"
@@ -226,7 +227,18 @@ END
     status=0
     wait $pid || status=$?
     pid=
-    [ $status -eq 75 ]
+    [ $status -eq 1 ]
+    grep -q 'nothing saved: no --save' log
+    dt-rl play --env cartpole --episodes 1000000000 kept 2>log 3>&- &
+    pid=$!
+    catches_term() { (( 0x$(awk '/SigCgt/ { print $2 }' "/proc/$pid/status") & 0x4000 )); }
+    await catches_term
+    kill "$pid"
+    status=0
+    wait $pid || status=$?
+    pid=
+    [ $status -eq 1 ]
+    [ "$(cat log)" = "dt-rl: stopped by a signal before all episodes were over" ]
 }
 
 @test "the first restart of an actor is reported with its reason, the others are counted" {
