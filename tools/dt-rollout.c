@@ -170,20 +170,20 @@ static int summary(const char *file, struct dt_err *err)
 		rc = dt_err_sys(err, rc, "cannot print");
 	else if (a.json)
 		rc = dt_json_write_line(stderr, o, err);
-	else
+	else if (s->answers > 0)
 		dt_program_say(
 			&program,
-			"%lld answers to %lld prompts: mean reward %.4g, std %.4g; %.1f%% of groups "
+			"%lld answer%s to %lld prompt%s: mean reward %.4g, std %.4g; %.1f%% of groups "
 			"with equal rewards; mean length %.1f tokens, %.1f%% truncated; %lld without a "
 			"reward; %.2f s sampling, %.2f s scoring",
-			(long long)s->answers, (long long)s->groups, dt_rl_mean(s), dt_rl_std(s),
-			1e2 * (double)s->flat / (double)(s->groups ? s->groups : 1),
-			(double)s->tokens / (double)(s->answers ? s->answers : 1),
-			1e2 * (double)s->truncated / (double)(s->answers ? s->answers : 1),
-			(long long)s->unscored, a.draw_s, a.score_s);
+			(long long)s->answers, s->answers == 1 ? "" : "s", (long long)s->groups,
+			s->groups == 1 ? "" : "s", dt_rl_mean(s), dt_rl_std(s),
+			1e2 * (double)s->flat / (double)s->groups, (double)s->tokens / (double)s->answers,
+			1e2 * (double)s->truncated / (double)s->answers, (long long)s->unscored, a.draw_s,
+			a.score_s);
 	json_decref(o);
 	if (rc == 0 && s->answers == 0)
-		return dt_err_set(err, -EIO, "no answer has a reward");
+		return dt_err_set(err, -EIO, "no answer has a reward: %lld without", (long long)s->unscored);
 	return rc;
 }
 

@@ -100,6 +100,8 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 1 "empty.jsonl: empty" sample run empty.jsonl --reward cat
     refused 1 "bad.jsonl:1: it is not a rollout" score bad.jsonl --reward cat
     printf '{"prompt": "%0200d"}\n' 1 >long.jsonl
+    refused 1 "a length of 1000000 tokens exceeds" sample run --task copy:2 --seq 1000000
+    refused 1 "no answer has a reward: 1 without" score --reward "echo x" <(jq -c '.answers |= .[:1]' scored.jsonl | head -1)
     refused 1 "no room for an answer" sample run long.jsonl --reward cat
     refused 1 "127.0.0.1:1" sample http://127.0.0.1:1 --task copy:2 --count 1
 }

@@ -322,7 +322,7 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 	*len = p->len ? p->len : c->max_seq;
 	if (*len > dt_config_positions(c))
 		return dt_err_set(err, -EINVAL,
-				  "--max-model-len %lld exceeds the model's context length of %lld",
+				  "a length of %lld tokens exceeds the model's context length of %lld",
 				  (long long)*len, (long long)dt_config_positions(c));
 	return open_device(s, p, err);
 }
