@@ -168,6 +168,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 {
 	bool roof = nargs > 0 && !strcmp(argv[1], "roofline");
 	struct dt_err err = {0};
+	struct dt_layout l;
 	int want = roof ? 2 : 1;
 
 	if (a->m.here && nargs == 0)
@@ -182,7 +183,8 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(
 			&program, stderr,
 			"option '--pipeline': the number of chunks is part of the search; use 1f1b");
-	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check_gpu(&a->m, &err) < 0)
+	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check_gpu(&a->m, &err) < 0 ||
+	    (a->compare && dt_layout_parse(a->compare, &l, &err) < 0))
 		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
 					  err.hint);
 	if (a->o.run.threads)

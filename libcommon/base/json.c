@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include "base/suggest.h"
+
 #include <errno.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -191,6 +193,36 @@ static int cannot_write(FILE *f, int code, struct dt_err *err)
 		return dt_err_sys(err, code, "cannot write JSON");
 	path[n] = '\0';
 	return dt_err_sys(err, code, "cannot write '%s'", path);
+}
+
+static int unknown_key(const char *key, const char *const *known, struct dt_err *err)
+{
+	struct dt_suggest s = dt_suggest(key);
+	char text[100];
+
+	for (; *known; known++)
+		dt_suggest_offer(&s, *known);
+	return dt_err_set(err, -EINVAL, "unknown key '%.60s'%s", key,
+			  dt_suggest_text(&s, "", text, sizeof(text)));
+}
+
+int dt_json_keys(const json_t *o, const char *const *known, struct dt_err *err)
+{
+	const char *key;
+	json_t *v;
+
+	if (!json_is_object(o))
+		return dt_err_set(err, -EINVAL, "this is not an object");
+	json_object_foreach((json_t *)o, key, v)
+	{
+		int i = 0;
+
+		while (known[i] && strcmp(known[i], key))
+			i++;
+		if (!known[i])
+			return unknown_key(key, known, err);
+	}
+	return 0;
 }
 
 int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)

@@ -30,6 +30,9 @@ int dt_json_bool(const json_t *o, const char *key, bool required, bool *ret, str
 /* *ret is borrowed from o. */
 int dt_json_str(const json_t *o, const char *key, bool required, const char **ret, struct dt_err *err);
 
+/* Checks that o is an object with only keys of `known`, which ends with NULL; -EINVAL. */
+int dt_json_keys(const json_t *o, const char *const *known, struct dt_err *err);
+
 /*
  * Writes v compactly with a newline and flushes. -EPIPE, -ENOSPC ... when the stream fails. v is not stolen.
  */

@@ -135,6 +135,20 @@ static int read_levels(const json_t *a, struct dt_cluster *c, struct dt_err *err
 	return 0;
 }
 
+/* Refuses keys that a cluster file does not have: another file, or a misspelt key, would be ignored. */
+static int check_keys(const json_t *o, struct dt_err *err)
+{
+	static const char *const others[] = {"schema",	 "device", "gpus",  "gpus_per_node", "cores_per_node",
+					     "topology", "levels", "kinds", "measured",	     "ops"};
+	enum { NOTHERS = sizeof(others) / sizeof(others[0]) };
+	const char *known[NOTHERS + NFIELDS + 1] = {0};
+
+	memcpy(known, others, sizeof(others));
+	for (size_t i = 0; i < NFIELDS; i++)
+		known[NOTHERS + i] = fields[i].key;
+	return dt_json_keys(o, known, err);
+}
+
 int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *err)
 {
 	const char *name = c->device.name, *topo = NULL;
@@ -144,6 +158,8 @@ int dt_cluster_from_json(const json_t *o, struct dt_cluster *c, struct dt_err *e
 
 	if (!json_is_object(o))
 		return dt_err_set(err, -EINVAL, "a cluster is a JSON object");
+	if ((rc = check_keys(o, err)) < 0)
+		return rc;
 	if ((rc = dt_json_str(o, "device", false, &name, err)) < 0)
 		return rc;
 	for (int i = 0; dt_cluster_device_name(i) && rc > 0; i++)

@@ -43,6 +43,23 @@ static struct dt_run_cost cost_of(const struct dt_plan_view *v, const struct dt_
 	return dt_run_cost_of(&q);
 }
 
+/* Formats a count with two digits, without zeros that would claim more: "25 k". */
+static const char *count(double x, char *buf, size_t n)
+{
+	char all[24];
+	size_t digits, keep;
+
+	dt_format_count(two_digits(x), all, sizeof(all));
+	digits = keep = strcspn(all, " ");
+	if (memchr(all, '.', digits)) {
+		while (all[keep - 1] == '0')
+			keep--;
+		keep -= all[keep - 1] == '.';
+	}
+	snprintf(buf, n, "%.*s%s", (int)keep, all, all + digits);
+	return buf;
+}
+
 /* Formats a duration; long ones in days. */
 static const char *long_time(double seconds, char *buf, size_t n)
 {
@@ -60,9 +77,8 @@ static void print_spot(const struct dt_plan_view *v, const struct dt_candidate *
 	char t[24], n[24], m[24];
 
 	fprintf(v->f, "spot devices at a price %g%% lower with these interruptions: %s, %s device hours",
-		100 * v->spot, long_time(spot.seconds, t, sizeof(t)),
-		dt_format_count(two_digits(spot.device_hours), n, sizeof(n)));
-	fprintf(v->f, ", cost %s: %s %.0f%%\n", dt_format_count(two_digits(money), m, sizeof(m)),
+		100 * v->spot, long_time(spot.seconds, t, sizeof(t)), count(spot.device_hours, n, sizeof(n)));
+	fprintf(v->f, ", cost %s: %s %.0f%%\n", count(money, m, sizeof(m)),
 		money < sure.money ? "saves" : "exceeds full price by", 100 * fabs(1 - money / sure.money));
 }
 
@@ -77,18 +93,17 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 
 		fprintf(v->f,
 			"a million tokens cost %.3g at %g a device hour; a price of 1 trains %s tokens\n",
-			money, price, dt_format_count(two_digits(1e6 / money), n, sizeof(n)));
+			money, price, count(1e6 / money, n, sizeof(n)));
 	}
 	if (v->tokens) {
 		const struct dt_run_cost sure = cost_of(v, c, false, NULL);
 
 		fprintf(v->f, "%s tokens take about %s", dt_format_count((double)v->tokens, n, sizeof(n)),
 			long_time(sure.seconds, t, sizeof(t)));
-		fprintf(v->f, ", %s device hours",
-			dt_format_count(two_digits(sure.device_hours), n, sizeof(n)));
+		fprintf(v->f, ", %s device hours", count(sure.device_hours, n, sizeof(n)));
 		if (price > 0)
-			fprintf(v->f, ", cost %s at %g a device hour",
-				dt_format_count(two_digits(sure.money), n, sizeof(n)), price);
+			fprintf(v->f, ", cost %s at %g a device hour", count(sure.money, n, sizeof(n)),
+				price);
 		if (sure.energy_kwh > 0)
 			fprintf(v->f, ", at most %.3g %s at %g W a device",
 				two_digits(sure.energy_kwh) / (sure.energy_kwh < 1e3 ? 1 : 1e3),

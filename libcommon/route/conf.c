@@ -2,7 +2,6 @@
 
 #include "base/json.h"
 #include "base/opt.h"
-#include "base/suggest.h"
 
 #include <errno.h>
 #include <math.h>
@@ -83,36 +82,6 @@ static int store(struct dt_route_conf *c, const struct row *r, double v, struct 
 
 /* ---- structure ---- */
 
-static int unknown(const char *key, const char *const *known, struct dt_err *err)
-{
-	struct dt_suggest s = dt_suggest(key);
-	char text[100];
-
-	for (; *known; known++)
-		dt_suggest_offer(&s, *known);
-	return dt_err_set(err, -EINVAL, "unknown key '%.60s'%s", key,
-			  dt_suggest_text(&s, "", text, sizeof(text)));
-}
-
-int dt_route_conf_keys(const json_t *o, const char *const *known, struct dt_err *err)
-{
-	const char *key;
-	json_t *v;
-
-	if (!json_is_object(o))
-		return dt_err_set(err, -EINVAL, "this is not an object");
-	json_object_foreach((json_t *)o, key, v)
-	{
-		int i = 0;
-
-		while (known[i] && strcmp(known[i], key))
-			i++;
-		if (!known[i])
-			return unknown(key, known, err);
-	}
-	return 0;
-}
-
 int dt_route_conf_real(const json_t *o, const char *key, double min, double max, double *ret,
 		       struct dt_err *err)
 {
@@ -135,7 +104,7 @@ static int read_target(struct dt_route_target *t, const json_t *o, struct dt_err
 	t->model = json_string_value(o);
 	if (t->model)
 		return 0;
-	if (dt_route_conf_keys(o, known, err) < 0 || dt_json_str(o, "model", true, &t->model, err) < 0 ||
+	if (dt_json_keys(o, known, err) < 0 || dt_json_str(o, "model", true, &t->model, err) < 0 ||
 	    dt_route_conf_real(o, "weight", 0, 1e6, &t->weight, err) < 0)
 		return -EINVAL;
 	return 0;
@@ -152,7 +121,7 @@ static int read_name(struct dt_route_conf *c, const char *name, const json_t *o,
 
 	*n = (struct dt_route_name){.name = name, .shadow_share = 1};
 	if (!json_is_string(o) &&
-	    (dt_route_conf_keys(o, known, err) < 0 || dt_json_str(o, "shadow", false, &n->shadow, err) < 0 ||
+	    (dt_json_keys(o, known, err) < 0 || dt_json_str(o, "shadow", false, &n->shadow, err) < 0 ||
 	     dt_route_conf_real(o, "shadow_share", 0, 1, &n->shadow_share, err) < 0))
 		return -EINVAL;
 	if (!to || many == 0)
@@ -203,7 +172,7 @@ static int read_object(struct dt_route_conf *c, const json_t *o, struct texts *t
 
 	for (size_t i = 0; i < NROWS; i++)
 		known[6 + i] = rows[i].key;
-	rc = dt_route_conf_keys(o, known, err);
+	rc = dt_json_keys(o, known, err);
 	for (size_t i = 0; i < NROWS && rc >= 0; i++) {
 		double v = 0;
 

@@ -4,8 +4,6 @@
 
 #include "route/conf.h"
 
-/* Checks that o is an object with only keys of `known`, which ends with NULL; -EINVAL. */
-int dt_route_conf_keys(const json_t *o, const char *const *known, struct dt_err *err);
 /* Reads a number within min and max; leaves *ret unchanged if o has no such key. -EINVAL. */
 int dt_route_conf_real(const json_t *o, const char *key, double min, double max, double *ret,
 		       struct dt_err *err);

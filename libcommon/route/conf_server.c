@@ -211,7 +211,7 @@ int dt_route_conf_server(struct dt_route_conf *c, const json_t *o, struct dt_err
 	int64_t most = 0;
 	bool each = false;
 
-	if (!s || dt_route_conf_keys(o, known, err) < 0 || dt_json_str(o, "url", true, &url, err) < 0 ||
+	if (!s || dt_json_keys(o, known, err) < 0 || dt_json_str(o, "url", true, &url, err) < 0 ||
 	    dt_json_bool(o, "each", false, &each, err) < 0 ||
 	    dt_json_str(o, "key", false, &s->key, err) < 0 ||
 	    dt_route_conf_real(o, "weight", 1e-3, 1e6, &s->weight, err) < 0 ||

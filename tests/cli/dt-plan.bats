@@ -191,6 +191,13 @@ refused() {
 	"$plan" --json --links - --gpus 8 llama-2-7b <links.json | jq -e '.cluster.levels[0].latency_s == 1e-6'
 }
 
+@test "a cluster file: another file or a misspelt key is refused" {
+	"$plan" --emit cluster --gpu H100 --gpus 64 | jq -c '.gpu_per_node = 4' >misspelt.json
+	refused 1 "unknown key 'gpu_per_node'; did you mean 'gpus_per_node'" --cluster misspelt.json llama-2-7b
+	echo '{"program": "dt-allreduce-bench", "links": []}' >links.json
+	refused 1 "unknown key 'program'" --cluster links.json llama-2-7b
+}
+
 @test "a cluster description survives being written and read" {
 	"$plan" --emit cluster --gpu H100 --gpus 64 --topology dragonfly --oversubscription 4 --leaf 4 >c.json
 	"$plan" --emit cluster --cluster c.json >d.json
@@ -367,7 +374,7 @@ refused() {
 	refused 2 "is not one of" --topology star gpt2-124m
 	refused 2 "--pipeline" --pipeline fast gpt2-124m
 	refused 1 "has 4 ranks, not 8" --compare dp4 gpt2-124m
-	refused 1 "unknown axis" --compare xx4 gpt2-124m
+	refused 2 "unknown axis" --compare xx4 gpt2-124m
 	refused 2 "--json cannot be combined with --emit" --json --emit args gpt2-124m
 	refused 2 "--serve cannot be combined with --compare" --serve --compare dp8 gpt2-124m
 	for word in "--rate 2" "--prompt-len 9" "--output-len 9" "--ttft 1" "--tpot 1" "--weights bf16" "--kv-precision int8"; do
