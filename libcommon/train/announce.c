@@ -41,7 +41,8 @@ static void announce_batch(struct trainer *t)
 	char count[32], warm[48] = "", made[96];
 
 	if (l->warmup)
-		snprintf(warm, sizeof(warm), " after %lld steps of warmup", (long long)l->warmup);
+		snprintf(warm, sizeof(warm), " after %lld step%s of warmup", (long long)l->warmup,
+			 l->warmup == 1 ? "" : "s");
 	if (r->ramp.tokens)
 		dt_log_msg(&t->root_log,
 			   "the global batch grows from %lld samples in increments of %lld, over %s %s",

@@ -1,6 +1,7 @@
 #include "train/init.h"
 #include "train/trainer.h"
 
+#include "base/units.h"
 #include "data/tokenizer.h"
 #include "nn/device.h"
 #include "plan/draws.h"
@@ -114,6 +115,8 @@ static int bind_memory(struct trainer *t, struct dt_err *err)
 static int plan_memory(struct trainer *t, struct dt_err *err)
 {
 	int rc = dt_memory_plan(&t->run, t->mesh.at, &t->plan, err);
+	char need[32], limit[32];
+	uint64_t bytes;
 
 	if (rc == -ENOSPC) /* it does not fit even with recomputation */
 		t->status = DT_EXIT_NO;
@@ -121,11 +124,13 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 		return rc;
 	if ((rc = dt_draws_bytes(&t->run, &t->draws, err)) < 0)
 		return rc;
-	if (t->run.mem_limit && t->plan.arena_bytes + t->draws.bytes > t->run.mem_limit) {
+	bytes = t->plan.arena_bytes + t->draws.bytes;
+	if (t->run.mem_limit && bytes > t->run.mem_limit) {
 		t->status = DT_EXIT_NO;
-		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes per rank, the limit is %llu",
-			   (unsigned long long)(t->plan.arena_bytes + t->draws.bytes),
-			   (unsigned long long)t->run.mem_limit);
+		dt_err_set(err, -ENOSPC, "the plan needs %llu bytes per rank (%s), the limit is %llu (%s)",
+			   (unsigned long long)bytes, dt_format_size_up(bytes, need, sizeof(need)),
+			   (unsigned long long)t->run.mem_limit,
+			   dt_format_size(t->run.mem_limit, limit, sizeof(limit)));
 		dt_err_hint(err, "see dt-memest for what would make it fit");
 		return -ENOSPC;
 	}
