@@ -306,6 +306,7 @@ const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t
 	if (first % dt_format_info(v->format)->block)
 		return NULL;
 	data = v->part ? v->part[row / v->part_rows] : v->data;
+	src_reads(s, dt_format_bytes(v->format, rows * (p->ndim == 2 ? v->stride : 1)));
 	src_coded_need(s, data);
 	return data + dt_format_bytes(v->format, first);
 }

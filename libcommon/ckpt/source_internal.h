@@ -59,6 +59,7 @@ struct dt_source {
 	struct {
 		void *p;
 		size_t n;
+		_Atomic int64_t read; /* of the first: bytes read from all since src_reads gave pages back */
 	} * map;
 	int nmap;
 	struct src_coded **coded; /* quantised matrices, by address; NULL: none */
@@ -78,6 +79,11 @@ int src_images(struct dt_source *s, const json_t *o, struct dt_err *err);
 
 /* Maps a regular file until close. */
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);
+/*
+ * Before `bytes` of mapped files are read: from time to time unmaps the pages of what was read before. They
+ * stay in the page cache, but no longer count as memory of this process. Several threads may call.
+ */
+void src_reads(const struct dt_source *s, int64_t bytes);
 int src_add(struct dt_source *s, const struct src_stored *t);
 /* After all tensors are added: sorts them for src_find, which returns NULL if there is none of that name. */
 void src_sort(struct dt_source *s);

@@ -110,7 +110,7 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 {
 	const struct dt_param *p = &s->params.p[i];
 	const struct src_view *v;
-	int64_t row0, rows, col0, cols;
+	int64_t row0, rows, col0, cols, bytes = dt_dtype_size(as);
 
 	if (dt_format_of_dtype(as) < 0)
 		return dt_err_set(err, -EINVAL, "'%s' cannot be read as %s", p->name, dt_dtype_name(as));
@@ -124,6 +124,9 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 	if (s->ck)
 		return dt_ckpt_read(s->ck, s->ck_tensor[i], off, shape, as, dst, err);
 	v = s->over ? &s->over[i] : &s->view[i];
+	for (int d = 0; d < p->ndim; d++)
+		bytes *= shape[d];
+	src_reads(s, bytes);
 	if (!v->part)
 		src_coded_need(s, v->data);
 	if (v->transposed) {

@@ -5,12 +5,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define KEPT (32 << 20) /* bytes that may be read before their pages are unmapped */
 
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err)
 {
@@ -31,10 +34,20 @@ int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *
 	if (p == MAP_FAILED)
 		return dt_err_sys(err, -errno, "cannot map '%s'", path);
 	s->map[s->nmap].p = p;
+	atomic_init(&s->map[s->nmap].read, 0);
 	s->map[s->nmap++].n = (size_t)st.st_size;
 	*ret = p;
 	*ret_n = (size_t)st.st_size;
 	return 0;
+}
+
+void src_reads(const struct dt_source *s, int64_t bytes)
+{
+	if (s->nmap == 0 || atomic_fetch_add(&s->map[0].read, bytes) + bytes < KEPT)
+		return;
+	atomic_store(&s->map[0].read, 0);
+	for (int i = 0; i < s->nmap; i++) /* private and only read: nothing is lost */
+		madvise(s->map[i].p, s->map[i].n, MADV_DONTNEED);
 }
 
 int src_add(struct dt_source *s, const struct src_stored *t)

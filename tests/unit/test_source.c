@@ -93,6 +93,45 @@ static void boxes_of_a_source(void **state)
 	free(p);
 }
 
+/* Bytes of files that are mapped and in memory. */
+static int64_t mapped_bytes(void)
+{
+	FILE *f = fopen("/proc/self/statm", "r");
+	long size, resident, shared = 0;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%ld %ld %ld", &size, &resident, &shared), 3);
+	fclose(f);
+	return shared * sysconf(_SC_PAGESIZE);
+}
+
+/* A file of 128 MiB, read by rows: at no time are many of its pages in memory. */
+static void pages_of_a_file_are_given_back(void **state)
+{
+	enum { WIDE = 128, LONG = 1 << 18, ROWS = 1 << 12 };
+	int32_t head[7] = {WIDE, WIDE, 1, 1, 1, LONG, 8};
+	int64_t floats = (int64_t)LONG * WIDE + 2 * WIDE + 7 * WIDE * WIDE + WIDE + 8 * WIDE, before,
+		most = 0;
+	int64_t off[2] = {0, 0}, shape[2] = {ROWS, WIDE};
+	float *rows = malloc(sizeof(float) * ROWS * WIDE);
+	struct dt_source *s;
+	int i;
+
+	write_file("wide.bin", head, sizeof(head));
+	assert_int_equal(truncate("wide.bin", (off_t)(sizeof(head) + (size_t)floats * 4)), 0);
+	s = open_source("wide.bin");
+	i = dt_params_find(dt_source_params(s), "embed.weight");
+	before = mapped_bytes();
+	for (off[0] = 0; off[0] < LONG; off[0] += ROWS) {
+		assert_int_equal(dt_source_read(s, i, off, shape, DT_F32, rows, NULL), 0);
+		most = mapped_bytes() > most ? mapped_bytes() : most;
+	}
+	if (most - before > 64 << 20)
+		fail_msg("%lld bytes of the file are in memory", (long long)(most - before));
+	dt_source_close(s);
+	free(rows);
+}
+
 static void shortened_and_lengthened_files_are_refused(void **state)
 {
 	struct dt_source *s;
@@ -380,6 +419,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(boxes_of_a_source),
+		cmocka_unit_test(pages_of_a_file_are_given_back),
 		cmocka_unit_test(shortened_and_lengthened_files_are_refused),
 		cmocka_unit_test(rotary_orders_are_inverse),
 		cmocka_unit_test(hugging_face_folders),
