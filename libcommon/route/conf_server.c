@@ -135,8 +135,8 @@ static int spread(struct dt_route_conf *c, const char *port, const struct addrin
 }
 
 /*
- * Host and port of a server. "host:port" means http://host:port; the path /v1 is cut off, so that equal servers
- * have equal URLs. -EINVAL.
+ * Host and port of a server. "host:port" means http://host:port; the path /v1 is cut off, so that equal
+ * servers have equal URLs. -EINVAL.
  */
 static int read_url(const char *given, char url[600], char host[256], char port[8], struct dt_err *err)
 {
