@@ -35,6 +35,7 @@ int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, st
 int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, struct dt_err *err)
 {
 	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
+	const char *name = f == stdin ? "standard input" : path;
 	size_t n = 0, cap = 65536, got;
 	char *buf = NULL, *p;
 	int rc;
@@ -44,7 +45,7 @@ int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, 
 	for (;;) {
 		p = realloc(buf, cap + 1);
 		if (!p) {
-			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
+			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", name);
 			goto fail;
 		}
 		buf = p;
@@ -52,7 +53,7 @@ int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, 
 		got = fread(buf + n, 1, cap - n, f);
 		n += got;
 		if (n > max_bytes) {
-			rc = dt_err_set(err, -EFBIG, "'%s' is larger than %zu bytes", path, max_bytes);
+			rc = dt_err_set(err, -EFBIG, "'%s' is larger than %zu bytes", name, max_bytes);
 			goto fail;
 		}
 		if (n < cap)
@@ -60,7 +61,7 @@ int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, 
 		cap *= 2;
 	}
 	if (ferror(f)) {
-		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot read '%s'", path);
+		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot read '%s'", name);
 		goto fail;
 	}
 	buf[n] = '\0';
@@ -84,7 +85,7 @@ int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err
 
 	if (rc < 0)
 		return rc;
-	rc = dt_json_parse(text, n, path, ret, err);
+	rc = dt_json_parse(text, n, strcmp(path, "-") ? path : "standard input", ret, err);
 	free(text);
 	return rc;
 }

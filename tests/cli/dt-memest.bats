@@ -287,7 +287,7 @@ json() {
 	refused 1 "over tp, pp, cp, ep and dp only" gpt2-124m --serve --layout dp2.z1
 	refused 1 "context parallelism (cp) needs --account dt" gpt2-124m --serve --account generic --layout cp2
 	refused 2 "--list takes no model" gpt2-124m --list
-	refused 1 "line 1" - # standard input is empty
+	refused 1 "standard input: empty, not JSON" -
 }
 
 @test "help leads with two examples, and they run" {
