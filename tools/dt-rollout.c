@@ -3,6 +3,7 @@
 #include "base/launch.h"
 #include "base/program.h"
 #include "base/progress.h"
+#include "base/signals.h"
 #include "nn/device.h"
 #include "rl/drawer.h"
 #include "rl/reward.h"
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BATCH 64 /* prompts sampled together */
 
@@ -132,11 +134,24 @@ static int print(json_t *o, struct dt_err *err)
 
 /* ---- rewards ---- */
 
+/* The copies of the command are process groups of their own, which no signal from a terminal reaches. */
+static void end(int sig)
+{
+	dt_reward_end_all();
+	signal(sig, SIG_DFL);
+	kill(getpid(), sig);
+}
+
 static int open_reward(struct dt_reward **ret, struct dt_err *err)
 {
 	const struct dt_reward_opts o = {
 		.command = a.reward, .task = a.exact, .workers = (int)a.workers, .timeout = a.timeout};
+	int which[] = {SIGINT, SIGTERM, SIGHUP}, n = 0;
 
+	for (int i = 0; i < 3; i++)
+		if (signal(which[i], SIG_IGN) != SIG_IGN) /* else under nohup(1), or in the background */
+			which[n++] = which[i];
+	dt_signals_catch(which, (size_t)n, end);
 	return dt_reward_open(&o, ret, err);
 }
 
@@ -316,13 +331,9 @@ static int run_sample(int n, char **v)
 	a.draw.sample.seed = (uint64_t)a.seed;
 	if (prompts && (rc = dt_jsonl_open(prompts, n > 1 ? v[1] : "-", &err)) < 0)
 		return dt_program_fail(&program, &err);
-	rc = open_reward(&r, &err);
-	if (rc == 0)
-		rc = url ? dt_drawer_remote(v[0], &a.draw, &d, &err)
-			 : dt_drawer_local(v[0], &a.draw, &d, &err);
-	if (rc == 0)
-		rc = sample_all(d, r, prompts, &err);
-	if (rc == 0)
+	if ((rc = open_reward(&r, &err)) == 0)
+		rc = (url ? dt_drawer_remote : dt_drawer_local)(v[0], &a.draw, &d, &err);
+	if (rc == 0 && (rc = sample_all(d, r, prompts, &err)) == 0)
 		rc = summary(prompts ? prompts->name : a.task, &err);
 	dt_drawer_close(d);
 	dt_reward_close(r);

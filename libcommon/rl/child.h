@@ -14,6 +14,8 @@ struct dt_child {
 int dt_child_start(struct dt_child *c, const char *command, struct dt_err *err);
 /* Kills it with what it has started. */
 void dt_child_stop(struct dt_child *c);
+/* Kills all of them with what they have started, and lets no other start: for a process about to end. */
+void dt_child_end_all(void);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -86,6 +86,20 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 1 "failed 32 times" score --reward 'echo x' --reward-workers 9 <(cat scored.jsonl scored.jsonl scored.jsonl scored.jsonl scored.jsonl)
 }
 
+@test "a signal ends the reward command too, with what it has started" {
+    dt-rollout prompts copy:2 --count 1 >p.jsonl
+    dt-rollout sample "${common[@]}" --reward 'sleep 300 & echo $! >child; wait' --reward-workers 1 \
+        --reward-timeout 300 run p.jsonl >out 2>log 3>&- &
+    pid=$!
+    for _ in $(seq 200); do [ -s child ] && break; sleep 0.05; done
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 143 ]
+    for _ in $(seq 200); do [ -e "/proc/$(cat child)" ] || return 0; sleep 0.05; done
+    return 1
+}
+
 @test "bad input: one line, and the right status" {
     refused 2 "give --reward" sample run
     refused 2 "not both" sample run --task sort:3 --reward cat
