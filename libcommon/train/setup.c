@@ -1,6 +1,7 @@
 #include "train/init.h"
 #include "train/trainer.h"
 
+#include "base/tmpfile.h"
 #include "base/units.h"
 #include "data/tokenizer.h"
 #include "nn/device.h"
@@ -137,6 +138,19 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
+/* Refuses files that cannot be written before the model is read. The folder of --save may still be missing. */
+static int check_outputs(const struct trainer *t, struct dt_err *err)
+{
+	const struct dt_run *r = &t->run;
+	const char *const path[] = {r->metrics, r->trace, r->prometheus}, *in = r->save.dir;
+	int rc = 0;
+
+	for (size_t i = 0; i < sizeof(path) / sizeof(*path) && rc == 0 && t->info.rank == 0; i++)
+		if (path[i] && strcmp(path[i], "-") && (!in || strncmp(path[i], in, strlen(in))))
+			rc = dt_out_check(path[i], err);
+	return rc;
+}
+
 /* Everything that each rank can determine alone. */
 static int describe(struct trainer *t, struct dt_err *err)
 {
@@ -186,6 +200,8 @@ static int describe(struct trainer *t, struct dt_err *err)
 				  r->offload.to_text);
 	t->status = DT_EXIT_FAILED;
 	rc = folder_check(t, err);
+	if (rc == 0)
+		rc = check_outputs(t, err);
 	if (rc == 0)
 		rc = shares_open(t, err);
 	return rc == 0 ? source_open(t, err) : rc;

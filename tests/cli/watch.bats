@@ -130,7 +130,11 @@ adds_up() {
     grep -c 'dt_train_unit_weight_norm' page | grep -vx 0
     # a path that cannot be written is an error that names it
     run -1 dt-train "${run[@]}" --metrics m --prometheus /nowhere/x
-    [[ ${lines[-1]} == *"/nowhere/x"* ]]
+    [[ ${#lines[@]} -eq 1 && $output == *"/nowhere/x"* ]] # at once, before the model is read
+    run -1 dt-train "${run[@]}" --metrics /nowhere/m
+    [[ ${#lines[@]} -eq 1 && $output == *"/nowhere/m"* ]]
+    run -1 dt-train "${run[@]}" --metrics m --trace /nowhere/t
+    [[ ${#lines[@]} -eq 1 && $output == *"/nowhere/t"* ]]
     run -1 dt-train "${run[@]}" --metrics m --tensorboard /dev/null/x
     [[ ${lines[-1]} == *"/dev/null"* ]]
 }
