@@ -138,7 +138,7 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* Refuses files that cannot be written before the model is read. The folder of --save may still be missing. */
+/* Refuses early what cannot be written. The folder of --save may still be missing. */
 static int check_outputs(const struct trainer *t, struct dt_err *err)
 {
 	const struct dt_run *r = &t->run;
