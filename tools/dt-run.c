@@ -202,13 +202,16 @@ static int run(int n, char **argv)
 /* Whether a command of dt-train or dt-serve follows without --: its options would be taken for dt-run's. */
 static bool lacks_dashes(int n, char *const *argv)
 {
-	for (int i = 1; i < n && strcmp(argv[i], "--") && strcmp(argv[i], "explain"); i++) {
+	bool command = false;
+
+	for (int i = 1; i < n; i++) {
 		const char *name = basename(argv[i]);
 
-		if (i + 1 < n && (!strcmp(name, "dt-train") || !strcmp(name, "dt-serve")))
-			return true;
+		if (!strcmp(argv[i], "--") || !strcmp(argv[i], "explain"))
+			return false;
+		command = command || (i + 1 < n && (!strcmp(name, "dt-train") || !strcmp(name, "dt-serve")));
 	}
-	return false;
+	return command;
 }
 
 int main(int argc, char **argv)
