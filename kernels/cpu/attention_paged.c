@@ -215,9 +215,10 @@ static void list_soon(const struct dt_paged_shared *c, int t, int n)
 	const bool some =
 		c->apart && g->further && dt_rows(a->qkv) >= DT_SOON_ROWS && g->block_size % DT_KV_GROUP == 0;
 	const int64_t bytes = DT_KV_GROUP * dt_kv_row(a->p, a->k.dtype) * dt_dtype_size(a->k.dtype);
-	const char *k = (const char *)a->k.data + g->further, *v = (const char *)a->v.data + g->further;
+	const char *k = some ? (const char *)a->k.data + g->further : NULL;
+	const char *v = some && dt_kv_parts(a->p) == 2 ? (const char *)a->v.data + g->further : NULL;
 
-	dt_soon_begin(some ? k : NULL, dt_kv_parts(a->p) == 2 ? v : NULL, bytes);
+	dt_soon_begin(k, v, bytes);
 	for (int64_t i = sequence_of(c, t, n); some && i < sequence_of(c, t + 1, n); i++) {
 		int64_t from, end;
 
