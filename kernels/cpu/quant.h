@@ -131,6 +131,7 @@ DT_QUANT_MUL(dt_quant_mul_bf16_plain);
 DT_QUANT_MUL(dt_quant_mul_bf16_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_v4);
 DT_QUANT_MUL(dt_quant_mul_bf16_pairs);
+DT_QUANT_MUL(dt_quant_mul_bf16_pairs_asking);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx_v3);
 DT_QUANT_MUL(dt_quant_mul_bf16_amx_plain_v3);

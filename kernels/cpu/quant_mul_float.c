@@ -1,7 +1,9 @@
 /*
  * Products of bf16 and f32 panels. Compiled once per instruction set; QUANT_NAME is the function, QUANT_LANES
  * the floats per vector, QUANT_ROWS rows of x and QUANT_VECS (2) vectors of outputs in registers, QUANT_F32
- * for f32, and QUANT_PAIRS if the processor multiplies pairs of bf16.
+ * for f32, and QUANT_PAIRS if the processor multiplies pairs of bf16. QUANT_ASKING: the rows of the next
+ * layer's cache are prefetched, too (soon.h), by dt_quant_mul_bf16_pairs_asking, which QUANT_ASKED calls if
+ * there are any. It is compiled apart, as gcc makes the products themselves 4 % slower beside it.
  */
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/soon.h"
@@ -129,7 +131,7 @@ DT_INLINE void some_rows(float *const *out, int64_t ld, const uint8_t *const *w,
 static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, const uint8_t *next,
 		     const uint32_t *x, int64_t m, int64_t n)
 {
-	struct dt_soon_list *soon;
+	struct dt_soon_list *soon = NULL;
 	int64_t calls = 0, ahead, rows;
 
 	for (int64_t r = 0; r < m && (SPREAD || !r); r += together(m - r))
@@ -141,7 +143,9 @@ static void all_rows(float *const *out, int64_t ld, const uint8_t *const *w, con
 		for (int v = 0; v < VECS; v++)
 			to[v] = out[v] + r * ld;
 		rows = together(m - r);
+#ifdef QUANT_ASKING
 		soon = rows == 12 ? dt_soon_take(m, n / SOON * SOON_LINES * 64) : NULL;
+#endif
 		if (SPREAD || !r)
 			some_rows(to, ld, w, next, ahead, soon, x + r * n, n, rows);
 		else
@@ -153,6 +157,12 @@ DT_QUANT_MUL(QUANT_NAME)
 {
 	const int64_t columns = panels * DT_PANEL / L, n = blocks * DT_QK / WORD;
 
+#ifdef QUANT_ASKED
+	if (dt_soon_there(m)) {
+		dt_quant_mul_bf16_pairs_asking(tile, ld, f, w, panel_bytes, panels, next, xq, xb, m, blocks);
+		return;
+	}
+#endif
 	for (int64_t c = 0; c < columns; c += VECS) {
 		const uint8_t *from[VECS];
 		float *to[VECS];

@@ -32,6 +32,11 @@ void dt_soon_end(void)
 	list.wait = list.usual - list.n * list.bytes;
 }
 
+bool dt_soon_there(int64_t m)
+{
+	return m >= DT_SOON_ROWS && list.n > 0;
+}
+
 struct dt_soon_list *dt_soon_take(int64_t m, int64_t bytes)
 {
 	if (m < DT_SOON_ROWS)

@@ -36,6 +36,9 @@ void dt_soon_end(void);
  * yet. */
 struct dt_soon_list *dt_soon_take(int64_t m, int64_t bytes);
 
+/* Whether this thread has a list that a product of m rows reads. */
+bool dt_soon_there(int64_t m);
+
 /* Prefetches the next `lines` lines of the list. lines is a constant. */
 DT_INLINE void dt_soon_ask(struct dt_soon_list *s, const int lines)
 {

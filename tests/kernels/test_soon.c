@@ -1,4 +1,5 @@
 /* kernels/cpu/soon.h: each piece is prefetched once, in order, as late as possible. */
+#include "kernels/cpu/quant.h"
 #include "kernels/cpu/soon.h"
 
 #include "check.h"
@@ -104,13 +105,49 @@ static void test_full(void **state)
 	assert_false(dt_soon_add((int64_t)INT32_MAX + 1));
 }
 
+/* Products are the same with a list, which ends in the middle of one or waits for it. */
+static void check_product(dt_quant_mul_fn *mul, enum dt_format f, size_t panel_bytes, bool floats)
+{
+	enum { M = 53, BLOCKS = 3, PANELS = 3, LD = 16 * PANELS };
+	static float want[M * LD], got[M * LD];
+	static uint16_t x[M * BLOCKS * DT_QK];
+	static struct dt_xblock xb[M * BLOCKS];
+	static uint8_t w[PANELS * BLOCKS * DT_QK * 32];
+	const int64_t piece[] = {2, 7, 1, 9};
+
+	assert_true(PANELS * panel_bytes * BLOCKS <= sizeof(w));
+	for (size_t i = 0; i < sizeof(w); i++) /* positive numbers below 2 of each type */
+		w[i] = (uint8_t)(i % 2 ? 0x30 + i % 15 : i * 37);
+	for (int i = 0; i < M * BLOCKS * DT_QK; i++)
+		x[i] = (uint16_t)(floats ? 0x3c00 + i * 41 % 1024 : i * 7919);
+	for (int i = 0; i < M * BLOCKS; i++)
+		xb[i] = (struct dt_xblock){.scale = 1 + (float)(i % 5)};
+	make(v, piece, 0);
+	mul(want, LD, f, w, panel_bytes * BLOCKS, PANELS, NULL, x, xb, M, BLOCKS);
+	for (int n = 1; n <= 4; n += 3)
+		for (int i = 0; i < 3; i++) {
+			make(v, piece, n);
+			memset(got, 0xff, sizeof(got));
+			mul(got, LD, f, w, panel_bytes * BLOCKS, PANELS, w, x, xb, M, BLOCKS);
+			assert_memory_equal(got, want, sizeof(got));
+		}
+}
+
+static void test_products(void **state)
+{
+	const struct dt_quant_kernels fast = dt_quant_kernels();
+
+	(void)state;
+	check_product(fast.bf16, DT_FMT_BF16, DT_QK * 32, true);
+	check_product(fast.quants, DT_FMT_Q8_0, DT_QK * 16 + 32, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_few_rows), /* the first list does not wait */
-		cmocka_unit_test(test_order),
-		cmocka_unit_test(test_wait),
-		cmocka_unit_test(test_full),
+		cmocka_unit_test(test_order),	 cmocka_unit_test(test_wait),
+		cmocka_unit_test(test_full),	 cmocka_unit_test(test_products),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
