@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "base/signals.h"
 #include "nn/device.h"
+#include "rl/child.h"
 #include "rl/drawer.h"
 #include "rl/reward.h"
 #include "rl/stats.h"
@@ -137,7 +138,7 @@ static int print(json_t *o, struct dt_err *err)
 /* The copies of the command are process groups of their own, which no signal from a terminal reaches. */
 static void end(int sig)
 {
-	dt_reward_end_all();
+	dt_child_end_all();
 	signal(sig, SIG_DFL);
 	kill(getpid(), sig);
 }

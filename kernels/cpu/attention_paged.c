@@ -118,6 +118,7 @@ static void lay(const struct dt_paged_run *a, struct dt_paged_work *w, uint32_t 
 	w->o = (float *)(w->v + w->depth * w->pad);
 	w->s = w->o + DT_TILE * w->pad;
 	w->pw = (uint32_t *)w->s + (a->t->pairs ? DT_TILE * DT_TILE : 0);
+	w->group = dt_kv_group(a->p, a->k.dtype, 0, 1) * dt_dtype_size(a->k.dtype);
 }
 
 /* next: the thread's next task, NULL if unknown. asked: the task before has prefetched the first keys. */
@@ -186,25 +187,25 @@ static int64_t heads_together(const struct dt_paged_run *a, int64_t spans, int t
 
 /*
  * The tasks, and how threads share them. apart: each thread has an equal part of the sequences, always the
- * same, and takes tasks of others after that. Otherwise all take from the first thread's part, which is all.
+ * same, and takes tasks of others after that. Otherwise there is one part for all.
  */
 struct dt_paged_shared {
 	const struct dt_paged_run *a;
 	char *buf;
-	int64_t words, tasks, run; /* working memory of a thread; number of tasks, and how many are taken */
+	int64_t words, each, run; /* working memory of a thread; tasks per sequence; tasks taken at once */
 	bool apart;
 };
 
-/* A thread's working memory ends with the number of tasks taken of its part. */
+/* A thread's working memory ends with the number of tasks taken of the part of this number. */
 static atomic_llong *taken(const struct dt_paged_shared *c, int t)
 {
 	return (atomic_llong *)(c->buf + (t + 1) * c->words * 4 - 64);
 }
 
-/* Thread t's part of the tasks begins with those of sequence .. */
-static int64_t sequence_of(const struct dt_paged_shared *c, int t, int n)
+/* Part i of n has the sequences from this one to that of part i + 1. */
+static int64_t sequence_of(const struct dt_paged_shared *c, int i, int n)
 {
-	return (int64_t)c->a->g->nseq * t / n;
+	return (int64_t)c->a->g->nseq * i / n;
 }
 
 /* Lists the cache rows that thread t of n reads in the next layer, with this layer's window. */
@@ -253,14 +254,14 @@ static void some_tasks(void *arg, int t, int n)
 {
 	const struct dt_paged_shared *c = arg;
 	uint32_t *buf = (uint32_t *)c->buf + t * c->words;
+	const int parts = c->apart ? n : 1;
 
 	list_soon(c, t, n);
-	for (int i = 0; i < (c->apart ? n : 1); i++) {
-		const int whose = c->apart ? (t + i) % n : 0;
-		const int64_t each = c->a->p->kv_heads * c->a->shares;
+	for (int i = 0; i < parts; i++) {
+		const int part = (t + i) % parts;
 
-		take_tasks(c, buf, taken(c, whose), c->apart ? sequence_of(c, whose, n) * each : 0,
-			   c->apart ? sequence_of(c, whose + 1, n) * each : c->tasks);
+		take_tasks(c, buf, taken(c, part), sequence_of(c, part, parts) * c->each,
+			   sequence_of(c, part + 1, parts) * c->each);
 	}
 }
 
@@ -282,7 +283,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	const int64_t words = dt_paged_words(a.t, p);
 	const size_t room = (size_t)(dev->nthreads * words) * 4;
 	struct dt_paged_shared c;
-	int64_t keys = 0, tasks;
+	int64_t keys = 0;
 	char *buf;
 
 	for (int i = 0; i < g->nseq; i++) {
@@ -304,14 +305,15 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 	if (a.spans > 1)
 		dt_paged_parts_lay(&a, buf + room);
 	a.together = heads_together(&a, size.spans, dev->nthreads);
-	tasks = a.chunks * p->kv_heads * a.shares * g->nseq * a.spans;
+	c = (struct dt_paged_shared){.a = &a,
+				     .buf = buf,
+				     .words = words,
+				     .each = a.chunks * p->kv_heads * a.shares * a.spans,
+				     .run = 1,
+				     .apart = a.chunks == 1 && a.spans == 1};
 	/* Consecutive short tasks, so that the keys of one are prefetched during another. */
-	c = (struct dt_paged_shared){&a,
-				     buf,
-				     words,
-				     tasks,
-				     a.chunks == 1 ? dt_ceil_div(tasks, 4 * dev->nthreads) : 1,
-				     a.chunks == 1 && a.spans == 1};
+	if (a.chunks == 1)
+		c.run = dt_ceil_div(c.each * g->nseq, 4 * dev->nthreads);
 	for (int t = 0; t < dev->nthreads; t++)
 		atomic_init(taken(&c, t), 0);
 	dt_cpu_together(dev->nthreads, dt_cpu_brief(dt_rows(qkv)), some_tasks, &c);

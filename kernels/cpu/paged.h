@@ -63,6 +63,7 @@ struct dt_paged_work {
 	int64_t kv, kvs, n; /* n rows for each of the key heads kv .. kv + kvs - 1 */
 	int64_t first;	    /* first key that the first row sees */
 	int64_t words, depth, pad, q_row;
+	int64_t group; /* bytes of a head in a group of the cache */
 	const uint32_t *q;
 	uint32_t *packed, *k, *v, *pw;
 	float *o, *s;

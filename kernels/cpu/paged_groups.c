@@ -56,14 +56,12 @@ static DT_SIMD void join(uint32_t *to, const struct dt_paged_groups *g, const st
 struct groups {
 	const void *at[DT_TILE / DT_KV_GROUP];
 };
-static struct groups of_head(const struct dt_paged_run *a, const void *const *first, int64_t h)
+static struct groups of_head(const struct dt_paged_work *w, const void *const *first, int64_t h)
 {
-	const int64_t bytes =
-		DT_KV_GROUP * dt_kv_row(a->p, a->k.dtype) / a->p->kv_heads * dt_dtype_size(a->k.dtype);
 	struct groups g;
 
 	for (int64_t i = 0; i < DT_TILE / DT_KV_GROUP; i++)
-		g.at[i] = (const char *)first[i] + h * bytes;
+		g.at[i] = (const char *)first[i] + h * w->group;
 	return g;
 }
 
@@ -114,8 +112,8 @@ static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w
 	const int64_t d = a->p->head_dim, n = w->n, seen = dt_min64(keys, dt_attn_reach(w->row, n, j));
 
 	for (int64_t h = 0; h < w->kvs; h++) {
-		const struct groups k = of_head(a, here->k, h), then = of_head(a, next->k, h),
-				    values = of_head(a, next->v, h);
+		const struct groups k = of_head(w, here->k, h), then = of_head(w, next->k, h),
+				    values = of_head(w, next->v, h);
 
 		a->t->mul_across(w->s + h * n * DT_TILE, DT_TILE, w->q + h * n * w->q_row, w->q_row,
 				 (const uint32_t *const *)k.at, (const uint32_t *const *)then.at, n,
@@ -124,8 +122,8 @@ static void tile_of_groups(const struct dt_paged_run *a, struct dt_paged_work *w
 	}
 	dt_attn_softmax(a->t, w->pw, w->s, w->o, w->row, n * w->kvs, w->pad, j, a->p, NULL);
 	for (int64_t h = 0; h < w->kvs; h++) {
-		struct groups v = of_head(a, here->v, h);
-		const struct groups then = of_head(a, next->v, h), k = of_head(a, next->k, h);
+		struct groups v = of_head(w, here->v, h);
+		const struct groups then = of_head(w, next->v, h), k = of_head(w, next->k, h);
 
 		ask_groups(a, w, &k);
 		if (seen % 2)
@@ -164,8 +162,8 @@ static void tile_of_bytes(const struct dt_paged_run *a, struct dt_paged_work *w,
 	float scale[DT_TILE];
 
 	for (int64_t h = 0; h < w->kvs; h++) {
-		const struct groups k = of_head(a, here->k, h), then = of_head(a, next->k, h),
-				    values = of_head(a, next->v, h);
+		const struct groups k = of_head(w, here->k, h), then = of_head(w, next->k, h),
+				    values = of_head(w, next->v, h);
 
 		ask_scales(w, &then, d);
 		ask_scales(w, &values, d);
@@ -174,7 +172,7 @@ static void tile_of_bytes(const struct dt_paged_run *a, struct dt_paged_work *w,
 		ask_groups(a, w, &values);
 	}
 	for (int64_t h = 0; h < w->kvs; h++) {
-		const struct groups v = of_head(a, here->v, h);
+		const struct groups v = of_head(w, here->v, h);
 		float *s = w->s + h * n * DT_TILE;
 
 		scales_of(scale, w, v.at, d, j, keys);
@@ -183,7 +181,7 @@ static void tile_of_bytes(const struct dt_paged_run *a, struct dt_paged_work *w,
 		dt_tile_bytes_of_weights(&w->bytes[h][1], s, n);
 	}
 	for (int64_t h = 0; h < w->kvs; h++) {
-		const struct groups v = of_head(a, here->v, h), then = of_head(a, next->v, h);
+		const struct groups v = of_head(w, here->v, h), then = of_head(w, next->v, h);
 
 		dt_tile_int8_down(w->o + h * n * w->pad, w->pad, &w->bytes[h][1], v.at, then.at, n, d);
 	}

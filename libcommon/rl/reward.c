@@ -244,9 +244,4 @@ void dt_reward_close(struct dt_reward *r)
 	}
 	free(r);
 }
-
-void dt_reward_end_all(void)
-{
-	dt_child_end_all();
-}
 /* SPDX-License-Identifier: Apache-2.0 */

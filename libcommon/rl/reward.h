@@ -29,8 +29,6 @@ struct dt_reward;
 int dt_reward_open(const struct dt_reward_opts *o, struct dt_reward **ret, struct dt_err *err);
 /* Ends the copies of the command. NULL is allowed. */
 void dt_reward_close(struct dt_reward *r);
-/* Kills the copies of all commands, for a process that a signal is about to end. Nothing else may follow. */
-void dt_reward_end_all(void);
 /* Fills reward and fail of every answer of n groups. */
 int dt_reward_score(struct dt_reward *r, struct dt_group *g, int64_t n, struct dt_err *err);
 
