@@ -1,6 +1,7 @@
 /* Memory, copies, order and events of a device; that the host cannot reach what is not its own. */
 #include "group.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +56,39 @@ static void test_events(void **state)
 	dt_event_close(e);
 	dt_dev_free(dev, p);
 	dt_dev_close(other);
+}
+
+static void *comes_and_goes(void *arg)
+{
+	struct dt_dev *mine = open_device(1);
+	void *p;
+
+	for (int i = 0; i < 3000; i++) {
+		assert_int_equal(dt_dev_alloc(mine, &p, 16 + i % 3), 0);
+		dt_dev_free(mine, p);
+	}
+	dt_dev_close(mine);
+	return arg;
+}
+
+/* One thread runs kernels while another allocates and frees. */
+static void test_beside_allocation(void **state)
+{
+	enum { N = 20000 };
+	const struct dt_ops *ops = on_device() ? &dt_ops_cuda : dev->ops;
+	pthread_t thread;
+	float *p, got;
+
+	assert_int_equal(dt_dev_alloc(dev, (void **)&p, N * sizeof *p), 0);
+	assert_int_equal(ops->fill(dev, dt_t1(p, DT_F32, N), 1), 0);
+	assert_int_equal(pthread_create(&thread, NULL, comes_and_goes, NULL), 0);
+	for (int i = 0; i < 30; i++)
+		assert_int_equal(ops->scale(dev, dt_t1(p, DT_F32, N), 2), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(dt_dev_copy(dev, &got, p + N - 1, sizeof got), 0);
+	assert_int_equal(dt_dev_sync(dev), 0);
+	assert_true(got == 0x1p30f);
+	dt_dev_free(dev, p);
 }
 
 /* Nothing runs while it is recorded; what runs then sees the memory of then. */
@@ -170,9 +204,13 @@ static void test_rates(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_copies), cmocka_unit_test(test_events),
-		cmocka_unit_test(test_graph),  cmocka_unit_test(test_parse),
-		cmocka_unit_test(test_apart),  cmocka_unit_test(test_late_error),
+		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_events),
+		cmocka_unit_test(test_beside_allocation),
+		cmocka_unit_test(test_graph),
+		cmocka_unit_test(test_parse),
+		cmocka_unit_test(test_apart),
+		cmocka_unit_test(test_late_error),
 		cmocka_unit_test(test_rates),
 	};
 

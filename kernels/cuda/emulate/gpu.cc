@@ -18,19 +18,33 @@
 #define PAGE ((size_t)4096)
 #define HUGE ((size_t)2 << 20) /* mprotect, called twice per launch, handles a huge page as one page */
 
+/*
+ * A kernel's accesses walk the list without the lock while another thread allocates and frees. A node is
+ * therefore never freed but used again: whoever stands on one goes on into the list, at worst from its start.
+ */
 struct region {
 	char *all, *map, *base; /* all: the whole mapping; map: its first huge page */
 	size_t room, mapped, n;
-	struct region *next;
+	struct region *next, *next_spare;
 };
 
-static struct region *regions;
+static struct region *regions, *spare;
 static int opened;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static struct region *load(struct region *const *at)
+{
+	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+static void store(struct region **at, struct region *r)
+{
+	__atomic_store_n(at, r, __ATOMIC_RELEASE);
+}
+
 static struct region *region_of(const void *p, size_t n)
 {
-	for (struct region *r = regions; r; r = r->next)
+	for (struct region *r = load(&regions); r; r = load(&r->next))
 		if ((const char *)p >= r->base && (const char *)p + n <= r->base + r->n)
 			return r;
 	return NULL;
@@ -92,8 +106,10 @@ int dt_gpu_use(int index)
 int dt_gpu_memory(size_t *ret_free, size_t *ret_total)
 {
 	*ret_total = *ret_free = (size_t)4 << 30;
+	pthread_mutex_lock(&lock);
 	for (struct region *r = regions; r; r = r->next)
 		*ret_free -= r->n < *ret_free ? r->n : *ret_free;
+	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
@@ -102,15 +118,28 @@ bool dt_gpu_emulated(void)
 	return true;
 }
 
+static struct region *node(void)
+{
+	struct region *r;
+
+	pthread_mutex_lock(&lock);
+	r = spare;
+	if (r)
+		spare = r->next_spare;
+	pthread_mutex_unlock(&lock);
+	return r ? r : (struct region *)calloc(1, sizeof *r);
+}
+
 int dt_gpu_alloc(void **ret, size_t n)
 {
 	const size_t room = (n + 15) / 16 * 16, mapped = (room + PAGE - 1) / PAGE * PAGE + !room * PAGE;
 	const size_t all = mapped + PAGE + (mapped < HUGE ? 0 : HUGE);
-	struct region *r = (struct region *)calloc(1, sizeof *r);
 	char *map = (char *)mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct region *r = map == MAP_FAILED ? NULL : node();
 
-	if (!r || map == MAP_FAILED) {
-		free(r);
+	if (!r) {
+		if (map != MAP_FAILED)
+			munmap(map, all);
 		return -ENOMEM;
 	}
 	r->all = map;
@@ -128,8 +157,8 @@ int dt_gpu_alloc(void **ret, size_t n)
 	pthread_mutex_lock(&lock);
 	if (!opened)
 		protect(r, PROT_NONE);
-	r->next = regions;
-	regions = r;
+	store(&r->next, regions);
+	store(&regions, r);
 	pthread_mutex_unlock(&lock);
 	*ret = r->base;
 	return 0;
@@ -148,14 +177,17 @@ void dt_gpu_free(void *p)
 	r = *at;
 	if (!r)
 		dt_emu_die("freed what was never allocated");
-	*at = r->next;
+	store(at, r->next);
 	pthread_mutex_unlock(&lock);
 	protect(r, PROT_READ | PROT_WRITE);
 	for (const char *c = r->map; c < r->map + r->mapped; c++)
 		if ((c < r->base || c >= r->base + r->n) && *c != (char)0xff)
 			dt_emu_die("a kernel wrote beside an allocation");
 	munmap(r->all, r->room);
-	free(r);
+	pthread_mutex_lock(&lock);
+	r->next_spare = spare;
+	spare = r;
+	pthread_mutex_unlock(&lock);
 }
 
 int dt_gpu_host_alloc(void **ret, size_t n)
