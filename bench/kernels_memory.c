@@ -21,11 +21,13 @@ void attention(enum dt_dtype t)
 	row("attention_forward", "T 1024, 12 x 64", t, best, 2 * flop, 0);
 	TIME(best, ops->attention_backward(dev, dx, g, o, lse, x, &p));
 	row("attention_backward", "T 1024, 12 x 64", t, best, 5 * flop, 0);
+	dev->steps = true; /* as in dt-serve */
 	TIME(best, ops->attention_paged(dev, o, x, kc, vc, &p, &one));
 	row("attention_paged", "1 token, 1024 keys", t, best, 0, 2. * SEQ * WIDTH * dt_dtype_size(t));
 	start[1] = SEQ;
 	TIME(best, ops->attention_paged(dev, o, x, kc, vc, &p, &one));
 	row("attention_paged", "1024 tokens", t, best, 2 * flop, 0);
+	dev->steps = false;
 done:
 	free(x.data);
 	free(dx.data);
@@ -53,6 +55,7 @@ void long_contexts(void)
 
 	if (!wanted("context"))
 		return;
+	dev->steps = true; /* as in dt-serve */
 	x = tensor(DT_BF16, KEYS, (QUERY + 2 * KV) * DIM);
 	o = tensor(DT_BF16, PROMPT, QUERY * DIM);
 	for (int i = 0; i < KEYS; i++)
@@ -87,6 +90,7 @@ void long_contexts(void)
 		free(k.data);
 		free(v.data);
 	}
+	dev->steps = false;
 	free(x.data);
 	free(o.data);
 }

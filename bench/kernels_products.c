@@ -205,7 +205,9 @@ void weights(void)
 			char shape[96];
 
 			x.dim[0] = y.dim[0] = rows[i];
+			dev->steps = true; /* as in dt-serve */
 			TIME(best, dev->ops->packed_matmul(dev, y, x, w, DT_NONE));
+			dev->steps = false;
 			snprintf(shape, sizeof shape, "%s %lldx%lldx%lld", dt_format_info(formats[f])->name,
 				 (long long)rows[i], (long long)n, (long long)k);
 			row("packed", shape, DT_BF16, best, 2. * (double)(rows[i] * n * k), 0);

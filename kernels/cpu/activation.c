@@ -1,5 +1,6 @@
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
 
 /* Columns of the next row that are prefetched at a time: gate and up are strided streams. */
 #define AHEAD 256
@@ -80,13 +81,25 @@ static void act_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, int
 	act_store(dt_at(y, i), y.dtype, out, n);
 }
 
+struct forward {
+	struct dt_tensor y, x;
+	enum dt_act_fn f;
+};
+
+static void act_some_chunks(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct forward *a = arg;
+	const int64_t end = dt_min64(dt_numel(a->x), last * DT_CHUNK);
+
+	for (int64_t i = first * DT_CHUNK; i < end; i += DT_CHUNK)
+		act_at(a->y, a->x, a->f, i, dt_min64(DT_CHUNK, end - i));
+}
+
 int dt_cpu_act_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
 {
-	const int64_t n = dt_numel(x);
+	struct forward a = {y, x, f};
 
-#pragma omp parallel for num_threads(dev->nthreads) if (n > DT_SERIAL)
-	for (int64_t i = 0; i < n; i += DT_CHUNK)
-		act_at(y, x, f, i, dt_min64(DT_CHUNK, n - i));
+	dt_cpu_rows(dev, dt_ceil_div(dt_numel(x), DT_CHUNK), DT_CHUNK, act_some_chunks, &a);
 	return 0;
 }
 
@@ -154,14 +167,23 @@ static void gated_at(struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f, i
 	act_store(dt_at(y, r * width + c), y.dtype, out, n);
 }
 
+/* Chunks [first, last) of all rows'. */
+static void gated_some(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct forward *a = arg;
+	const int64_t width = dt_cols(a->y), parts = dt_ceil_div(width, DT_CHUNK);
+
+	for (int64_t i = first; i < last; i++)
+		gated_at(a->y, a->x, a->f, i / parts, i % parts * DT_CHUNK,
+			 dt_min64(DT_CHUNK, width - i % parts * DT_CHUNK));
+}
+
 int dt_cpu_gated_forward(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, enum dt_act_fn f)
 {
-	const int64_t rows = dt_rows(y), width = dt_cols(y), parts = dt_ceil_div(width, DT_CHUNK);
+	const int64_t width = dt_cols(y), parts = dt_ceil_div(width, DT_CHUNK);
+	struct forward a = {y, x, f};
 
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * width > DT_SERIAL)
-	for (int64_t i = 0; i < rows * parts; i++)
-		gated_at(y, x, f, i / parts, i % parts * DT_CHUNK,
-			 dt_min64(DT_CHUNK, width - i % parts * DT_CHUNK));
+	dt_cpu_rows(dev, dt_rows(y) * parts, dt_ceil_div(width, parts), gated_some, &a);
 	return 0;
 }
 

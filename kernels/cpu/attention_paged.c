@@ -316,7 +316,7 @@ int dt_cpu_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_ten
 		c.run = dt_ceil_div(c.each * g->nseq, 4 * dev->nthreads);
 	for (int t = 0; t < dev->nthreads; t++)
 		atomic_init(taken(&c, t), 0);
-	dt_cpu_together(dev->nthreads, dt_cpu_brief(dt_rows(qkv)), some_tasks, &c);
+	dt_cpu_together(dev->nthreads, dev->steps, some_tasks, &c);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

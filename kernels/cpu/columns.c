@@ -1,4 +1,5 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/vec.h"
 
 static DT_SIMD void columns_part(char *y, enum dt_dtype ty, const char *x, enum dt_dtype tx, int64_t n,
@@ -14,16 +15,31 @@ static DT_SIMD void columns_part(char *y, enum dt_dtype ty, const char *x, enum 
 	dt_store(y, ty, py, n);
 }
 
+struct columns {
+	struct dt_tensor y, x; /* from the first of the n columns on */
+	int64_t n;
+	bool add;
+};
+
+static void columns_some(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct columns *a = arg;
+	const int64_t wy = dt_cols(a->y), wx = dt_cols(a->x);
+
+	for (int64_t i = first; i < last; i++)
+		for (int64_t j = 0; j < a->n; j += DT_CHUNK)
+			columns_part(dt_at(a->y, i * wy + j), a->y.dtype, dt_at(a->x, i * wx + j), a->x.dtype,
+				     dt_min64(DT_CHUNK, a->n - j), a->add);
+}
+
 int dt_cpu_columns(struct dt_dev *dev, struct dt_tensor y, int64_t at, struct dt_tensor x, int64_t from,
 		   int64_t n, bool add)
 {
-	const int64_t rows = dt_rows(y), wy = dt_cols(y), wx = dt_cols(x);
+	struct columns a = {y, x, n, add};
 
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
-	for (int64_t i = 0; i < rows; i++)
-		for (int64_t j = 0; j < n; j += DT_CHUNK)
-			columns_part(dt_at(y, i * wy + at + j), y.dtype, dt_at(x, i * wx + from + j), x.dtype,
-				     dt_min64(DT_CHUNK, n - j), add);
+	a.y.data = dt_at(y, at);
+	a.x.data = dt_at(x, from);
+	dt_cpu_rows(dev, dt_rows(y), n, columns_some, &a);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,18 +1,32 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
 #include "kernels/cpu/vec.h"
 
 /* op(y, a, b, s) on n elements from i on; every elementwise op loops over chunks with one of these. */
 typedef void chunk_fn(struct dt_tensor y, struct dt_tensor a, struct dt_tensor b, float s, int64_t i,
 		      int64_t n);
 
+struct chunks {
+	chunk_fn *fn;
+	struct dt_tensor y, a, b;
+	float s;
+};
+
+static void some_chunks(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct chunks *c = arg;
+	const int64_t total = dt_numel(c->y);
+
+	for (int64_t i = first * DT_CHUNK; i < dt_min64(total, last * DT_CHUNK); i += DT_CHUNK)
+		c->fn(c->y, c->a, c->b, c->s, i, dt_min64(DT_CHUNK, total - i));
+}
+
 static void for_chunks(struct dt_dev *dev, chunk_fn *fn, struct dt_tensor y, struct dt_tensor a,
 		       struct dt_tensor b, float s)
 {
-	const int64_t total = dt_numel(y);
+	struct chunks c = {fn, y, a, b, s};
 
-#pragma omp parallel for num_threads(dev->nthreads) if (total > DT_SERIAL)
-	for (int64_t i = 0; i < total; i += DT_CHUNK)
-		fn(y, a, b, s, i, dt_min64(DT_CHUNK, total - i));
+	dt_cpu_rows(dev, dt_ceil_div(dt_numel(y), DT_CHUNK), DT_CHUNK, some_chunks, &c);
 }
 
 static DT_SIMD void add_chunk(struct dt_tensor y, struct dt_tensor a, struct dt_tensor b, float s, int64_t i,

@@ -1,4 +1,6 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/quant.h"
+#include "kernels/cpu/team.h"
 
 static DT_SIMD void embed_row(struct dt_tensor y, struct dt_tensor wte, struct dt_tensor wpe, int64_t row,
 			      int64_t id, int64_t pos)
@@ -37,16 +39,73 @@ static bool positions_fit(const int32_t *pos, int64_t rows, struct dt_tensor wpe
 	return true;
 }
 
+struct embed {
+	struct dt_tensor y, wte, wpe;
+	const int32_t *ids, *pos;
+	int64_t vocab_first;
+};
+
+static void embed_some(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct embed *a = arg;
+
+	for (int64_t i = first; i < last; i++)
+		embed_row(a->y, a->wte, a->wpe, i, a->ids[i] - a->vocab_first, a->wpe.data ? a->pos[i] : 0);
+}
+
 int dt_cpu_embedding_forward(struct dt_dev *dev, struct dt_tensor y, const int32_t *ids, const int32_t *pos,
 			     struct dt_tensor wte, struct dt_tensor wpe, int64_t vocab_first)
 {
-	const int64_t rows = dt_rows(y), n = dt_cols(y);
+	const int64_t rows = dt_rows(y);
+	struct embed a = {y, wte, wpe, ids, pos, vocab_first};
 
 	if (!positions_fit(pos, rows, wpe))
 		return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * n > DT_SERIAL)
-	for (int64_t i = 0; i < rows; i++)
-		embed_row(y, wte, wpe, i, ids[i] - vocab_first, wpe.data ? pos[i] : 0);
+	dt_cpu_rows(dev, rows, dt_cols(y), embed_some, &a);
+	return 0;
+}
+
+struct packed_embed {
+	struct dt_tensor y;
+	const struct dt_packed *w;
+	const int32_t *ids;
+	int64_t first;
+	float scale;
+	float *rows; /* a row for each thread */
+};
+
+static void packed_embed_some(void *arg, int t, int64_t from, int64_t last)
+{
+	const struct packed_embed *a = arg;
+	const struct dt_packed *w = a->w;
+	float *row = a->rows + t * w->blocks * DT_QK;
+
+	for (int64_t i = from; i < last; i++) {
+		if (dt_packed_row(w, a->ids[i] - a->first, row) < 0)
+			memset(row, 0, (size_t)w->k * 4);
+		for (int64_t j = 0; a->scale != 1 && j < w->k; j++)
+			row[j] *= a->scale;
+		if (a->y.dtype == DT_F32)
+			memcpy(dt_at(a->y, i * w->k), row, (size_t)w->k * 4);
+		else
+			dt_store(dt_at(a->y, i * w->k), a->y.dtype, row, w->k);
+	}
+}
+
+int dt_cpu_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
+			int64_t first, int64_t of, float scale)
+{
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	const int64_t n = dt_rows(y);
+	float *rows;
+
+	for (int64_t i = 0; i < n; i++)
+		if (ids[i] < 0 || ids[i] >= of)
+			return -EINVAL;
+	rows = dt_cpu_scratch(dev, dt_packed_embed_scratch(&on, w->k));
+	if (!rows)
+		return -ENOMEM;
+	dt_cpu_rows(dev, n, w->k, packed_embed_some, &(struct packed_embed){y, w, ids, first, scale, rows});
 	return 0;
 }
 

@@ -4,6 +4,7 @@
  * x by all lanes.
  */
 #include "kernels/cpu/lora.h"
+#include "kernels/cpu/team.h"
 
 enum {
 	L = 8,	     /* lanes of a vector */
@@ -311,31 +312,43 @@ static void add_share(struct dt_tensor y, const float *h, const struct dt_lora_b
 	}
 }
 
+struct adding {
+	struct dt_tensor y;
+	const struct dt_lora_batch *p;
+	struct dt_lora_down d;
+	int64_t tiles, shares; /* of rows; of each tile's columns */
+};
+
+static void add_some(void *arg, int t, int n)
+{
+	const struct adding *a = arg;
+	const int64_t tasks = a->tiles * a->shares, units = a->d.units;
+
+	for (int64_t i = units * t / n; i < units * (t + 1) / n; i++)
+		dt_lora_down(&a->d, i);
+	dt_cpu_meet();
+	for (int64_t i = tasks * t / n; i < tasks * (t + 1) / n; i++) {
+		int64_t row, rows;
+		const struct dt_lora_part *part = tile_of(a->p, TILE, i % a->tiles, &row, &rows);
+
+		add_share(a->y, a->d.h, a->p, part, row, rows, i / a->tiles, a->shares);
+	}
+}
+
 int dt_cpu_lora_add(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor room,
 		    const struct dt_lora_batch *p)
 {
-	const struct dt_lora_down d = dt_lora_down_of(x, room, p, dev->nthreads);
-	/* Threads split columns if few rows use the same b or there are few parts, else rows. */
-	const int64_t shares = p->n < 2 * dev->nthreads ? dev->nthreads : 1;
-	int64_t tiles = 0, rows = 0;
+	struct adding a = {.y = y, .p = p, .d = dt_lora_down_of(x, room, p, dev->nthreads)};
+	int64_t rows = 0;
 
 	for (int64_t i = 0; i < p->n; i++) {
-		tiles += tiles_of(&p->part[i], TILE);
+		a.tiles += tiles_of(&p->part[i], TILE);
 		rows += p->part[i].n;
 	}
-#pragma omp parallel num_threads(dev->nthreads) if (rows * (dt_cols(x) + dt_cols(y)) > DT_SERIAL)
-	{
-#pragma omp for schedule(static)
-		for (int64_t i = 0; i < d.units; i++)
-			dt_lora_down(&d, i);
-#pragma omp for schedule(static) nowait
-		for (int64_t i = 0; i < tiles * shares; i++) {
-			int64_t row, n;
-			const struct dt_lora_part *part = tile_of(p, TILE, i % tiles, &row, &n);
-
-			add_share(y, d.h, p, part, row, n, i / tiles, shares);
-		}
-	}
+	/* Threads split columns if few rows use the same b or there are few parts, else rows. */
+	a.shares = p->n < 2 * dev->nthreads ? dev->nthreads : 1;
+	dt_cpu_together(rows * (dt_cols(x) + dt_cols(y)) > DT_SERIAL ? dev->nthreads : 1, dev->steps,
+			add_some, &a);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

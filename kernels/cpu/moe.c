@@ -1,5 +1,6 @@
 /* Compiled without contraction, as moe.h says. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -91,15 +92,29 @@ static void choose(const struct dt_moe *p, const float *s, const float *bias, in
 		weight[j] = (float)((double)weight[j] * scale / sum);
 }
 
+struct route {
+	const struct dt_moe *p;
+	int32_t *expert;
+	float *weight;
+	const float *score, *bias;
+};
+
+static void route_some(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct route *a = arg;
+	const struct dt_moe *p = a->p;
+
+	for (int64_t i = first; i < last; i++)
+		choose(p, a->score + i * p->experts, a->bias, a->expert + i * p->used,
+		       a->weight + i * p->used);
+}
+
 int dt_cpu_moe_route(struct dt_dev *dev, int32_t *expert, float *weight, struct dt_tensor score,
 		     struct dt_tensor bias, const struct dt_moe *p)
 {
-	const int64_t rows = dt_rows(score);
+	struct route a = {p, expert, weight, score.data, bias.data};
 
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * p->experts * p->used > DT_SERIAL)
-	for (int64_t i = 0; i < rows; i++)
-		choose(p, (const float *)score.data + i * p->experts, bias.data, expert + i * p->used,
-		       weight + i * p->used);
+	dt_cpu_rows(dev, dt_rows(score), p->experts * p->used, route_some, &a);
 	return 0;
 }
 
@@ -226,6 +241,21 @@ static DT_SIMD void copy_row(struct dt_tensor y, int64_t i, struct dt_tensor x, 
 	memcpy(dt_at(y, i * n), dt_at(x, j * n), (size_t)(n * dt_dtype_size(y.dtype)));
 }
 
+struct gather {
+	struct dt_tensor y, x;
+	const int32_t *from;
+	int64_t used;
+};
+
+static void gather_some(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct gather *a = arg;
+
+	for (int64_t i = first; i < last; i++)
+		if (a->from[i] != DT_MOE_AWAY)
+			copy_row(a->y, i, a->x, a->from[i] / a->used);
+}
+
 int dt_cpu_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *from,
 		      int64_t used)
 {
@@ -233,10 +263,7 @@ int dt_cpu_moe_gather(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x
 
 	if (!places(from, rows, dt_rows(x) * used))
 		return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(y) > DT_SERIAL)
-	for (int64_t i = 0; i < rows; i++)
-		if (from[i] != DT_MOE_AWAY)
-			copy_row(y, i, x, from[i] / used);
+	dt_cpu_rows(dev, rows, dt_cols(y), gather_some, &(struct gather){y, x, from, used});
 	return 0;
 }
 
@@ -278,18 +305,25 @@ static void sum_part(const struct sum *a, int64_t i, int64_t c, int64_t n)
 	round_part(a->y, i * cols + c, sum, n);
 }
 
+static void sum_some(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct sum *a = arg;
+	const int64_t n = dt_cols(a->y);
+
+	for (int64_t i = first; i < last; i++)
+		for (int64_t c = 0; c < n; c += DT_CHUNK)
+			sum_part(a, i, c, dt_min64(DT_CHUNK, n - c));
+}
+
 int dt_cpu_moe_sum(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, const int32_t *at,
 		   const float *weight, struct dt_tensor also, int64_t used)
 {
-	const struct sum a = {y, x, also, at, weight, used};
-	const int64_t n = dt_cols(y), rows = dt_rows(y);
+	struct sum a = {y, x, also, at, weight, used};
+	const int64_t rows = dt_rows(y);
 
 	if (!places(at, rows * used, dt_rows(x)))
 		return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) if (rows * used * n > DT_SERIAL)
-	for (int64_t i = 0; i < rows; i++)
-		for (int64_t c = 0; c < n; c += DT_CHUNK)
-			sum_part(&a, i, c, dt_min64(DT_CHUNK, n - c));
+	dt_cpu_rows(dev, rows, used * dt_cols(y), sum_some, &a);
 	return 0;
 }
 

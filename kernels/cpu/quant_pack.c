@@ -359,33 +359,4 @@ void dt_packed_at(struct dt_packed *w, void *copy)
 		at += close_bytes(&w->part[i]);
 	}
 }
-
-int dt_cpu_packed_embed(struct dt_dev *dev, struct dt_tensor y, const struct dt_packed *w, const int32_t *ids,
-			int64_t first, int64_t of, float scale)
-{
-	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
-	const int64_t n = dt_rows(y);
-	float *rows;
-
-	for (int64_t i = 0; i < n; i++)
-		if (ids[i] < 0 || ids[i] >= of)
-			return -EINVAL;
-	rows = dt_cpu_scratch(dev, dt_packed_embed_scratch(&on, w->k));
-	if (!rows)
-		return -ENOMEM;
-#pragma omp parallel for num_threads(dev->nthreads) if (n * w->k > DT_SERIAL)
-	for (int64_t i = 0; i < n; i++) {
-		float *row = rows + omp_get_thread_num() * w->blocks * DT_QK;
-
-		if (dt_packed_row(w, ids[i] - first, row) < 0)
-			memset(row, 0, (size_t)w->k * 4);
-		for (int64_t j = 0; scale != 1 && j < w->k; j++)
-			row[j] *= scale;
-		if (y.dtype == DT_F32)
-			memcpy(dt_at(y, i * w->k), row, (size_t)w->k * 4);
-		else
-			dt_store(dt_at(y, i * w->k), y.dtype, row, w->k);
-	}
-	return 0;
-}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -188,7 +188,6 @@ void dt_quant_run(struct dt_dev *dev, const struct dt_quant_job *j)
 
 	if (first)
 		prepare_rows(j, 0, rows);
-	dt_cpu_together(j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads, dt_cpu_brief(rows), run_thread,
-			&a);
+	dt_cpu_together(j->m * w->rows * w->k < LITTLE ? 1 : dev->nthreads, dev->steps, run_thread, &a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

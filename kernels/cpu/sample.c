@@ -3,6 +3,7 @@
  * be contracted (kernels/meson.build), so that a weight has the same bits on every processor and card.
  */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
 
 #include <string.h>
 
@@ -309,6 +310,26 @@ void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t voca
 	*ret = out;
 }
 
+struct sampling {
+	char *room; /* of the first thread */
+	size_t each;
+	struct dt_drawn *out;
+	struct dt_tensor logits;
+	const struct dt_draw *d;
+	const struct dt_edit *edit;
+};
+
+/* Thread t of n: rows t, t + n, ... */
+static void sample_some(void *arg, int t, int n)
+{
+	const struct sampling *a = arg;
+	const int64_t rows = dt_rows(a->logits), vocab = dt_cols(a->logits);
+
+	for (int64_t i = t; i < rows; i += n)
+		dt_sample_row(a->room + a->each * (size_t)t, &a->out[i], (float *)a->logits.data + i * vocab,
+			      vocab, &a->d[i], a->edit);
+}
+
 int dt_cpu_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor logits, const struct dt_draw *d,
 		  const struct dt_edit *edit, int64_t nedits)
 {
@@ -320,11 +341,8 @@ int dt_cpu_sample(struct dt_dev *dev, struct dt_drawn *out, struct dt_tensor log
 
 	if (!room)
 		return -ENOMEM;
-#pragma omp parallel for num_threads(dev->nthreads) schedule(static, 1) if (workers > 1)
-	for (int64_t w = 0; w < workers; w++)
-		for (int64_t i = w; i < rows; i += workers)
-			dt_sample_row(room + each * (size_t)w, &out[i], (float *)logits.data + i * vocab,
-				      vocab, &d[i], edit);
+	dt_cpu_together((int)workers, dev->steps, sample_some,
+			&(struct sampling){room, each, out, logits, d, edit});
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,9 @@
 /* Runs the ops one after another: the CPU has no launches to save. */
 #include "kernels/step.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/team.h"
+
+#include <stdatomic.h>
 
 /* What is rotated and written to the cache. */
 struct heads {
@@ -21,24 +24,32 @@ static int turn_and_write(struct dt_dev *dev, const struct heads *a, int64_t fir
 	return rc ? rc : dt_cpu_kv_write(dev, a->kcache, a->vcache, x, a->p, a->slot + first);
 }
 
+struct turn {
+	struct dt_dev *dev;
+	const struct heads *a;
+	atomic_int rc;
+};
+
+static void turn_some(void *arg, int t, int64_t first, int64_t last)
+{
+	struct turn *w = arg;
+	const int rc = first < last ? turn_and_write(w->dev, w->a, first, last) : 0;
+
+	if (rc < 0)
+		atomic_store(&w->rc, rc);
+}
+
 /* Each thread rotates and writes its own rows, without a barrier in between: inside the parallel region the
  * ops' own loops run on one thread. */
 static int turn_and_write_all(struct dt_dev *dev, const struct heads *a)
 {
-	const int64_t rows = dt_rows(a->qkv), n = dt_min64(rows, dev->nthreads);
-	int rc = 0;
+	const int64_t rows = dt_rows(a->qkv);
+	struct turn w = {dev, a, 0};
 
-	if (rows == 1 || rows * dt_cols(a->qkv) <= DT_SERIAL)
-		return turn_and_write(dev, a, 0, rows);
 	if (a->rope && !dt_rope_has(a->rope, a->pos, rows))
 		return -EINVAL;
-#pragma omp parallel for num_threads(dev->nthreads) reduction(min : rc)
-	for (int64_t t = 0; t < n; t++) {
-		const int one = turn_and_write(dev, a, rows * t / n, rows * (t + 1) / n);
-
-		rc = one < rc ? one : rc;
-	}
-	return rc;
+	dt_cpu_rows(dev, rows, dt_cols(a->qkv), turn_some, &w);
+	return w.rc;
 }
 
 int dt_cpu_step_heads(struct dt_dev *dev, struct dt_tensor kcache, struct dt_tensor vcache,

@@ -210,7 +210,7 @@ static bool run(int n, void (*fn)(void *arg, int t, int n), void *arg)
 	return true;
 }
 
-void dt_cpu_together(int n, bool brief, void (*fn)(void *arg, int t, int n), void *arg)
+void dt_cpu_together(int n, bool by_team, void (*fn)(void *arg, int t, int n), void *arg)
 {
 	const int was = of_team;
 
@@ -219,7 +219,7 @@ void dt_cpu_together(int n, bool brief, void (*fn)(void *arg, int t, int n), voi
 		of_team = 1;
 		fn(arg, 0, 1);
 		of_team = was;
-	} else if (!brief || !run(n, fn, arg)) {
+	} else if (!by_team || !run(n, fn, arg)) {
 #pragma omp parallel num_threads(n)
 		fn(arg, omp_get_thread_num(), omp_get_num_threads());
 	}
@@ -241,7 +241,7 @@ static void some_rows(void *arg, int t, int n)
 void dt_cpu_rows(struct dt_dev *dev, int64_t rows, int64_t each,
 		 void (*fn)(void *arg, int t, int64_t first, int64_t last), void *arg)
 {
-	dt_cpu_together(rows > 1 && rows * each > DT_SERIAL ? dev->nthreads : 1, false, some_rows,
+	dt_cpu_together(rows > 1 && rows * each > DT_SERIAL ? dev->nthreads : 1, dev->steps, some_rows,
 			&(struct rows){rows, fn, arg});
 }
 

@@ -151,7 +151,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		TRY(o->convert(x->dev, wide, in));
 		in = wide;
 	}
-	TRY(o->matmul(x->dev, scores, in, false, x->w[n->param[0]], true, DT_NONE, false));
+	TRY(o->packed_matmul(x->dev, scores, in, packed(m, n->param[0]), DT_NONE));
 	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, dt_call_param(x->w, n->param[3]),
 			 &moe));
 	if (n->attr.expert_n < n->attr.experts) { /* only this rank's experts; the other ranks add theirs */

@@ -153,6 +153,7 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 			   : (struct dt_infer_ranks){.layout = {.dp = 1, .tp = 1, .pp = 1, .cp = 1, .ep = 1}};
 	m->p.ranks = p->ranks ? &m->ranks : NULL;
 	m->dev = dev;
+	dev->steps = true;
 	rc = open_parts(m, src, err);
 	if (rc == 0)
 		rc = dt_infer_parts_open(m, err);

@@ -25,7 +25,7 @@ int dt_infer_weights_open(struct dt_infer *m)
 		bool ends = node->op == DT_OP_EMBED || node->op == DT_OP_HEAD;
 
 		if (!ends && node->op != DT_OP_LINEAR && node->op != DT_OP_LINEAR_GATED &&
-		    node->op != DT_OP_EXPERTS)
+		    node->op != DT_OP_ROUTE && node->op != DT_OP_EXPERTS)
 			continue;
 		for (int k = 0; k < (ends ? 1 : 3); k++)
 			if (node->param[k] >= 0)

@@ -35,7 +35,7 @@ struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_pa
 	return r;
 }
 
-bool dt_infer_is_matrix(const struct dt_param *p)
+bool dt_infer_packs(const struct dt_param *p)
 {
 	switch (p->role) {
 	case DT_W_EMBED:
@@ -78,16 +78,11 @@ enum dt_format dt_infer_format(const struct dt_param *p, int weights, enum dt_fo
 	return compute == DT_F32 ? DT_FMT_F32 : DT_FMT_BF16;
 }
 
-bool dt_infer_packs(const struct dt_param *p)
-{
-	return dt_infer_is_matrix(p) && p->role != DT_W_ROUTER;
-}
-
 enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute)
 {
 	bool scale = dt_param_is_scale(p) && c->norm == DT_NORM_RMS;
 
-	return scale || dt_infer_is_matrix(p) || p->role == DT_W_ROUTER_B ? DT_F32 : compute;
+	return scale || p->role == DT_W_ROUTER_B ? DT_F32 : compute;
 }
 
 uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute,

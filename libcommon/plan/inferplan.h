@@ -46,9 +46,7 @@ static inline int dt_infer_row_at(int rows, int i, int cp)
 	return (int)(((int64_t)rows * i + cp - 1) / cp);
 }
 
-/* Whether parameter p is a matrix to multiply with. */
-bool dt_infer_is_matrix(const struct dt_param *p);
-/* Whether it is packed for products with few rows: every matrix but routers. */
+/* Whether parameter p is packed: a matrix to multiply with. */
 bool dt_infer_packs(const struct dt_param *p);
 /*
  * The format that a matrix is kept in. weights: the format asked for; -1: blocks as they are stored, all else

@@ -51,18 +51,6 @@ static void of_set(const struct serving *s, const struct dt_node *node, int n, i
 	dt_need_op(&s->w, dt_packed_set_matmul_scratch(s->w.on, &kind, n, dt_need_rows(&s->w, y)));
 }
 
-/* A product of few rows may be computed in another way than one of many (kernels/cpu/matmul_path.h). */
-static void route(const struct serving *s, const struct dt_node *n)
-{
-	const int64_t rows = dt_need_rows(&s->w, n->in[0]);
-
-	for (int k = 0; k < 2; k++)
-		dt_need_product(&s->w, (struct dt_product){.m = k && rows > 16 ? 16 : rows,
-							   .n = n->attr.experts,
-							   .k = dt_need_cols(&s->w, n->in[0]),
-							   .tb = true});
-}
-
 static bool alike(const struct dt_attr *a, const struct dt_attr *b)
 {
 	return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
@@ -105,6 +93,7 @@ static void one(struct serving *s, const struct dt_node *n)
 		break;
 	case DT_OP_LINEAR:
 	case DT_OP_LINEAR_GATED:
+	case DT_OP_ROUTE:
 		product(s, n, dt_need_rows(&s->w, n->in[0]));
 		break;
 	case DT_OP_HEAD:
@@ -116,9 +105,6 @@ static void one(struct serving *s, const struct dt_node *n)
 	case DT_OP_LATENT_ABSORB:
 	case DT_OP_LATENT_VALUES:
 		of_set(s, n, (int)n->attr.heads, n->out[3], n->out[2]);
-		break;
-	case DT_OP_ROUTE:
-		route(s, n);
 		break;
 	case DT_OP_EXPERTS:
 		of_set(s, n, (int)(n->attr.expert_n / (n->attr.owned ? s->w.s->ep : 1)), n->out[0], n->in[0]);
