@@ -69,7 +69,7 @@ struct dt_dev {
 	int nthreads;
 	struct dt_scratch_room scratch[DT_SCRATCH_N];
 	bool batch_invariant; /* a row's result does not depend on the number of rows (matmul.h) */
-	bool steps; /* runs steps of inference: on the CPU, parallel regions are those of the team (cpu/team.h) */
+	bool steps; /* for inference: parallel regions on the CPU are those of the team (cpu/team.h) */
 	const struct dt_ops *ops;
 	void *impl; /* the device's own state: primitive cache, stream, scratch */
 };

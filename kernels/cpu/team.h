@@ -25,8 +25,8 @@
 void dt_cpu_together(int n, bool by_team, void (*fn)(void *arg, int t, int n), void *arg);
 
 /*
- * Calls fn(arg, t, first, last) for parts of `rows` rows, on the device's threads, or for all rows on this one
- * if it is a single row or they have few elements, `each` a row. t: number of the thread.
+ * Calls fn(arg, t, first, last) for parts of `rows` rows, on the device's threads, or for all rows on this
+ * one if it is a single row or they have few elements, `each` a row. t: number of the thread.
  */
 void dt_cpu_rows(struct dt_dev *dev, int64_t rows, int64_t each,
 		 void (*fn)(void *arg, int t, int64_t first, int64_t last), void *arg);
