@@ -5,6 +5,7 @@
 #include "route/priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,32 +32,65 @@ void dt_route_books_open(struct dt_router *r)
 }
 
 /*
+ * Overwrites the n bytes that were appended last with spaces, in place: a reader of JSON Lines skips them, the lines
+ * that other processes append stay, and a full disk has room for it. False if the file cannot be overwritten.
+ */
+static bool blank(int fd, size_t n)
+{
+	off_t at = lseek(fd, 0, SEEK_CUR) - (off_t)n;
+	int flags = fcntl(fd, F_GETFL);
+	bool done = at >= 0 && flags >= 0 && fcntl(fd, F_SETFL, flags & ~O_APPEND) == 0;
+
+	for (; done && n > 0; n--)
+		done = pwrite(fd, " ", 1, at++) == 1;
+	if (flags >= 0)
+		fcntl(fd, F_SETFL, flags);
+	return done;
+}
+
+/* Writes the waiting lines. A line of which only a part was written is blanked, and waits again. */
+static int write_lines(struct dt_router *r, struct dt_route_buf *b)
+{
+	int fd = fileno(r->books);
+
+	if (r->books_torn && write(fd, "\n", 1) != 1)
+		return -errno;
+	r->books_torn = false;
+	while (dt_route_buf_size(b) > 0) {
+		const char *s = dt_route_buf_data(b), *end;
+		ssize_t n = write(fd, s, dt_route_buf_size(b));
+		size_t whole;
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		end = memrchr(s, '\n', (size_t)n);
+		whole = end ? (size_t)(end - s) + 1 : 0;
+		r->books_torn = whole < (size_t)n && !blank(fd, (size_t)n - whole);
+		dt_route_buf_take(b, r->books_torn ? (size_t)n : whole);
+	}
+	return 0;
+}
+
+/*
  * Writes the lines that wait, in one call: other processes may append to the same file, such as the one that
  * takes over the socket. After an error, which is reported once, the lines are lost.
  */
 void dt_route_books_flush(struct dt_router *r)
 {
 	struct dt_route_buf *b = &r->books_out;
-	bool open = r->books != NULL;
-	ssize_t n;
+	int rc;
 
 	if (dt_route_buf_size(b) == 0)
 		return;
-	if (open && r->books_torn)
-		open = write(fileno(r->books), "\n", 1) == 1;
-	while (open && dt_route_buf_size(b) > 0) {
-		n = write(fileno(r->books), dt_route_buf_data(b), dt_route_buf_size(b));
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			break;
-		r->books_torn = dt_route_buf_data(b)[n - 1] != '\n';
-		dt_route_buf_take(b, (size_t)n);
-	}
-	if (dt_route_buf_size(b) > 0 && !r->books_failed)
+	rc = r->books ? write_lines(r, b) : -EBADF;
+	if (rc < 0 && !r->books_failed)
 		dt_log_msg(r->p.log, "cannot write '%s': %s; requests are not recorded", r->conf.books,
-			   r->books ? strerror(errno) : "it is not open");
-	r->books_failed = dt_route_buf_size(b) > 0;
+			   r->books ? strerror(-rc) : "it is not open");
+	else if (rc == 0 && r->books_failed)
+		dt_log_msg(r->p.log, "requests are recorded in '%s' again", r->conf.books);
+	r->books_failed = rc < 0;
 	for (; dt_route_buf_size(b) > 0; dt_route_buf_take(b, 1))
 		r->stats.books_errors += *dt_route_buf_data(b) == '\n';
 }

@@ -478,12 +478,13 @@ END
     booked() { [ "$(wc -l <books)" -ge 160 ]; }
     until_true booked
     [ "$(jq -s 'map(.id) | unique | length' books)" = 160 ]
-    # a file that may have 1000 bytes
-    printf '#!/bin/bash\nulimit -f 1\ntrap "" XFSZ\nexec dt-route "$@"\n' >limited
+    # a file that may have 1024 bytes, until the limit is lifted
+    printf '#!/bin/bash\nulimit -S -f 1\ntrap "" XFSZ\nexec dt-route "$@"\n' >limited
     chmod +x limited
     : >url
     ./limited --port 0 --books small "$a" >url 2> >(exec cat >>said 3>&-) 3>&- &
-    pids+=($!)
+    router=$!
+    pids+=("$router")
     until_true test -s url
     url=$(cat url)
     until_true ups 1
@@ -491,7 +492,17 @@ END
     some() { [ "$(metric books_errors_total)" -ge 1 ]; }
     until_true some
     grep -q "cannot write 'small': File too large; requests are not recorded" said
-    until_true test "$(($(grep -c '^{.*}$' small) + $(metric books_errors_total)))" = 8
+    counted() { [ "$(($(grep -c '^{.*}$' small) + $(metric books_errors_total)))" = 8 ]; }
+    until_true counted
+    # the part of a line that had room is blank: every reader of JSON Lines still reads the file
+    [ "$(stat -c %s small)" = 1024 ]
+    [ "$(jq -s length small)" = "$(wc -l <small)" ]
+    lost=$(metric books_errors_total)
+    prlimit --pid "$router" --fsize=unlimited
+    ask -o /dev/null
+    until_true grep -q "requests are recorded in 'small' again" said
+    [ "$(jq -s length small)" = $((9 - lost)) ]
+    [ "$(tail -n 1 small | sed 's/^ *//' | jq .status)" = 200 ]
     run -1 dt-route --port 0 --books /nowhere/books "$a"
     [ "$output" = "dt-route: cannot write '/nowhere/books': No such file or directory" ]
 }
