@@ -238,7 +238,8 @@ int dt_route_run(struct dt_router *r, struct dt_err *err)
 	if (event_base_dispatch(r->base) < 0)
 		return dt_err_set(err, -EIO, "the event loop failed");
 	if (r->nsignals > 0)
-		return dt_err_set(err, -EINTR, "second signal: exiting with %d unfinished requests", r->nall);
+		return dt_err_set(err, -EINTR, "second signal: exiting with %d unfinished request%s", r->nall,
+				  r->nall == 1 ? "" : "s");
 	return 0;
 }
 
