@@ -59,11 +59,7 @@ static void send_head(struct dt_route_x *x, int64_t length)
 		dt_route_conn_printf(out, "Content-Length: %lld\r\n", (long long)length);
 	else if (x->chunked)
 		dt_route_conn_printf(out, "Transfer-Encoding: chunked\r\n");
-	if (!c->keep || x->r->draining) {
-		c->keep = false;
-		dt_route_conn_printf(out, "Connection: close\r\n");
-	}
-	dt_route_conn_put(out, "\r\n", 2);
+	dt_route_conn_printf(out, "%s\r\n", dt_route_connection(c));
 }
 
 static void send_piece(struct dt_route_x *x, const char *s, size_t n)

@@ -239,7 +239,11 @@ static int take_body(struct dt_route_client *c)
 	if (why) {
 		c->reading_body = false;
 		dt_route_x_free(x);
-		refuse(c, status, status == 503 ? "overloaded" : "invalid_request", why);
+		refuse(c, status,
+		       status == 503   ? "overloaded"
+		       : status == 413 ? "body_too_large"
+				       : "invalid_request",
+		       why);
 		return -1;
 	}
 	return c->chunks.done || c->framing == DT_ROUTE_NO_BODY ||

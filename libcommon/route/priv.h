@@ -282,6 +282,11 @@ static inline bool dt_route_client_waits(const struct dt_route_client *c)
 void dt_route_client_tick(struct dt_route_client *c, double now);
 /* The response is complete: continues with the next request, or closes. */
 void dt_route_client_next(struct dt_route_client *c);
+/*
+ * The header line of an answer that says whether the connection stays open: an HTTP/1.0 client that asked for
+ * keep-alive waits for the end of the connection unless it is told. "" if it needs none.
+ */
+const char *dt_route_connection(struct dt_route_client *c);
 void dt_route_reply(struct dt_route_client *c, int status, const char *type, const char *body, size_t n,
 		    const char *headers);
 void dt_route_reply_error(struct dt_route_client *c, int status, const char *code, int retry_after,

@@ -40,16 +40,20 @@ const char *dt_route_reason(int status)
 
 /* ---- responses ---- */
 
-void dt_route_reply(struct dt_route_client *c, int status, const char *type, const char *body, size_t n,
-		    const char *headers)
+const char *dt_route_connection(struct dt_route_client *c)
 {
 	if (c->r->draining)
 		c->keep = false;
+	return !c->keep ? "Connection: close\r\n" : c->http10 ? "Connection: keep-alive\r\n" : "";
+}
+
+void dt_route_reply(struct dt_route_client *c, int status, const char *type, const char *body, size_t n,
+		    const char *headers)
+{
 	if (status < 600 && !c->x) /* exchanges are counted when they end */
 		c->r->stats.status[status]++;
 	dt_route_conn_printf(&c->conn, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n%s",
-			     status, dt_route_reason(status), type, n,
-			     c->keep ? "" : "Connection: close\r\n");
+			     status, dt_route_reason(status), type, n, dt_route_connection(c));
 	dt_route_conn_put(&c->conn, headers, strlen(headers));
 	dt_route_conn_put(&c->conn, "\r\n", 2);
 	if (!c->is_head)

@@ -47,6 +47,16 @@ smuggled = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 want("as it should be", post(H, L, b"Connection: close"), 200)
 want("two in one", post(H, L) + post(H, L, b"Connection: close"), 200, 200)
 want("chunked", post(H, b"Transfer-Encoding: chunked", b"Connection: close", content=b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)), 200)
+for version, header, said in ("1.0", b"keep-alive", b"keep-alive"), ("1.0", b"x", b"close"), ("1.1", b"keep-alive", None):
+    # a client of HTTP/1.0 waits for the end of the connection unless it is told that it stays open
+    data = exchange(post(H, L, b"Connection: " + header, version=version) + post(H, L, b"Connection: close"))
+    got = re.findall(rb"Connection: (\S+)", data)
+    if got != [s for s in (said, b"close") if s][: 1 if said == b"close" else 2]:
+        problems.append(f"HTTP/{version} with Connection: {header}: {got}")
+for form in (b"Content-Length: 9437184", b"Transfer-Encoding: chunked"):
+    data = exchange(post(H, form, content=b"900000\r\n" + bytes(9437184)))
+    if b"413 Content Too Large" not in data or b'"code":"body_too_large"' not in data:
+        problems.append(f"a body that is too large, {form}: {data[:200]}")
 want("CL and TE", post(H, L, b"Transfer-Encoding: chunked", content=b"0\r\n\r\n" + smuggled), 400)
 want("TE and CL", post(H, b"Transfer-Encoding: chunked", L, content=b"0\r\n\r\n" + smuggled), 400)
 want("two lengths", post(H, L, b"Content-Length: 3", content=body + smuggled), 400)
