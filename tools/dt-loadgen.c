@@ -295,7 +295,8 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 	}
 	if (rc == 0 && opt.out)
 		wrote = write_requests(res, l->n, &unwritten);
-	if (rc == 0 && (rc = dt_load_report_make(&rep, res, (int)opt.warmup, l->n, &opt.limits, err)) == 0) {
+	if (rc == 0 && (rc = dt_load_report_make(&rep, res, (int)opt.warmup, l->n, opt.users > 0, &opt.limits,
+						 err)) == 0) {
 		rc = print_report(&rep, &errors, t, err);
 		if (rc == 0 && wrote < 0)
 			rc = (*err = unwritten).code;

@@ -195,10 +195,18 @@ PY
     # reads late measures shorter gaps but no earlier end. So only the sums have known lower bounds; gaps are
     # checked against the records.
     dt-loadgen "$url" -c 1 -n 4 --input 9 --json --requests-out each.jsonl >report
-    jq -e '.requests.ok == 4 and .output_tokens == 20' report
+    jq -e '.requests.ok == 4 and .output_tokens == 20 and .uncounted_answers == 0' report
+    jq -e '.offered_per_s == 0' report # users who wait offer no rate
     jq -e '.ttft_s.min >= 0.05 and .e2e_s.min >= 0.09 and .itl_s.count == 16 and .itl_s.min >= 0' report
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s | . / 4) | (add / 4 - $report[0].tpot_s.mean | fabs) < 1e-6' each.jsonl
     jq -se --slurpfile report report 'map(.e2e_s - .ttft_s) | add >= 16 * $report[0].itl_s.mean - 1e-6' each.jsonl
+    # pieces of reasoning are tokens like others
+    dt-loadgen "$url" -c 1 -n 2 --input 6 --json | jq -e '.itl_s.count == 8 and .ttft_s.min < .e2e_s.min - 0.03'
+    # a server that reports no tokens: no answer is within a limit per token
+    run -3 dt-loadgen "$url" -c 1 -n 2 --input 4 --max-tpot 9 --min-goodput 0.5
+    [[ "$output" == *"tokens      not reported by the server (usage) for 2 answers: no TPOT"* ]]
+    [[ "$output" == *"0.0% within the limits"* ]]
+    dt-loadgen "$url" -c 1 -n 2 --input 4 --max-e2e 9 --min-goodput 0.5 --json | jq -e '.uncounted_answers == 2'
     # the offered rate of bursts: the last one has no gap after it
     dt-loadgen "$url" --rate 40 --arrival burst --burst 4 -n 12 --input 9 --json --requests-out each.jsonl >report
     jq -se --slurpfile report report 'map(.due_s) | 8 / (max - min) / $report[0].offered_per_s - 1 | fabs < 1e-6' each.jsonl
@@ -215,6 +223,8 @@ PY
     dt-loadgen "$url" --trace mixed.jsonl --json >report
     jq -e '.requests == {"all": 5, "ok": 1, "refused": 2, "broken": 2, "timeout": 0, "cut": 0, "unsent": 0}
         and (.errors | map([.status, .message]) | sort == [[0, "broke down"], [0, "the stream ended without [DONE]"], [503, "full"]])' report
+    run -1 dt-loadgen "$url" -c 1 -n 2 --input 5
+    [[ "$output" == *"2 x the answer is not a stream of events"* ]]
     run -1 --separate-stderr dt-loadgen "$url" -c 1 -n 2 --input 9 --timeout 0.02 --json
     [ "$(jq .requests.timeout <<<"$output")" = 2 ]
     run -2 dt-loadgen "$url" -n 5 --warmup 5

@@ -1,6 +1,7 @@
 """A streaming server with known delays. It serves one request at a time and takes FIRST seconds for the first
 piece and GAP for each further one. The prompt's length selects a failure: 1 token: status 503; 2 tokens: an
-error in the stream; 3 tokens: the stream ends without [DONE]."""
+error in the stream; 3 tokens: the stream ends without [DONE]; 4 tokens: no
+usage; 5 tokens: no stream. 6 tokens: a model that reasons before its last piece."""
 import http.server
 import json
 import sys
@@ -35,6 +36,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kind = len(q["prompt"])
         if kind == 1:
             return self.reply(503, {"error": {"message": "full"}})
+        if kind == 5:
+            return self.reply(200, {"choices": [{"text": "x"}]})
         with alone:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
@@ -44,10 +47,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             try:
                 for i in range(PIECES):
                     time.sleep(GAP if i else FIRST)
-                    self.event(json.dumps({"choices": [{"text": "x"}]}))
+                    thought = {"delta": {"reasoning_content": "x"}}
+                    self.event(json.dumps({"choices": [thought if kind == 6 and i < PIECES - 1 else {"text": "x"}]}))
                     if kind == 2:
                         return self.event(json.dumps({"error": {"message": "broke down"}}))
-                self.event(json.dumps({"choices": [], "usage": {"prompt_tokens": kind, "completion_tokens": PIECES}}))
+                if kind != 4:
+                    self.event(json.dumps({"choices": [], "usage": {"prompt_tokens": kind, "completion_tokens": PIECES}}))
                 if kind != 3:
                     self.event("[DONE]")
             except OSError:

@@ -30,6 +30,7 @@ struct dt_load_result {
 	int status;		      /* HTTP status; 0: none */
 	double due, sent, first, end; /* seconds since the start of the run; first < 0: no text arrived */
 	int input, output, cached;    /* tokens, as counted by the server */
+	bool uncounted;		      /* the server sent no usage: the number of tokens is unknown */
 	float *gap;		      /* [ngap] seconds between pieces of text */
 	int ngap, cap_gap;
 };

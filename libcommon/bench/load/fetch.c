@@ -63,9 +63,10 @@ static int take_chunk(struct load_stream *s, struct dt_load_result *r, const jso
 {
 	const json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
 	const json_t *usage = json_object_get(v, "usage"), *text = json_object_get(choice, "text");
+	const json_t *delta = json_object_get(choice, "delta"), *thought;
 	size_t n;
 
-	if (json_object_get(v, "error")) {
+	if (json_object_get(v, "error") && !json_is_null(json_object_get(v, "error"))) {
 		char *body = json_dumps(v, 0);
 
 		s->failed = true;
@@ -74,16 +75,21 @@ static int take_chunk(struct load_stream *s, struct dt_load_result *r, const jso
 		return 0;
 	}
 	if (json_is_object(usage)) {
+		s->counted = true;
 		r->input = int_of(usage, "prompt_tokens");
 		r->output = int_of(usage, "completion_tokens");
 		r->cached = int_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
 	}
 	if (!text)
-		text = json_object_get(json_object_get(choice, "delta"), "content");
+		text = json_object_get(delta, "content");
+	thought = json_object_get(delta, "reasoning_content");
+	if (!thought)
+		thought = json_object_get(delta, "reasoning");
 	n = json_string_length(text);
 	if (n > 0 && s->keep && keep_text(&s->reply, json_string_value(text), n) < 0)
 		return -ENOMEM;
 	/* The end counts as the first text if no text was visible, e.g. bytes that form no character. */
+	n += json_string_length(thought); /* tokens as others, but no part of the next turn */
 	if (n > 0 || (r->first < 0 && json_is_string(json_object_get(choice, "finish_reason"))))
 		return note_piece(r, now, &r->end);
 	return 0;
@@ -97,6 +103,7 @@ static int take_line(struct load_stream *s, struct dt_load_result *r, double now
 
 	if (strncmp(p, "data:", 5))
 		return 0; /* a comment, a blank line, or an unused field */
+	s->begun = true;
 	p += 5;
 	p += *p == ' ';
 	if (!strncmp(p, "[DONE]", 6)) {

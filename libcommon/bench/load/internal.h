@@ -14,6 +14,7 @@ struct load_text { /* growable buffer; n excludes the terminating NUL */
 struct load_stream {		      /* parser of server-sent events */
 	struct load_text line, reply; /* reply is filled only if keep is set */
 	bool keep, done, failed;
+	bool begun, counted; /* an event arrived; one had the usage */
 	char what[200];
 };
 

@@ -70,6 +70,7 @@ static void count(struct dt_load_report *rep, const struct dt_load_result *r,
 	rep->input += r->input;
 	rep->output += r->output;
 	rep->cached += r->cached;
+	rep->uncounted += r->uncounted;
 	put(&rep->e2e, r->end - r->due);
 	if (r->first >= 0)
 		put(&rep->ttft, r->first - r->due);
@@ -78,11 +79,12 @@ static void count(struct dt_load_report *rep, const struct dt_load_result *r,
 	for (int k = 0; k < r->ngap; k++)
 		put(&rep->itl, (double)r->gap[k]);
 	rep->good += !((lim->ttft > 0 && (r->first < 0 || r->first - r->due > lim->ttft)) ||
-		       (lim->tpot > 0 && tpot > lim->tpot) || (lim->e2e > 0 && r->end - r->due > lim->e2e));
+		       (lim->tpot > 0 && (r->uncounted || tpot > lim->tpot)) ||
+		       (lim->e2e > 0 && r->end - r->due > lim->e2e));
 }
 
 int dt_load_report_make(struct dt_load_report *rep, const struct dt_load_result *res, int skip, int n,
-			const struct dt_load_limits *limits, struct dt_err *err)
+			bool closed, const struct dt_load_limits *limits, struct dt_err *err)
 {
 	double from = INFINITY, to = 0, last_due = 0;
 	struct dt_load_stat *each[] = {&rep->ttft, &rep->tpot, &rep->e2e, &rep->lag, &rep->itl};
@@ -114,7 +116,7 @@ int dt_load_report_make(struct dt_load_report *rep, const struct dt_load_result 
 	asked = rep->requests - rep->cut;
 	rep->good_share = asked > 0 ? (double)rep->good / asked : 0;
 	rep->duration = to > from ? to - from : 0;
-	if (last_due > from)
+	if (last_due > from && !closed)
 		rep->offered = before / (last_due - from);
 	if (rep->duration > 0) {
 		rep->rate = rep->ok / rep->duration;
@@ -169,8 +171,12 @@ void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load
 	if (rep->input + rep->output > 0)
 		fprintf(f, "tokens      %.0f in, %.0f of them from the server's cache; %.0f out\n",
 			rep->input, rep->cached, rep->output);
+	if (rep->uncounted > 0)
+		fprintf(f, "%-12snot reported by the server (usage) for %d answer%s: no TPOT\n",
+			rep->input + rep->output > 0 ? "" : "tokens", rep->uncounted,
+			rep->uncounted == 1 ? "" : "s");
 	fprintf(f, "throughput  %.2f requests/s", rep->rate);
-	if (rep->offered > 0) /* undefined if all requests are sent at once */
+	if (rep->offered > 0)
 		fprintf(f, " of %.2f offered", rep->offered);
 	if (rep->input + rep->output > 0)
 		fprintf(f, ", %.1f tokens/s out, %.1f in total", rep->output_rate, rep->total_rate);
@@ -244,18 +250,18 @@ json_t *dt_load_report_json(const struct dt_load_report *rep, const struct dt_lo
 		json_array_append_new(list,
 				      json_pack("{s:i,s:i,s:s}", "status", errors->kind[i].status, "count",
 						errors->kind[i].n, "message", errors->kind[i].what));
-	return json_pack("{s:i,s:{s:i,s:i,s:i,s:i,s:i,s:i,s:i},s:o,s:f,s:I,s:I,s:I,s:f,s:f,s:f,s:f,"
+	return json_pack("{s:i,s:{s:i,s:i,s:i,s:i,s:i,s:i,s:i},s:o,s:f,s:I,s:I,s:I,s:i,s:f,s:f,s:f,s:f,"
 			 "s:o,s:o,s:o,s:o,s:o,s:{s:i,s:f,s:f,s:f,s:f,s:f}}",
 			 "schema", 1, "requests", "all", rep->requests, "ok", rep->ok, "refused",
 			 rep->refused, "broken", rep->broken, "timeout", rep->timeout, "cut", rep->cut,
 			 "unsent", rep->unsent, "errors", list, "duration_s", rep->duration, "input_tokens",
 			 (json_int_t)rep->input, "cached_tokens", (json_int_t)rep->cached, "output_tokens",
-			 (json_int_t)rep->output, "offered_per_s", rep->offered, "requests_per_s", rep->rate,
-			 "output_tokens_per_s", rep->output_rate, "total_tokens_per_s", rep->total_rate,
-			 "ttft_s", stat_json(&rep->ttft), "tpot_s", stat_json(&rep->tpot), "itl_s",
-			 stat_json(&rep->itl), "e2e_s", stat_json(&rep->e2e), "sent_late_s",
-			 stat_json(&rep->lag), "goodput", "requests", rep->good, "share", rep->good_share,
-			 "requests_per_s", rep->good_rate, "max_ttft_s", limits->ttft, "max_tpot_s",
-			 limits->tpot, "max_e2e_s", limits->e2e);
+			 (json_int_t)rep->output, "uncounted_answers", rep->uncounted, "offered_per_s",
+			 rep->offered, "requests_per_s", rep->rate, "output_tokens_per_s", rep->output_rate,
+			 "total_tokens_per_s", rep->total_rate, "ttft_s", stat_json(&rep->ttft), "tpot_s",
+			 stat_json(&rep->tpot), "itl_s", stat_json(&rep->itl), "e2e_s", stat_json(&rep->e2e),
+			 "sent_late_s", stat_json(&rep->lag), "goodput", "requests", rep->good, "share",
+			 rep->good_share, "requests_per_s", rep->good_rate, "max_ttft_s", limits->ttft,
+			 "max_tpot_s", limits->tpot, "max_e2e_s", limits->e2e);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -12,7 +12,8 @@ struct dt_load_stat { /* seconds; percentiles are interpolated; all 0 if n is 0 
 	double *v; /* [n] sorted */
 };
 
-struct dt_load_limits { /* seconds; 0: no limit; a request is good if it is answered within all limits */
+/* Seconds; 0: no limit. A request is good if it is answered within all limits; tpot needs its number of tokens. */
+struct dt_load_limits {
 	double ttft, tpot, e2e;
 };
 
@@ -20,7 +21,8 @@ struct dt_load_report {
 	int requests, ok, refused, broken, timeout, cut, unsent;
 	double duration;	      /* seconds from the first counted request to the end of the last */
 	double input, output, cached; /* tokens of answered requests */
-	double rate, offered, output_rate, total_rate; /* per second */
+	int uncounted;		      /* answered requests whose tokens the server did not report */
+	double rate, offered, output_rate, total_rate; /* per second; offered 0: undefined */
 	/* ttft, e2e: from when a request was due to its first text and to its end. tpot: per token; itl: gaps
 	 * in the stream. lag: how late this program sent. */
 	struct dt_load_stat ttft, tpot, itl, e2e, lag;
@@ -28,9 +30,9 @@ struct dt_load_report {
 	double good_share, good_rate; /* of the requests not cut by the client; per second */
 };
 
-/* Summarises results [skip, n). -ENOMEM. Release with dt_load_report_release. */
+/* Summarises results [skip, n). closed: users wait for answers, so no rate is offered. -ENOMEM. Release with dt_load_report_release. */
 int dt_load_report_make(struct dt_load_report *rep, const struct dt_load_result *res, int skip, int n,
-			const struct dt_load_limits *limits, struct dt_err *err);
+			bool closed, const struct dt_load_limits *limits, struct dt_err *err);
 void dt_load_report_release(struct dt_load_report *rep);
 
 void dt_load_report_print(const struct dt_load_report *rep, const struct dt_load_errors *errors,

@@ -64,9 +64,13 @@ static void judge(struct load_run *r, struct load_call *c, CURLcode cc)
 		note_error(r, res->status, what);
 	} else if (c->in.failed || !c->in.done) {
 		res->outcome = DT_LOAD_BROKEN;
-		note_error(r, 0, c->in.failed ? c->in.what : "the stream ended without [DONE]");
+		note_error(r, 0,
+			   c->in.failed	 ? c->in.what
+			   : c->in.begun ? "the stream ended without [DONE]"
+					 : "the answer is not a stream of events");
 	} else {
 		res->outcome = DT_LOAD_OK;
+		res->uncounted = r->t->prompt != DT_LOAD_IMAGES && !c->in.counted;
 	}
 }
 
