@@ -201,15 +201,17 @@ static int draw(const struct dt_load_stat *s, const char *title, const struct dt
 	char name[BARS][48];
 	struct dt_bars b = {.title = title, .bar = bar, .n = s->n && s->max > s->min ? BARS : 1};
 	double lo, step, unit = s->max < 1 ? 1e3 : 1; /* seconds from 1 s on, to avoid 1.68e+03 ms */
-	int rc;
+	int rc, digits = 3;
 
 	if (s->n == 0)
 		return 0;
 	lo = log(fmax(s->min, 1e-6));
 	step = (log(fmax(s->max, 1e-6)) - lo) / b.n;
+	if (step > 0) /* so many that the two ends of a narrow bin differ */
+		digits = (int)fmin(6, fmax(3, ceil(1 - log10(step))));
 	for (int i = 0; i < b.n; i++) {
-		snprintf(name[i], sizeof(name[i]), "%.3g to %.3g %s", unit * exp(lo + step * i),
-			 unit * exp(lo + step * (i + 1)), unit > 1 ? "ms" : "s");
+		snprintf(name[i], sizeof(name[i]), "%.*g to %.*g %s", digits, unit * exp(lo + step * i),
+			 digits, unit * exp(lo + step * (i + 1)), unit > 1 ? "ms" : "s");
 		bar[i] = (struct dt_bar){name[i], 0};
 	}
 	for (size_t k = 0; k < s->n; k++) {
