@@ -125,10 +125,11 @@ static int disk(const char *folder, int rounds, size_t bytes, struct dt_err *err
 			keep(&best[1][write], i || b < 0 ? b : 1e9);
 		}
 	for (int write = 0; write < 2 && rc == 0; write++)
-		printf("%-6s plain O_DIRECT %6.2f GB/s, tiles %6.2f GB/s (%s): %.2f of it\n",
+		printf("%-6s plain O_DIRECT %6.2f GB/s, tiles %6.2f GB/s: %.2f of it\n",
 		       write ? "write" : "read", (double)bytes / best[0][write] / 1e9,
-		       (double)bytes / best[1][write] / 1e9, dt_scratch_how(s),
-		       best[0][write] / best[1][write]);
+		       (double)bytes / best[1][write] / 1e9, best[0][write] / best[1][write]);
+	if (rc == 0)
+		printf("tiles: %s\n", dt_scratch_how(s));
 	dt_scratch_close(s);
 	close(fd);
 	free(data);
@@ -158,7 +159,7 @@ static int update(int threads, int rounds, struct dt_err *err)
 		keep(&best[0], dt_now() - t0);
 		keep(&best[1], copied(threads, memory + bytes, memory, bytes / 2));
 	}
-	printf("update %6.2f GB/s (%.2f ns a parameter), a copy %6.2f GB/s, %d threads: %.2f of it\n",
+	printf("update %6.2f GB/s (%.2f ns/parameter), copy %6.2f GB/s, %d threads: %.2f of it\n",
 	       (double)bytes / best[0] / 1e9, best[0] * 1e9 / (double)NUMEL, (double)bytes / best[1] / 1e9,
 	       threads, best[1] / best[0]);
 	free(memory);

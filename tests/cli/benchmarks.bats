@@ -71,6 +71,32 @@ scripts() {
     one_line 1 "two-level.sh: no tools/dt-allreduce-bench in 'nothing'" bash "$bench/two-level.sh" nothing
 }
 
+@test "what scripts print around their tables fits a terminal of 80 columns" {
+    long=$(cd "$bench" && scripts | xargs awk '/^[ \t]*echo "[^"]*"( \\)?$/ {
+            gsub(/^[ \t]*echo "|"( \\)?$/, ""); if (length > 80) print FILENAME ": " $0 }
+        /<<.?END/ { here = 1; next }
+        /^END$/ { here = 0 }
+        here && length > 80 { print FILENAME ": " $0 }')
+    [ -z "$long" ] || { echo "$long"; return 1; }
+}
+
+@test "surviving: its job ends with it" {
+    seq 20000 >text
+    "$DT_BIN/dt-dataset" build --out text.h5 text
+    "$bench/surviving" "$DT_BIN/.." text.h5 --ranks 1 --step 0.1 >out 2>&1 3>&- &
+    self=$!
+    for _ in $(seq 600); do
+        job=$(cat "/proc/$self/task/$self/children")
+        [ -n "$job" ] && grep -qs loss "/proc/${job% }/cwd/m.jsonl" && break
+        sleep 0.1
+    done
+    [ -n "$job" ]
+    kill -TERM "$self"
+    wait "$self" && status=0 || status=$?
+    [ "$status" = 143 ]
+    run -1 kill -0 "$job"
+}
+
 @test "peers in Python: help without the peer, 77 if it is missing" {
     mkdir hide
     for each in torch tokenizers; do
