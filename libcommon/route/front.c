@@ -107,7 +107,7 @@ void dt_route_client_tick(struct dt_route_client *c, double now)
 
 /* ---- requests ---- */
 
-/* The index of the key; -1: none required, -2: wrong. */
+/* The index of the key; -1: none required, -2: none given, -3: unknown. */
 static int key_of(const struct dt_router *r, const struct dt_route_head *h)
 {
 	struct dt_route_text v = dt_route_header(h, "authorization"), x = dt_route_header(h, "x-api-key");
@@ -119,7 +119,9 @@ static int key_of(const struct dt_router *r, const struct dt_route_head *h)
 		at = dt_keyfile_find(&r->conf.keys, v.s + 7, v.n - 7);
 	else if (x.n > 0) /* used by Anthropic's clients */
 		at = dt_keyfile_find(&r->conf.keys, x.s, x.n);
-	return at < 0 ? -2 : at;
+	else
+		return -2;
+	return at < 0 ? -3 : at;
 }
 
 /* Without keys, requests from web pages are refused, and so are foreign host names for this machine. */
@@ -178,9 +180,10 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 	c->messages = h->target.n >= 12 && !memcmp(h->target.s, "/v1/messages", 12);
 	if (why) {
 		refuse(c, 403, "not_allowed", why);
-	} else if (key == -2 && !dt_route_local_open(h->target)) {
+	} else if (key < -1 && !dt_route_local_open(h->target)) {
 		refuse(c, 401, "invalid_api_key",
-		       "this router requires an API key: 'Authorization: Bearer KEY'");
+		       key == -2 ? "this router requires an API key: 'Authorization: Bearer KEY'"
+				 : "this router does not know this API key");
 	} else if (h->framing != DT_ROUTE_NO_BODY && !(h->framing == DT_ROUTE_LENGTH && h->length == 0) &&
 		   !dt_route_is(h->method, "POST")) {
 		refuse(c, 400, "invalid_request", "only POST may have a body");

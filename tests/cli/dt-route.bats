@@ -425,6 +425,8 @@ END
     route 1 --config conf --api-key-file keys --books books
     [ "$(ask -o /dev/null -w '%{http_code}')" = 401 ]
     [ "$(ask -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer sk-on')" = 401 ]
+    [[ "$(ask)" == *"this router requires an API key: "* ]]
+    [[ "$(ask -H 'X-Api-Key: sk-on')" == *"this router does not know this API key"* ]]
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 200 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/metrics")" = 401 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'X-Api-Key: sk-one' "$url/metrics")" = 403 ]

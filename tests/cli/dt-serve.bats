@@ -605,6 +605,8 @@ PY
         [ "$(curl -s -o /dev/null -w '%{http_code}' "$url$r")" = 401 ]
         [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer secret-on' "$url$r")" = 401 ]
     done
+    [[ "$(curl -s "$url/metrics")" == *"this server requires an API key: "* ]]
+    [[ "$(curl -s -H 'X-Api-Key: secret-on' "$url/metrics")" == *"this server does not know this API key"* ]]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Authorization: Bearer secret-two' "$url/metrics")" = 200 ]
     : >keys
     run -1 dt-serve m --port 0 --api-key-file keys

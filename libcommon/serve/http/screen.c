@@ -149,8 +149,8 @@ static bool equal_keys(const char *a, const char *b)
 	return diff == 0;
 }
 
-/* Checks the key and sets the client's tenant. */
-static bool authorised(struct dt_http_req *q)
+/* Checks the key and sets the client's tenant; *ret_given: there is a key. */
+static bool authorised(struct dt_http_req *q, bool *ret_given)
 {
 	const char *h = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Authorization");
 	const char *x =
@@ -159,6 +159,7 @@ static bool authorised(struct dt_http_req *q)
 
 	if (h && !strncasecmp(h, "Bearer ", 7))
 		x = h + 7;
+	*ret_given = x != NULL;
 	if (ok || !x)
 		return ok;
 	for (int i = 0; i < q->params->nkeys; i++)
@@ -171,12 +172,13 @@ static bool authorised(struct dt_http_req *q)
 
 static int check_route(struct dt_http_req *q, const char *method, const char *length, struct dt_api_error *e)
 {
-	bool known = authorised(q);
+	bool given, known = authorised(q, &given);
 
 	q->route = dt_route_find(method, q->path, &q->allow);
 	if (!(q->route && q->route->flags & DT_ROUTE_OPEN) && !known)
 		return dt_api_fail(e, 401, "authentication_error", "invalid_api_key",
-				   "this server requires an API key: 'Authorization: Bearer KEY'");
+				   given ? "this server does not know this API key"
+					 : "this server requires an API key: 'Authorization: Bearer KEY'");
 	if (!q->allow)
 		return dt_api_fail(e, 404, "invalid_request_error", "not_found", "unknown route '%.200s'",
 				   q->path);
