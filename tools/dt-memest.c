@@ -199,6 +199,24 @@ static int set_vocab(const char *model, struct dt_err *err)
 	return dt_config_set_vocab(&a->config, a->o.run.vocab, err);
 }
 
+/* --classes and --channels, and --image-size of a model without images; dt_run_adapt applies the size. */
+static int set_images(struct dt_err *err)
+{
+	const char *only = a->classes		 ? "classes"
+			   : a->channels	 ? "channels"
+			   : a->o.run.image.size ? "image-size"
+						 : NULL;
+
+	if (!only)
+		return 0;
+	if (!dt_config_is_image(&a->config))
+		return dt_err_set(err, -EINVAL, "--%s is for classifiers of images, which '%s' is not", only,
+				  a->config.name);
+	a->config.vocab = a->classes ? a->classes : a->config.vocab;
+	a->config.channels = a->channels ? a->channels : a->config.channels;
+	return dt_config_check(&a->config, err);
+}
+
 /* The block format (--lora-base) of the frozen weights under --lora. */
 static enum dt_block_kind base_blocks(void)
 {
@@ -238,7 +256,7 @@ static int read_model(const char *model, struct dt_err *err)
 
 	if ((rc = a->params ? dt_config_of_size((double)a->params, &a->config, err)
 			    : dt_model_describe(model, &a->config, &a->file, err)) < 0 ||
-	    (rc = set_vocab(model, err)) < 0)
+	    (rc = set_vocab(model, err)) < 0 || (rc = set_images(err)) < 0)
 		return rc;
 	if (dt_config_is_image(&a->config) && (a->why || dt_solve_is_length((enum dt_solve_what)a->solve)))
 		return dt_err_set(err, -EINVAL,

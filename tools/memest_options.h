@@ -19,6 +19,7 @@ struct memest_args {
 	int base, attention;
 	bool base_given;
 	const char *device;
+	int64_t classes, channels;
 	uint64_t params, constant; /* constant: the framework's bytes, subtracted by --check */
 	struct dt_room room;
 	double tolerance;

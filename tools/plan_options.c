@@ -38,6 +38,8 @@ const struct dt_opt plan_opts[] = {
 	{"validate", 0, DT_OPT_STR, &plan_args.validate, "FILE",
 	 "measured steps, JSON Lines: compare them with the predictions"},
 	DT_RUN_OPT("vocab"),
+	DT_RUN_OPT("image-size", .help = "height and width of an image, for a classifier of images",
+		   .def_text = "the model's"),
 	DT_RUN_OPT("rope-scaling"),
 	DT_RUN_OPT("freeze"),
 	DT_RUN_OPT("lora"),

@@ -49,6 +49,10 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
+	if (rc == 0 && r->image.size && dt_config_is_image(c)) {
+		c->image_size = r->image.size;
+		rc = dt_config_check(c, err);
+	}
 	if (rc == 0 && !l.rank) {
 		const char *lonely = l.base		      ? "lora-base"
 				     : l.dora		      ? "dora"

@@ -32,8 +32,9 @@ void dt_route_books_open(struct dt_router *r)
 }
 
 /*
- * Overwrites the n bytes that were appended last with spaces, in place: a reader of JSON Lines skips them, the lines
- * that other processes append stay, and a full disk has room for it. False if the file cannot be overwritten.
+ * Overwrites the n bytes that were appended last with spaces, in place: a reader of JSON Lines skips them,
+ * the lines that other processes append stay, and a full disk has room for it. False if the file cannot be
+ * overwritten.
  */
 static bool blank(int fd, size_t n)
 {

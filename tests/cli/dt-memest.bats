@@ -699,6 +699,15 @@ safetensors() {
 	"$memest" resnet-18 --microbatch "$n" --gpu-mem 16GiB
 	run "$memest" resnet-18 --microbatch $((n + 1)) --gpu-mem 16GiB
 	[ "$status" -eq 3 ]
+	# size, channels and classes of the data set that dt-train would follow
+	[ "$("$memest" --json resnet-50 --classes 10 | jq .params)" = $((25557032 - 990 * 2049)) ]
+	[ "$("$memest" --json resnet-50 --channels 1 | jq .params)" = $((25557032 - 64 * 49 * 2)) ]
+	[ "$("$memest" --json resnet-50 --image-size 224 | jq .peak_bytes)" = "$("$memest" --json resnet-50 | jq .peak_bytes)" ]
+	data() { "$memest" --json resnet-50 --microbatch 8 "$@" | jq '.categories[] | select(.name == "data").bytes'; }
+	[ $(($(data) - $(data --image-size 112))) = $((8 * 3 * (224 * 224 - 112 * 112) * 4)) ]
+	refused 1 "--image-size is for classifiers of images, which 'gpt2-mini' is not" gpt2-mini --image-size 28
+	refused 1 "--classes is for classifiers of images, which 'gpt2-mini' is not" gpt2-mini --serve --classes 28
+	refused 1 "a side of 1 pixels is too small" cnn2 --image-size 1
 	refused 1 "cannot be trained with tensor parallelism" resnet-50 --layout tp2
 	refused 1 "two widths" mlp:784
 	refused 1 "whole number" mlp:784-x

@@ -145,7 +145,7 @@ END
     DT_QUICKSTART_BYTES=$(few 600000 6000000) DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" "$PWD/work"
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ $output == *"It all worked"* ]]
+    [[ $output == *"measured "*": +0.00%"*"It all worked"* ]]
     [ "$(jq -s length work/m.jsonl)" -ge 4 ]
     # A folder that is not empty is refused.
     run "$DT_SRC/scripts/quickstart" "$PWD/work"
@@ -187,7 +187,7 @@ END
     DT_QUICKSTART_IMAGES=40 DT_QUICKSTART_STEPS=4 run "$DT_SRC/scripts/quickstart" images "$PWD/shapes"
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ $output == *"It all worked"* ]]
+    [[ $output == *"measured "*": +0.00%"*"It all worked"* ]]
     jq -se 'map(select(.top1)) | last | .eval_images == 400' shapes/m.jsonl
 }
 # SPDX-License-Identifier: Apache-2.0

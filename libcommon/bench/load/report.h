@@ -12,7 +12,7 @@ struct dt_load_stat { /* seconds; percentiles are interpolated; all 0 if n is 0 
 	double *v; /* [n] sorted */
 };
 
-/* Seconds; 0: no limit. A request is good if it is answered within all limits; tpot needs its number of tokens. */
+/* Seconds; 0: no limit. A good request is answered within all limits; tpot needs its number of tokens. */
 struct dt_load_limits {
 	double ttft, tpot, e2e;
 };
@@ -30,7 +30,10 @@ struct dt_load_report {
 	double good_share, good_rate; /* of the requests not cut by the client; per second */
 };
 
-/* Summarises results [skip, n). closed: users wait for answers, so no rate is offered. -ENOMEM. Release with dt_load_report_release. */
+/*
+ * Summarises results [skip, n). closed: users wait for answers, so no rate is offered. -ENOMEM. Release with
+ * dt_load_report_release.
+ */
 int dt_load_report_make(struct dt_load_report *rep, const struct dt_load_result *res, int skip, int n,
 			bool closed, const struct dt_load_limits *limits, struct dt_err *err);
 void dt_load_report_release(struct dt_load_report *rep);
