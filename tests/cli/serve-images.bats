@@ -108,6 +108,8 @@ setup() {
     refused '{"image": "aGVsbG8="}' "neither JPEG nor PNG" 400 /v1/classify
     refused '{"images": ["aGVsbG8=", "?"]}' "image 0" 400 /v1/classify
     refused '{"image": "?"}' "not base64" 400 /v1/classify
+    refused 'GIF89a' "the body is neither a JPEG, PNG or PNM image nor a JSON object" 400 /v1/classify
+    refused ' {"image": ' "the body is not JSON: line 1" 400 /v1/classify
     refused '{"picture": "aGVsbG8="}' "unknown key 'picture'" 400 /v1/classify
     refused '{"prompt": "x"}' "is only for models of text" 404 /v1/completions
     [ "$(curl -s "$url/health" | jq -r .status)" = ok ]

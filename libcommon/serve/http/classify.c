@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* top_k of the query string, used when the body is an image; 0: not given. -EINVAL with e filled. */
@@ -38,10 +39,18 @@ static int read_raw(struct dt_http_req *q, struct dt_classification *r, struct d
 
 static int read_json(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
 {
-	json_t *body = dt_http_body(q, e);
-	const size_t n = json_array_size(json_object_get(body, "images"));
-	int rc = body ? charge(q, n ? n : 1, e) : -EINVAL;
+	json_t *body;
+	size_t n, i = 0;
+	int rc;
 
+	while (i < q->n && q->body[i] && strchr(" \t\r\n", q->body[i]))
+		i++;
+	if (i < q->n && q->body[i] != '{' && q->body[i] != '[') /* most likely an image of another format */
+		return dt_api_fail(e, 400, "invalid_request_error", NULL,
+				   "the body is neither a JPEG, PNG or PNM image nor a JSON object");
+	body = dt_http_body(q, e);
+	n = json_array_size(json_object_get(body, "images"));
+	rc = body ? charge(q, n ? n : 1, e) : -EINVAL;
 	if (rc == 0)
 		rc = dt_classification_parse(r, q->classify, body, e);
 	json_decref(body);
