@@ -315,7 +315,7 @@ static int check_options(enum dt_dtype *ret_type)
 					  "option '--algorithm': %s does not have this algorithm",
 					  dt_opt_choice_name(DT_BENCH_CHOICES, opt.kind, name, sizeof(name)));
 	if (opt.simulate && dt_bench_topo_parse(opt.simulate, &topo, &err))
-		return dt_opt_usage_error(&program, stderr, "option '--simulate': %s", err.msg);
+		return dt_opt_usage_of(&program, stderr, "simulate", &err);
 	*ret_type = (enum dt_dtype)t;
 	return 0;
 }

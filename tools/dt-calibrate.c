@@ -76,7 +76,7 @@ static int run(struct dt_err *err)
 		return dt_program_fail(&program, err);
 	rc = dt_bench_ops(&ask, &t, err);
 	if (rc == -EINVAL)
-		return dt_opt_usage_error(&program, stderr, "%s", err->msg);
+		return dt_opt_usage_of(&program, stderr, NULL, err);
 	if (rc == 0)
 		rc = write_out(&t, err);
 	dt_op_times_release(&t);

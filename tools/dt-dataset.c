@@ -114,7 +114,7 @@ static int usage_of_script(const char *text)
 	if (!text)
 		return 0;
 	if (dt_script_open(&s, text, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--script': %s", err.msg);
+		return dt_opt_usage_of(&program, stderr, "script", &err);
 	dt_script_close(s);
 	return 0;
 }
@@ -122,7 +122,7 @@ static int usage_of_script(const char *text)
 /* Prints what a check says, if it found something. */
 static int usage_of(int rc, const struct dt_err *err)
 {
-	return rc < 0 ? dt_opt_usage_error(&program, stderr, "%s", err->msg) : 0;
+	return rc < 0 ? dt_opt_usage_of(&program, stderr, NULL, err) : 0;
 }
 
 static int usage_of_build(const char *command, int n, char **args)

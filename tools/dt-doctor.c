@@ -206,8 +206,7 @@ int main(int argc, char **argv)
 	if (!n)
 		return dt_opt_usage_error(&prog, stderr, "no run given: name folders or metrics files");
 	if (dt_machines_check_gpu(&a.m, &err) < 0)
-		return dt_opt_usage_error(&prog, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
-					  err.hint);
+		return dt_opt_usage_of(&prog, stderr, NULL, &err);
 	rc = dt_board_open(&b, argv + 1, n, 0, &err);
 	if (rc == 0) {
 		found = rc = examine_all(&b, &err);

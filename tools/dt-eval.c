@@ -60,7 +60,7 @@ static int check_models(void)
 	struct dt_err err = {0};
 
 	return dt_nn_device_check(o->device, o->weights_memory, o->weights_disk, &err) < 0
-		       ? dt_opt_usage_error(&program, stderr, "%s", err.msg)
+		       ? dt_opt_usage_of(&program, stderr, NULL, &err)
 		       : 0;
 }
 

@@ -361,7 +361,7 @@ int main(int argc, char **argv)
 		return status;
 	if (n == 1) {
 		if (dt_load_url(argv[1], &url, &err) == -EINVAL)
-			return dt_opt_usage_error(&prog, stderr, "%s; %s", err.msg, err.hint);
+			return dt_opt_usage_of(&prog, stderr, NULL, &err);
 		t.url = url;
 	}
 	if (!t.url || curl_global_init(CURL_GLOBAL_DEFAULT) != 0)

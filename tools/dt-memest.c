@@ -94,15 +94,14 @@ static int check_usage(int nargs)
 						      : "a model is missing");
 	a->o.run.compute = a->precision < DT_WF_Q8_0 ? plain[a->precision] : DT_BF16;
 	if (dt_run_options_finish(&a->o, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
-					  err.hint);
+		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	if ((complaint = dt_run_options_lonely(&a->o)))
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	a->q.run = a->o.run;
 	if (!a->q.serve && a->precision >= DT_WF_Q8_0)
 		return dt_opt_usage_error(&program, stderr, "a block format of --precision needs --serve");
 	if (a->device && (rc = dt_card_free(a->device, &a->room.device, &err)) < 0)
-		return rc == -EINVAL ? dt_opt_usage_error(&program, stderr, "option '--device': %s", err.msg)
+		return rc == -EINVAL ? dt_opt_usage_of(&program, stderr, "device", &err)
 				     : dt_program_fail(&program, &err);
 	a->q.weights_host = a->device && !a->room.weights_dir;
 	a->q.run.on_card = a->device || (a->q.run.offload.what && a->q.run.offload.to == DT_PLACE_HOST);

@@ -185,8 +185,7 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 			"option '--pipeline': the number of chunks is part of the search; use 1f1b");
 	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check_gpu(&a->m, &err) < 0 ||
 	    (a->compare && dt_layout_parse(a->compare, &l, &err) < 0))
-		return dt_opt_usage_error(&program, stderr, "%s%s%s", err.msg, err.hint[0] ? "; " : "",
-					  err.hint);
+		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	if (a->o.run.threads)
 		a->o.run.scratch = dt_scratch_here((int)a->o.run.threads);
 	a->q.fit.run = a->o.run;

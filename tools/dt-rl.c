@@ -243,7 +243,7 @@ static int common(void)
 	struct dt_err err = {0};
 
 	if (a.env && !a.command && dt_env_open(&known, &one, &err) == -EINVAL)
-		return dt_opt_usage_error(&program, stderr, "option '--env': %s", err.msg);
+		return dt_opt_usage_of(&program, stderr, "env", &err);
 	dt_env_close(known);
 	if (!a.env == !a.command)
 		return dt_opt_usage_error(&program, stderr, "give --env NAME or --env-command COMMAND");
@@ -267,7 +267,7 @@ static int set_learner(void)
 	if (misplaced)
 		return misplaced;
 	if (dt_net_check_hidden(a.c.net.hidden, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "option '--hidden': %s", err.msg);
+		return dt_opt_usage_of(&program, stderr, "hidden", &err);
 	if (a.envs % a.actors)
 		return dt_opt_usage_error(&program, stderr, "--envs %lld is not a multiple of --actors %lld",
 					  (long long)a.envs, (long long)a.actors);
@@ -292,7 +292,7 @@ static int set_learner(void)
 					  .beta2 = a.optimizer ? 0.999f : 0.99f,
 					  .eps = 1e-5f};
 	if (!a.c.resume && dt_control_check_frames(&a.c, 0, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
+		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	return 0;
 }
 

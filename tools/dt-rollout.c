@@ -212,7 +212,7 @@ static int check_reward(bool prompts, struct dt_err *err)
 		return -1;
 	}
 	if (a.task && dt_rl_task_parse(a.task, &a.exact, err) < 0) {
-		dt_opt_usage_error(&program, stderr, "%s", err->msg);
+		dt_opt_usage_of(&program, stderr, NULL, err);
 		return -1;
 	}
 	return 0;
@@ -315,7 +315,7 @@ static int run_sample(int n, char **v)
 	if (check_reward(false, &err) < 0)
 		return DT_EXIT_USAGE;
 	if (dt_nn_device_check(a.draw.device, url ? 0 : a.draw.weights_memory, a.draw.weights_disk, &err) < 0)
-		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
+		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	if (prompts && a.first)
 		return dt_opt_usage_error(&program, stderr,
 					  "--first is for prompts of a task, not of a file");

@@ -114,7 +114,7 @@ int main(int argc, char **argv)
 	} else if (n == 0 && !opt.config) {
 		status = dt_opt_usage_error(&prog, stderr, "a server's URL or --config is required");
 	} else if (n >= 0 && dt_route_args_check(&args, &err) < 0) {
-		status = dt_opt_usage_error(&prog, stderr, "%s", err.msg);
+		status = dt_opt_usage_of(&prog, stderr, NULL, &err);
 	} else if (n >= 0) {
 		status = run(&args, kept);
 	}

@@ -179,7 +179,7 @@ static int run(int n, char **argv, struct dt_log *log)
 	if (n == 1)
 		o->serve.ckpt = argv[1];
 	if (serve_options_settle(o, &err) < 0)
-		return dt_opt_usage_error(&serve_program, stderr, "%s", err.msg);
+		return dt_opt_usage_of(&serve_program, stderr, NULL, &err);
 	if (!o->print_program)
 		return serve(o, log);
 	if (dt_served_print_program(&o->serve, stdout, &err) == 0)

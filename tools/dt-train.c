@@ -162,8 +162,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 					  : r->data.train ? ": there is no --model"
 							  : "");
 	if (dt_run_options_finish(&a->o, err) < 0)
-		return dt_opt_usage_error(&program, stderr, "%s%s%s", err->msg, err->hint[0] ? "; " : "",
-					  err->hint);
+		return dt_opt_usage_of(&program, stderr, NULL, err);
 	if ((complaint = dt_run_options_lonely(&a->o)))
 		return dt_opt_usage_error(&program, stderr, "%s", complaint);
 	return -1;
@@ -271,7 +270,7 @@ static int run(int argc, char **argv, char **words)
 	if (!a->schedule_table)
 		return train(&log);
 	if (print_schedule(&err) < 0)
-		return dt_opt_usage_error(&program, stderr, "%s", err.msg);
+		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	return dt_close_stdout(&err) < 0 ? dt_log_err(&log, &err), DT_EXIT_FAILED : DT_EXIT_OK;
 }
 

@@ -40,8 +40,7 @@ static int end(int rc, const struct dt_convert_job *job, const struct dt_err *er
 		raise(stopped);
 	}
 	if (rc < 0)
-		return job->misused ? dt_opt_usage_error(&shard_program, stderr, "%s", err->msg)
-				    : shard_fail(err);
+		return job->misused ? dt_opt_usage_of(&shard_program, stderr, NULL, err) : shard_fail(err);
 	if (rank == 0 && job->made[0])
 		printf("%s\n", job->made);
 	return 0;
@@ -61,7 +60,7 @@ static int recut(const char *src, const char *dst, const char *layout)
 	int rc;
 
 	if (dt_layout_parse(layout, &r.layout, &err) < 0)
-		return dt_opt_usage_error(&shard_program, stderr, "%s", err.msg);
+		return dt_opt_usage_of(&shard_program, stderr, NULL, &err);
 	if (dt_world_init(&w, 0, &log, &err) < 0)
 		return shard_fail(&err);
 	dt_world_info(w, &info);

@@ -30,6 +30,12 @@ int dt_opt_usage_error(const struct dt_program *p, FILE *errout, const char *fmt
 	return DT_EXIT_USAGE;
 }
 
+int dt_opt_usage_of(const struct dt_program *p, FILE *errout, const char *option, const struct dt_err *err)
+{
+	return dt_opt_usage_error(p, errout, "%s%s%s%s%s%s", option ? "option '--" : "", option ? option : "",
+				  option ? "': " : "", err->msg, err->hint[0] ? "; " : "", err->hint);
+}
+
 const char *dt_opt_choice_name(const char *choices, int i, char *buf, size_t n)
 {
 	const char *end;
@@ -278,8 +284,7 @@ static int take(const struct dt_program *p, int val, bool *given, FILE *errout)
 			;
 	}
 	if (val < VAL_NEGATED && dt_opt_set(&p->opts[i], optarg, &err) < 0)
-		return dt_opt_usage_error(p, errout, "option '--%s': %s%s%s", p->opts[i].name, err.msg,
-					  err.hint[0] ? "; " : "", err.hint);
+		return dt_opt_usage_of(p, errout, p->opts[i].name, &err);
 	given[i] = true;
 	if (p->opts[i].given)
 		*p->opts[i].given = true;

@@ -103,7 +103,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
 @test "bad input: one line, and the right status" {
     refused 2 "give --reward" sample run
     refused 2 "not both" sample run --task sort:3 --reward cat
-    refused 2 "unknown task 'sorted:3'" sample run --task sorted:3
+    refused 2 "unknown task 'sorted:3'; tasks are " sample run --task sorted:3
     refused 2 "needs a size" prompts countdown:99
     refused 2 "--first" sample run p.jsonl --task copy:2 --first 3
     refused 1 "missing" sample missing --task copy:2
