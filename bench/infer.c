@@ -106,8 +106,8 @@ static void run(const struct bench_case *c, double read, double copy, float *log
 	t = median(c->seqs, c->before, c->n, logits);
 	printf("%-6s %8.3f ms  %8.1f tokens/s", c->name, t * 1e3, c->seqs * c->n / t);
 	if (c->n == 1)
-		printf("  %.1f GB/s, %.2f of read, %.2f of copy", weights / t * 1e-9,
-		       weights / t / read, weights / t / copy);
+		printf("  %.1f GB/s, %.2f of read, %.2f of copy", weights / t * 1e-9, weights / t / read,
+		       weights / t / copy);
 	putchar('\n');
 }
 

@@ -119,7 +119,7 @@ int dt_opt_main(const struct dt_program *p, int argc, char **argv, FILE *out, FI
 int dt_opt_usage_error(const struct dt_program *p, FILE *errout, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The same for what a function of the library reports, with its hint. option: the one it is about, or NULL. */
+/* The same for what a function of the library reports, with its hint. option: its name, or NULL. */
 int dt_opt_usage_of(const struct dt_program *p, FILE *errout, const char *option, const struct dt_err *err);
 
 /* Parses arg as on a command line and stores it in the option's dest. A flag is set to true. */
