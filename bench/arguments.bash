@@ -63,11 +63,13 @@ value() {
 	printf -v "${1#--}" %s "$2"
 }
 
-# number OPTION...: these have a positive whole number
+# number OPTION...: these have a positive whole number; the option of VARIABLE=-LETTER is -LETTER
 number() {
-	local each
+	local each name option
 	for each in "$@"; do
-		[[ ${!each} =~ ^[1-9][0-9]*$ ]] || refuse "--$each '${!each}' is not a positive number"
+		name=${each%%=*} option=--$each
+		[ "$name" = "$each" ] || option=${each#*=}
+		[[ ${!name} =~ ^[1-9][0-9]*$ ]] || refuse "$option '${!name}' is not a positive number"
 	done
 }
 

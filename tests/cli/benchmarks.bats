@@ -50,6 +50,18 @@ scripts() {
     one_line 2 "lora: unknown option '--nonsense'; try" "$bench/lora" "$DT_BIN/.." --nonsense
     one_line 2 "offload: '--rounds' needs a value; try" "$bench/offload" "$DT_BIN/.." data.h5 --rounds
     one_line 2 "offload: --rounds 'x' is not a positive number; try" "$bench/offload" "$DT_BIN/.." data.h5 --rounds x
+    for each in "sync --steps" "sync --ranks" "stream --rounds" "watching --rounds" "farlink --nodes" "scaling --batch" "qlora --steps"; do
+        one_line 2 "${each% *}: ${each#* } 'x' is not a positive number; try" "$bench/${each% *}" "$DT_BIN/.." data.h5 "${each#* }" x
+    done
+    one_line 2 "lora: --rounds '0' is not a positive number; try" "$bench/lora" "$DT_BIN/.." --rounds 0
+    one_line 2 "layouts: --rounds '0' is not a positive number; try" "$bench/layouts" --rounds 0
+    one_line 2 "plan: --seconds 'x' is not a positive number; try" "$bench/plan" --out out --seconds x
+    one_line 2 "serve: -t 'x' is not a positive number; try" "$bench/serve" -t x data.h5
+    one_line 2 "serve: -c: there is no case 'two'; try" "$bench/serve" -c one,two data.h5
+    one_line 2 "apart: -n 'x' is not a positive number; try" "$bench/apart" -n x data.h5 data.h5
+    run -2 "$bench/surviving" "$DT_BIN/.." data.h5 --kills 0
+    [[ $output == *"--kills must be above 0" ]]
+    one_line 2 "same-numbers: no run has options that match 'nothing'; try" "$bench/same-numbers" "$DT_BIN/.." "$DT_BIN/.." nothing
     for each in ckpt layouts plan images/cifar10 images/run train/comm train/run; do
         one_line 2 "unknown argument '--nonsense'" "$bench/$each" --nonsense
     done
