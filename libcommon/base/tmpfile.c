@@ -115,6 +115,63 @@ int dt_out_check(const char *path, struct dt_err *err)
 	return rc;
 }
 
+int dt_out_check_dir(const char *path, struct dt_err *err)
+{
+	char copy[PATH_MAX], *at = copy;
+	struct stat st;
+
+	if ((size_t)snprintf(copy, sizeof(copy), "%s", path) >= sizeof(copy))
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot write into '%s'", path);
+	while (lstat(at, &st) < 0 && errno == ENOENT && strcmp(at, ".") && strcmp(at, "/"))
+		at = dirname(at);
+	if (stat(at, &st) < 0)
+		return errno == ENOENT ? dt_err_set(err, -ENOENT,
+						    "cannot write into '%s': '%s' is a symbolic link to a "
+						    "missing folder",
+						    path, at)
+				       : dt_err_sys(err, -errno, "cannot write into '%s'", path);
+	if (!S_ISDIR(st.st_mode) && strlen(at) == strlen(path))
+		return dt_err_set(err, -ENOTDIR, "cannot write into '%s': it is %s", path,
+				  S_ISREG(st.st_mode) ? "a file" : kind_of(st.st_mode));
+	if (!S_ISDIR(st.st_mode))
+		return dt_err_sys(err, -ENOTDIR, "cannot write into '%s'", path);
+	return access(at, W_OK | X_OK) < 0 ? dt_err_sys(err, -errno, "cannot write into '%s'", path) : 0;
+}
+
+/* The next part of a path that is not ".", its length; 0 at the end. */
+static size_t next_part(const char **p)
+{
+	size_t n;
+
+	do {
+		*p += strspn(*p, "/");
+		n = strcspn(*p, "/");
+	} while (n == 1 && **p == '.' && ++*p);
+	return n;
+}
+
+bool dt_out_in(const char *path, const char *dir)
+{
+	char cwd[PATH_MAX] = "", full[2][2 * PATH_MAX];
+	const char *a = full[0], *b = full[1];
+	size_t n, m;
+
+	if (*path != '/' || *dir != '/')
+		(void)!getcwd(cwd, sizeof(cwd));
+	snprintf(full[0], sizeof(full[0]), "%s/%s", *path == '/' ? "" : cwd, path);
+	snprintf(full[1], sizeof(full[1]), "%s/%s", *dir == '/' ? "" : cwd, dir);
+	while ((m = next_part(&b)) > 0) {
+		n = next_part(&a);
+		if (n != m || strncmp(a, b, n))
+			return false;
+		a += n;
+		b += n;
+	}
+	n = next_part(&a);
+	a += n;
+	return n > 0 && next_part(&a) == 0;
+}
+
 /* Whether two names of missing files are the same: equal names in the same folder. */
 static bool same_name(const char *a, const char *b)
 {

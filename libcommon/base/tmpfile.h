@@ -31,6 +31,16 @@ int dt_out_path(const char *path, char **ret, struct dt_err *err);
  */
 int dt_out_check(const char *path, struct dt_err *err);
 /*
+ * The same for a folder that dt_mkdir_p makes later: an existing one has to be a writable folder (-ENOTDIR,
+ * -EACCES), of a missing one the nearest existing parent.
+ */
+int dt_out_check_dir(const char *path, struct dt_err *err);
+/*
+ * Whether path names a file directly in folder dir, which may be missing. Compares names after the working
+ * folder is put in front of relative ones; symbolic links and ".." are not resolved.
+ */
+bool dt_out_in(const char *path, const char *dir);
+/*
  * Whether writing `out` would overwrite `in`: both name the same regular file, or neither exists and the
  * names are equal. in "-" is standard input.
  */

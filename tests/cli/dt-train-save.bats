@@ -82,6 +82,28 @@ curve() {
     [ "$status" -eq 2 ]
 }
 
+@test "outputs that cannot be written are one line before the model is read; files in a missing --save folder can" {
+    touch file
+    for save in /dev/null file file/a; do
+        run -1 dt-train "${common[@]}" --steps 1 --save $save
+        [[ ${#lines[@]} -eq 1 && $output == "dt-train: cannot write into '$save': "* ]]
+    done
+    [[ $output == *": Not a directory" ]]
+    # names that begin like --save are not in it
+    run -1 dt-train "${common[@]}" --steps 1 --save run --metrics run-missing/m.jsonl
+    [[ $output == "dt-train: cannot write 'run-missing/m.jsonl': No such file or directory" ]]
+    run -1 dt-train "${common[@]}" --steps 1 --save run --metrics run/missing/m.jsonl
+    [[ $output == "dt-train: cannot write 'run/missing/m.jsonl': No such file or directory" ]]
+    run -1 dt-train "${common[@]}" --steps 1 --save run --metrics ./run
+    [[ $output == "dt-train: cannot write './run': it is the folder of --save" ]]
+    [ ! -e run ]
+    dt-train "${common[@]}" --steps 1 --save a/run --metrics "$PWD/a/./run/m.jsonl" --trace ./a/run/t.json
+    [[ -s a/run/m.jsonl && -s a/run/t.json ]]
+    mkdir a/run/folder
+    run -1 dt-train "${common[@]}" --steps 1 --save a/run --overwrite --metrics a/run/folder
+    [[ $output == "dt-train: cannot write 'a/run/folder': it is a folder" ]]
+}
+
 @test "a checkpoint that cannot be written: --save-errors continue goes on, stop ends the run, nothing is lost" {
     for async in "" --save-async; do
         for fault in fsync:3:5 pwrite:9:28 fallocate:2:28 rename:3:5; do

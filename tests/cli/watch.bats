@@ -136,7 +136,9 @@ adds_up() {
     run -1 dt-train "${run[@]}" --metrics m --trace /nowhere/t
     [[ ${#lines[@]} -eq 1 && $output == *"/nowhere/t"* ]]
     run -1 dt-train "${run[@]}" --metrics m --tensorboard /dev/null/x
-    [[ ${lines[-1]} == *"/dev/null"* ]]
+    [[ $output == "dt-train: cannot write into '/dev/null/x': Not a directory" ]]
+    run -1 dt-train "${run[@]}" --error-file /nowhere/e
+    [[ ${#lines[@]} -eq 1 && $output == *"/nowhere/e"* ]]
 }
 
 @test "dt-run --prometheus: a job that is killed once: starts, events, time by category" {

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -246,6 +247,55 @@ static void places_that_are_asked_before(void **state)
 	}
 }
 
+static void folders_that_are_asked_before(void **state)
+{
+	char under[160], in_file[160], link[160];
+	struct dt_err err = {0};
+
+	snprintf(under, sizeof(under), "%s/missing/too", dir);
+	snprintf(in_file, sizeof(in_file), "%s/out/a/b", dir);
+	snprintf(link, sizeof(link), "%s/link", dir);
+	assert_int_equal(dt_out_check_dir(dir, &err), 0);
+	assert_int_equal(dt_out_check_dir(under, &err), 0);
+	assert_int_equal(access(under, F_OK), -1); /* not made yet */
+	assert_int_equal(dt_out_check_dir("missing/too", &err), 0);
+	assert_int_equal(dt_out_check_dir("/dev/null", &err), -ENOTDIR);
+	assert_string_equal(err.msg, "cannot write into '/dev/null': it is a device");
+	write_file(path, "x");
+	assert_int_equal(dt_out_check_dir(path, &err), -ENOTDIR);
+	assert_non_null(strstr(err.msg, "it is a file"));
+	assert_int_equal(dt_out_check_dir(in_file, &err), -ENOTDIR);
+	assert_int_equal(symlink("nothing", link), 0);
+	assert_int_equal(dt_out_check_dir(link, &err), -ENOENT);
+	assert_non_null(strstr(err.msg, "link to a missing folder"));
+	if (geteuid() != 0) { /* root may write everywhere */
+		assert_int_equal(chmod(dir, 0500), 0);
+		assert_int_equal(dt_out_check_dir(dir, &err), -EACCES);
+		assert_int_equal(dt_out_check_dir(under, &err), -EACCES);
+		assert_int_equal(chmod(dir, 0700), 0);
+	}
+}
+
+static void files_of_a_folder(void **state)
+{
+	char full[PATH_MAX + 8], cwd[PATH_MAX];
+
+	assert_non_null(getcwd(cwd, sizeof(cwd)));
+	snprintf(full, sizeof(full), "%s/no/m", cwd);
+	assert_true(dt_out_in("no/m", "no"));
+	assert_true(dt_out_in("./no//m", "no/"));
+	assert_true(dt_out_in("no/./m", "./no/."));
+	assert_true(dt_out_in(full, "no"));
+	assert_true(dt_out_in("no/m", full) == false && dt_out_in("m", "."));
+	assert_false(dt_out_in("no-m", "no")); /* begins alike */
+	assert_false(dt_out_in("no", "no"));
+	assert_false(dt_out_in("no/a/m", "no"));
+	assert_false(dt_out_in("no", "no/m"));
+	assert_false(dt_out_in("/no/m", "no"));
+	assert_true(dt_out_in(".no/.m", ".no"));
+	assert_true(dt_out_in("/m", "/"));
+}
+
 static void outputs_that_are_inputs(void **state)
 {
 	char other[160], link[160], dotted[160];
@@ -383,6 +433,8 @@ int main(void)
 		T(links_stay),
 		T(only_files_are_replaced),
 		T(places_that_are_asked_before),
+		T(folders_that_are_asked_before),
+		T(files_of_a_folder),
 		T(outputs_that_are_inputs),
 		T(impossible_places),
 		T(folders),
