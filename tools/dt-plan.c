@@ -164,9 +164,20 @@ static int roofline(struct dt_err *err)
 
 /* ---- the program ---- */
 
+/* An option of plans (given, and not for servers) that rooflines do not depend on. NULL: there is none. */
+static const struct dt_opt *unread_by_roofline(void)
+{
+	for (const struct dt_opt *o = opts; o->name || o->help; o++)
+		if (o->name && o->without && strstr(o->without, "serve") && dt_opt_is_set(o) &&
+		    strcmp(o->name, "seq") && strcmp(o->name, "microbatch"))
+			return o;
+	return NULL;
+}
+
 static int check_usage(int nargs, char **argv, const char **ret_model)
 {
 	bool roof = nargs > 0 && !strcmp(argv[1], "roofline");
+	const struct dt_opt *unread = roof ? unread_by_roofline() : NULL;
 	struct dt_err err = {0};
 	struct dt_layout l;
 	int want = roof ? 2 : 1;
@@ -183,7 +194,11 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 		return dt_opt_usage_error(
 			&program, stderr,
 			"option '--pipeline': the number of chunks is part of the search; use 1f1b");
-	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check_gpu(&a->m, &err) < 0 ||
+	if (a->m.here && *ret_model)
+		dt_machines_here(&a->m);
+	if (a->serve && !a->m.gpus_given && a->m.node_given) /* as many as are needed: whole nodes */
+		a->m.gpus = a->m.gpus_a_node;
+	if (dt_run_options_finish(&a->o, &err) < 0 || dt_machines_check(&a->m, &err) < 0 ||
 	    (a->compare && dt_layout_parse(a->compare, &l, &err) < 0))
 		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	if (a->o.run.threads)
@@ -191,9 +206,12 @@ static int check_usage(int nargs, char **argv, const char **ret_model)
 	a->q.fit.run = a->o.run;
 	if (a->spot > 0 && (!a->tokens || (a->m.price <= 0 && !a->m.cluster_file)))
 		return dt_opt_usage_error(&program, stderr, "--spot needs --tokens and --price");
-	if (a->serve && (a->compare || emits_plan() || roof))
-		return dt_opt_usage_error(&program, stderr,
-					  "--serve cannot be combined with --compare, --emit or roofline");
+	if (a->serve && roof)
+		return dt_opt_usage_error(&program, stderr, "--serve cannot be combined with roofline");
+	if (unread)
+		return dt_opt_usage_error(&program, stderr, "--%s%s cannot be combined with roofline",
+					  unread->negatable && !*(bool *)unread->dest ? "no-" : "",
+					  unread->name);
 	return -1;
 }
 
@@ -246,25 +264,30 @@ static int print_here(struct dt_err *err)
 	return rc < 0 ? dt_program_fail(&program, err) : DT_EXIT_OK;
 }
 
+/* Whether the machines can do what options say. */
+static int check_machines(bool roof, struct dt_err *err)
+{
+	a->q.cluster = &a->cluster;
+	if (a->cluster.nkind && (a->calibrate || a->m.ops || a->validate || a->serve || roof))
+		return dt_err_set(err, -ENOTSUP, "a mixed cluster is for training plans: not with %s",
+				  a->serve	? "--serve"
+				  : roof	? "roofline"
+				  : a->m.ops	? "--ops"
+				  : a->validate ? "--validate"
+						: "--calibrate");
+	return dt_plan_check_machines(&a->q, a->compare, err);
+}
+
 static int run(bool roof, const char *model, struct dt_err *err)
 {
 	int rc;
 
 	if (a->m.here && !model)
 		return print_here(err);
-	if (a->m.here)
-		dt_machines_here(&a->m);
-	if (a->serve && !a->m.gpus_given && a->m.node_given) /* as many as are needed: whole nodes */
-		a->m.gpus = a->m.gpus_a_node;
 	a->q.stack = a->account - 1 == DT_ACCOUNT_MEGATRON ? &dt_stack_megatron : &dt_stack_dt;
 	rc = dt_machines_describe(&a->m, &a->cluster, err);
-	if (rc == 0 && a->cluster.nkind && (a->calibrate || a->m.ops || a->validate || a->serve || roof))
-		rc = dt_err_set(err, -ENOTSUP, "a mixed cluster is for training plans: not with %s",
-				a->serve      ? "--serve"
-				: roof	      ? "roofline"
-				: a->m.ops    ? "--ops"
-				: a->validate ? "--validate"
-					      : "--calibrate");
+	if (rc == 0 && check_machines(roof, err) < 0)
+		return dt_opt_usage_of(&program, stderr, NULL, err);
 	if (rc == 0 && a->calibrate)
 		rc = calibrate(err);
 	if (rc < 0)
@@ -285,8 +308,6 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	    dt_run_adapt(&a->q.fit.run, &a->config, err) < 0)
 		return dt_program_fail(&program, err);
 	complete_query();
-	if (dt_run_check_host(&a->q.fit.run, err) < 0)
-		return dt_program_fail(&program, err);
 	if (dt_plan_check_fp8(&a->q, err) < 0)
 		return dt_program_fail(&program, err);
 	return roof ? roofline(err) : a->serve ? plan_serving(err) : plan_training(model, err);

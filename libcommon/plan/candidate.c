@@ -21,6 +21,17 @@ static bool better(const struct dt_candidate *c, const struct dt_candidate *best
 	return c->fits ? c->t.step < best->t.step : c->peak_bytes < best->peak_bytes;
 }
 
+static int check_world(const struct dt_plan_query *q, const char *layout, struct dt_layout *ret,
+		       struct dt_err *err)
+{
+	int rc = dt_layout_parse(layout, ret, err);
+
+	if (rc == 0 && dt_layout_world(ret) != q->cluster->gpus)
+		rc = dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", layout,
+				dt_layout_world(ret), q->cluster->gpus);
+	return rc;
+}
+
 int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, struct dt_candidate *ret,
 			 struct dt_err *err)
 {
@@ -28,13 +39,10 @@ int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, stru
 	struct dt_candidate c, best = {0};
 	struct dt_layout l;
 	int64_t most = run->microbatch ? run->microbatch : 64;
-	int rc = dt_layout_parse(layout, &l, err), last = 0;
+	int rc = check_world(q, layout, &l, err), last = 0;
 
 	if (rc < 0)
 		return rc;
-	if (dt_layout_world(&l) != q->cluster->gpus)
-		return dt_err_set(err, -EINVAL, "layout '%s' has %d ranks, not %d", layout,
-				  dt_layout_world(&l), q->cluster->gpus);
 	for (int r = 0; r < 3; r++)
 		for (int64_t b = run->microbatch ? run->microbatch : 1;
 		     b <= most && b * l.dp <= run->global_batch; b *= 2) {
@@ -55,6 +63,18 @@ int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, stru
 	return 0;
 }
 
+int dt_plan_check_machines(const struct dt_plan_query *q, const char *layout, struct dt_err *err)
+{
+	struct dt_run r = q->fit.run;
+	struct dt_layout l;
+
+	r.on_card = !q->cluster->cores;
+	if (r.fp8 && !(q->cluster->device.peak_fp8 > 0))
+		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no 8-bit float products",
+				  q->cluster->device.name);
+	return layout && check_world(q, layout, &l, err) < 0 ? -EINVAL : dt_run_check_host(&r, err);
+}
+
 int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err)
 {
 	struct dt_run s = {.config = q->fit.run.config,
@@ -68,9 +88,6 @@ int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err)
 		return 0;
 	if ((rc = dt_stage_count_8_bits(&s, &linears, err)) < 0)
 		return rc;
-	if (!(q->cluster->device.peak_fp8 > 0))
-		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no 8-bit float products",
-				  q->cluster->device.name);
 	if (!linears)
 		return dt_err_set(err, -ENOTSUP,
 				  "--fp8: no linear layer of '%s' has sizes that are multiples of 16",

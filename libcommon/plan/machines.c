@@ -91,6 +91,22 @@ int dt_machines_describe(struct dt_machines *m, struct dt_cluster *c, struct dt_
 	return m->ops ? with_json(m->ops, dt_cluster_set_ops, c, err) : 0;
 }
 
+int dt_machines_check(const struct dt_machines *m, struct dt_err *err)
+{
+	struct dt_machines without = *m;
+	struct dt_cluster c = {0};
+	int rc;
+
+	if (m->cluster_file)
+		return dt_machines_check_gpu(m, err);
+	without.links = without.ops = NULL;
+	rc = dt_machines_describe(&without, &c, err);
+	if (rc == 0 && m->ops && !c.cores)
+		rc = dt_err_set(err, -EINVAL, "--ops needs --gpu cpu: operations are timed on a processor");
+	dt_cluster_release(&c);
+	return rc;
+}
+
 double dt_machines_room(const struct dt_machines *m, const struct dt_cluster *c)
 {
 	const double bytes = dt_cluster_rank_device(c, ranks_here(c)).mem_bytes;

@@ -15,6 +15,8 @@ struct dt_machines {
 };
 /* -EINVAL: what m->gpu names is not known; dt_machines_describe says the same. */
 int dt_machines_check_gpu(const struct dt_machines *m, struct dt_err *err);
+/* -EINVAL: dt_machines_describe would fail because options contradict each other, whatever files contain. */
+int dt_machines_check(const struct dt_machines *m, struct dt_err *err);
 
 /* m->gpus becomes the number of the file where none was given. dt_cluster_release releases ret, always. */
 int dt_machines_describe(struct dt_machines *m, struct dt_cluster *ret, struct dt_err *err);

@@ -176,7 +176,7 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 			def = "off";
 		if ((of_lora(row) && !r->lora.rank) || (of_offload(row) && !r->offload.what))
 			continue;
-		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && !strcmp(v, def)))
+		if (row->emit == NEVER || !v || (row->emit == CHANGED && def && dt_run_same_value(v, def)))
 			continue;
 		if (row->opt.type == DT_OPT_FLAG)
 			snprintf(buf + k, n - k, "%s--%s%s", k ? " " : "", strcmp(v, "on") ? "no-" : "",

@@ -60,7 +60,12 @@ struct dt_run dt_candidate_run(const struct dt_plan_query *q, const struct dt_ca
 int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, struct dt_candidate *ret,
 			 struct dt_err *err);
 
-/* Refuses --fp8 where the device has no products of 8 bits, or dt-train would find no linear for them. */
+/*
+ * Refuses what q->cluster cannot do, whatever the model is: --fp8 without products of 8 bits, --offload-to
+ * host on processors, a layout (NULL: none) of another number of ranks.
+ */
+int dt_plan_check_machines(const struct dt_plan_query *q, const char *layout, struct dt_err *err);
+/* Refuses --fp8 where dt-train would find no linear for products of 8 bits. */
 int dt_plan_check_fp8(const struct dt_plan_query *q, struct dt_err *err);
 
 /*

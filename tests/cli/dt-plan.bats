@@ -60,8 +60,8 @@ refused() {
 	refused 2 "is not a device and a number" --gpu H100:8,A100 gpt2-124m
 	refused 2 "no device is called" --gpu H100:8,Z9:2 gpt2-124m
 	refused 2 "'cpu' cannot be part of a mixed cluster" --gpu cpu:2,A100:2 gpt2-124m
-	refused 1 "are 16 devices, not 4" --gpu H100:8,A100:8 --gpus 4 gpt2-124m
-	refused 1 "not with --serve" --gpu H100:8,A100:8 --serve gpt2-124m
+	refused 2 "are 16 devices, not 4" --gpu H100:8,A100:8 --gpus 4 gpt2-124m
+	refused 2 "not with --serve" --gpu H100:8,A100:8 --serve gpt2-124m
 	refused 1 "are for text models" --serve --tpot 0.1 resnet-18
 	refused 1 "in fp32 or bf16" --serve --weights q8_0 resnet-18
 	refused 1 "no adapters" --serve --max-loras 2 resnet-18
@@ -260,7 +260,7 @@ refused() {
 			--json | jq .peak_bytes)" ]
 	done
 	"$plan" --gpus 8 --gpu H100 --fp8 --emit args llama-2-7b | grep -q -- ' --fp8'
-	refused 1 "'A100' has no 8-bit float products" --gpus 8 --gpu A100 --fp8 llama-2-7b
+	refused 2 "'A100' has no 8-bit float products" --gpus 8 --gpu A100 --fp8 llama-2-7b
 	"$plan" --gpus 8 --gpu H100 --emit cluster | jq -e '.peak_fp8_flops == 1979e12'
 }
 
@@ -359,6 +359,13 @@ refused() {
 	[ "$status" -eq 3 ]
 }
 
+@test "--emit args: an option that has its default is left out, however it is written" {
+	[[ $("$plan" --gpus 4 --emit args gpt2-124m) != *"--router-bias-rate"* ]]
+	args=$("$plan" --gpus 2048 --gpu H200 --emit args --compare dp2048.ep64.z1 --router-bias-rate 2e-3 deepseek-v3)
+	[[ $args == *"--router-bias-rate 0.002"* ]]
+	[[ $("$plan" --gpus 4 --emit args --clip 1.0 --capacity-factor 0.0 gpt2-124m) != *"--c"* ]]
+}
+
 @test "invalid input: one line and the right status" {
 	refused 2 "a model is missing"
 	refused 2 "a model is missing" roofline
@@ -367,16 +374,31 @@ refused() {
 	refused 2 "no device is called 'H900'; did you mean 'H100'?" --gpu H900 gpt2-124m
 	refused 2 "write 24GiB or 24GB" --gpu-mem 24 gpt2-124m
 	refused 2 "'400Gb': unknown unit" --nic-bandwidth 400Gb gpt2-124m
-	refused 1 "not whole nodes" --gpus 12 gpt2-124m
+	refused 2 "not whole nodes" --gpus 12 gpt2-124m
 	refused 2 "out of range" --gpus 0 gpt2-124m
 	refused 2 "out of range" --gpus -3 gpt2-124m
-	refused 1 "topology 'single'" --gpus 16 --topology single gpt2-124m
+	refused 2 "topology 'single'" --gpus 16 --topology single gpt2-124m
 	refused 2 "is not one of" --topology star gpt2-124m
 	refused 2 "--pipeline" --pipeline fast gpt2-124m
-	refused 1 "has 4 ranks, not 8" --compare dp4 gpt2-124m
+	refused 2 "has 4 ranks, not 8" --compare dp4 gpt2-124m
 	refused 2 "unknown axis" --compare xx4 gpt2-124m
 	refused 2 "--json cannot be combined with --emit" --json --emit args gpt2-124m
-	refused 2 "--serve cannot be combined with --compare" --serve --compare dp8 gpt2-124m
+	refused 2 "--ops needs --gpu cpu" --ops nothing.json gpt2-124m
+	refused 2 "--offload-to host is for GPUs" --gpu cpu --gpus 1 --offload optimizer gpt2-124m
+	refused 2 "--data requires --emit" --data d.h5 gpt2-124m
+	refused 2 "--lora-targets requires --lora" --lora-targets qv gpt2-124m
+	refused 2 "--outer-delay requires --sync" --outer-delay 1 gpt2-124m
+	refused 2 "--peer-copy requires --elastic" --peer-copy 1 gpt2-124m
+	# what only training plans depend on
+	for word in "--compare dp8" "--optimizer sgd" "--global-batch 8" "--precision fp32" --no-master --fp8 "--recompute none" \
+		"--account generic" "--lora 8" "--offload optimizer" "--emit args" "--emit cluster" "--top 2" --explain "--validate x"; do
+		# shellcheck disable=SC2086
+		refused 2 "${word% *} cannot be combined with --serve" --serve $word gpt2-124m
+		[ "$word" = "--validate x" ] || # shellcheck disable=SC2086
+			refused 2 "${word% *} cannot be combined with roofline" roofline $word gpt2-124m
+	done
+	refused 2 "--serve cannot be combined with roofline" roofline --serve gpt2-124m
+	"$plan" roofline --seq 100 --microbatch 2 gpt2-124m
 	for word in "--rate 2" "--prompt-len 9" "--output-len 9" "--ttft 1" "--tpot 1" "--weights bf16" "--kv-precision int8"; do
 		# shellcheck disable=SC2086
 		refused 2 "${word% *} requires --serve" $word gpt2-124m # every such option is refused
