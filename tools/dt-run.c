@@ -184,6 +184,11 @@ static int run(int n, char **argv)
 		return dt_opt_usage_error(&program, stderr, "--discover and --cluster need --ranks");
 	if (!a.o.mirror != !a.o.mirror_get)
 		return dt_opt_usage_error(&program, stderr, "--mirror and --mirror-get need each other");
+	if (a.o.mirror && (!strstr(a.o.mirror, "%s") || !strstr(a.o.mirror_get, "%s")))
+		return dt_opt_usage_error(&program, stderr,
+					  "--mirror%s has no %%s, the path of the folder to %s",
+					  strstr(a.o.mirror, "%s") ? "-get" : "",
+					  strstr(a.o.mirror, "%s") ? "create" : "upload");
 	if (a.o.mirror_remove && !strstr(a.o.mirror_remove, "%n"))
 		return dt_opt_usage_error(&program, stderr,
 					  "--mirror-remove has no %%n, the name of the folder to remove");

@@ -191,7 +191,7 @@ job() {
     mv run kept
     short=("${train[@]/70/15}" --save-every 5)
     # the mirror returns another checkpoint than the one uploaded
-    dt-run --events events.jsonl --mirror 'true' --mirror-get "$other" --ranks 1 -- "${short[@]}" 2>err
+    dt-run --events events.jsonl --mirror 'true %s' --mirror-get "$other" --ranks 1 -- "${short[@]}" 2>err
     grep -q "downloaded 'step-00000010' from the mirror" err
     grep -q -- "--mirror: checking step 15 failed" err
     dt-train "${short[@]:1}" --save plain15 --resume kept --metrics -
@@ -199,13 +199,18 @@ job() {
     event 'map(select(.event == "mirror-failed"))[-1] | .mirror_step == 15 and .at == "checking"'
     # failures of the mirror do not end the job, unless it cannot say which checkpoints it has
     rm -rf run plain15
-    run -1 --separate-stderr dt-run --mirror true --mirror-get 'exit 5' --ranks 1 -- "${short[@]}"
+    run -1 --separate-stderr dt-run --mirror 'true %s' --mirror-get 'exit 5 # %s' --ranks 1 -- "${short[@]}"
     [[ $stderr == *"--mirror-get failed (exit status 5): cannot tell whether the mirror has a checkpoint"* ]]
     [ ! -e run ]
-    dt-run --events events.jsonl --mirror 'exit 7' --mirror-get true --ranks 1 -- "${short[@]}" 2>err
+    dt-run --events events.jsonl --mirror 'exit 7 # %s' --mirror-get 'true %s' --ranks 1 -- "${short[@]}" 2>err
     event 'map(select(.event == "mirror-failed"))[-1] | .mirror_step == 15 and .at == "sending" and .status == 7'
     run -2 --separate-stderr dt-run --mirror true -- "${short[@]}"
     [[ $stderr == *"--mirror and --mirror-get need each other"* ]]
+    # a command that is not told the folder is found before the first start
+    run -2 --separate-stderr dt-run --mirror 'cp -r run store/%n' --mirror-get "$get" -- "${short[@]}"
+    [[ $stderr == *"--mirror has no %s, the path of the folder to upload"* ]]
+    run -2 --separate-stderr dt-run --mirror 'cp -r %s store/%n' --mirror-get 'cp -r store/%n run' -- "${short[@]}"
+    [[ $stderr == *"--mirror-get has no %s, the path of the folder to create"* ]]
 }
 
 @test "a mirror keeps as many checkpoints as the run, and remembers across runs which it has" {
@@ -260,7 +265,7 @@ job() {
     [[ $stderr == *"--mirror-remove needs --keep of dt-train"* ]]
     run -2 --separate-stderr dt-run --mirror-remove 'rm -rf store/%n' -- "${short[@]}"
     [[ $stderr == *"--mirror-remove"*"--mirror"* ]]
-    run -2 --separate-stderr dt-run --mirror true --mirror-get true --mirror-remove 'rm -rf store' -- "${short[@]}"
+    run -2 --separate-stderr dt-run --mirror 'true %s' --mirror-get 'true %s' --mirror-remove 'rm -rf store' -- "${short[@]}"
     [[ $stderr == *"--mirror-remove has no %n"* ]]
 }
 
