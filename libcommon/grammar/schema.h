@@ -153,9 +153,16 @@ void dt_schema_property(struct dt_schema *b, const struct dt_conj *c, const char
 			struct dt_places *ret);
 bool dt_schema_required(const struct dt_conj *c, const char *name);
 bool dt_schema_named(const struct dt_conj *c, const char *name); /* required or in properties */
-/* Whether objects may only have named properties. */
-bool dt_schema_closed(const struct dt_conj *c);
 int dt_schema_object(struct dt_schema *b, const struct dt_conj *c);
+
+/* ---- schema_other.c ---- */
+/*
+ * Whether members have no other names than the n that the schema gives. Without additionalProperties they
+ * have none either, unless minProperties cannot be met so.
+ */
+bool dt_schema_closed(const struct dt_conj *c, int n);
+/* A rule for a member with a name that is not among the n given; -1: none is allowed. */
+int dt_schema_other(struct dt_schema *b, const struct dt_conj *c, const char *const *given, int n);
 
 /* ---- schema_array.c ---- */
 void dt_schema_item(struct dt_schema *b, const struct dt_conj *c, int64_t i, struct dt_places *ret);

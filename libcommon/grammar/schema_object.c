@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define SEQ	     DT_SEQ
-#define MAX_PATTERNS 4	 /* max patternProperties: every subset of them is a separate kind of name */
 #define MAX_OPTIONAL 200 /* max consecutive optional properties: each of them may come next */
 
 static void add_pattern_schemas(struct dt_schema *b, const json_t *leaf, const char *name,
@@ -78,172 +77,6 @@ bool dt_schema_named(const struct dt_conj *c, const char *name)
 	return dt_schema_required(c, name);
 }
 
-bool dt_schema_closed(const struct dt_conj *c)
-{
-	bool closed = false;
-
-	for (int i = 0; i < c->nleaf; i++) {
-		const json_t *more = json_object_get(c->leaf[i], "additionalProperties");
-
-		if (json_object_get(c->leaf[i], "patternProperties") || (more && !json_is_false(more)))
-			return false;
-		closed |= json_is_false(more) ||
-			  json_object_size(json_object_get(c->leaf[i], "properties")) > 0 ||
-			  json_array_size(json_object_get(c->leaf[i], "required")) > 0;
-	}
-	return closed;
-}
-
-/* ---- names not given in the schema ---- */
-
-struct patterns {
-	const char *text[MAX_PATTERNS];
-	int n;
-};
-
-static void collect(struct dt_schema *b, const struct dt_conj *c, struct patterns *p)
-{
-	for (int i = 0; i < c->nleaf; i++) {
-		const char *key;
-		const json_t *v;
-
-		json_object_foreach(json_object_get(c->leaf[i], "patternProperties"), key, v)
-		{
-			int k = 0;
-
-			while (k < p->n && strcmp(p->text[k], key))
-				k++;
-			if (k == MAX_PATTERNS) {
-				dt_schema_fail(b, -ENOTSUP,
-					       "the schema has more than %d 'patternProperties' for one "
-					       "object, which is not supported",
-					       MAX_PATTERNS);
-				return;
-			}
-			p->text[k] = key;
-			p->n += k == p->n;
-		}
-	}
-}
-
-/* Collects the schemas for names that match exactly this set of patterns. */
-static void schemas_of(struct dt_schema *b, const struct dt_conj *c, const struct patterns *p, int set,
-		       struct dt_places *ret)
-{
-	for (int i = 0; i < c->nleaf; i++) {
-		const json_t *mine = json_object_get(c->leaf[i], "patternProperties"),
-			     *more = json_object_get(c->leaf[i], "additionalProperties");
-		bool hit = false;
-
-		for (int k = 0; k < p->n; k++) {
-			const json_t *s = set >> k & 1 ? json_object_get(mine, p->text[k]) : NULL;
-
-			if (s)
-				dt_place(b, ret, s);
-			hit |= s != NULL;
-		}
-		if (!hit && more)
-			dt_place(b, ret, more);
-	}
-}
-
-static void narrow(struct dt_schema *b, struct dt_auto **a, const struct dt_auto *x, bool minus)
-{
-	struct dt_auto *r = NULL;
-	int rc = x && b->rc == 0 ? dt_auto_product(*a, x, minus, &b->work, &r) : 0;
-
-	if (rc < 0)
-		dt_schema_fail(b, rc, "the schema is too large: its names of properties cannot be followed");
-	if (r) {
-		dt_auto_free(*a);
-		*a = r;
-	}
-}
-
-/* A rule for quoted names that match exactly this set of patterns and are none of the n given. */
-static int names_of(struct dt_schema *b, const struct dt_conj *c, const struct patterns *p, int set,
-		    const char *const *given, int n)
-{
-	struct dt_auto *a = NULL, *words = NULL;
-	int r = dt_gr_rule(b->g);
-	bool plain = p->n == 0 && n == 0;
-
-	for (int i = 0; i < c->nleaf; i++)
-		plain &= !json_object_get(c->leaf[i], "propertyNames");
-	if (plain)
-		return b->json.string;
-	if (dt_auto_length(0, -1, &b->work, &a) < 0 || dt_auto_words(given, n, &b->work, &words) < 0) {
-		dt_schema_fail(b, -E2BIG,
-			       "the schema is too large: its names of properties cannot be followed");
-		dt_auto_free(a);
-		return r;
-	}
-	narrow(b, &a, words, true);
-	for (int k = 0; k < p->n; k++)
-		narrow(b, &a, dt_schema_pattern(b, p->text[k]), !(set >> k & 1));
-	for (int i = 0; i < c->nleaf; i++) {
-		const json_t *names = json_object_get(c->leaf[i], "propertyNames");
-		struct dt_places place = {.s = {names}, .n = 1};
-		struct dt_auto *any = NULL, *rest = NULL;
-		struct dt_conjs all;
-
-		if (!names || b->rc < 0)
-			continue;
-		/* a name must satisfy one of the conjunctions: remove those that satisfy none */
-		dt_schema_flatten(b, &place, &all);
-		if (dt_auto_length(0, -1, &b->work, &any) == 0 && dt_auto_length(0, -1, &b->work, &rest) == 0)
-			for (int k = 0; k < all.n && b->rc == 0; k++) {
-				struct dt_auto *one = dt_schema_given(&all.c[k]) & DT_T_STRING
-							      ? dt_schema_text_auto(b, &all.c[k])
-							      : NULL;
-
-				narrow(b, &rest, one, true);
-				dt_auto_free(one);
-			}
-		narrow(b, &a, rest, true);
-		dt_auto_free(any);
-		dt_auto_free(rest);
-		free(all.c);
-	}
-	if (b->rc == 0 && a->nstate > 0) {
-		struct dt_elem quote = dt_gr_byte(b->g, '"');
-
-		dt_gr_alt(b->g, r, SEQ(quote, dt_gr_r(dt_schema_emit(b, a)), quote));
-	}
-	dt_auto_free(a);
-	dt_auto_free(words);
-	return r;
-}
-
-/* A rule for a member whose name the schema does not give; -1: none is allowed. */
-static int other_member(struct dt_schema *b, const struct dt_conj *c, const char *const *given, int n)
-{
-	struct patterns p = {.n = 0};
-	bool open;
-	int r;
-
-	if (dt_schema_closed(c))
-		return -1;
-	collect(b, c, &p);
-	r = dt_gr_rule(b->g);
-	open = n == 0 && p.n == 0;
-	for (int i = 0; i < c->nleaf; i++) {
-		const json_t *more = json_object_get(c->leaf[i], "additionalProperties");
-
-		open |= more && !json_is_false(more);
-	}
-	for (int set = !open; set < 1 << p.n && b->rc == 0; set++) {
-		struct dt_places place = {.n = 0};
-		int value, name;
-
-		schemas_of(b, c, &p, set, &place);
-		value = dt_schema_rule(b, &place);
-		name = names_of(b, c, &p, set, given, n);
-		dt_gr_alt(b->g, r, SEQ(dt_gr_r(name), dt_gr_r(b->json.colon), dt_gr_r(value)));
-	}
-	return r;
-}
-
 /* ---- members in order ---- */
 
 /* All names in properties and required. */
@@ -299,19 +132,28 @@ struct members {
 	int most; /* counts 0 .. most are distinct states; larger ones are state most, unless max is set */
 };
 
-/* Sets after[k]: what may follow k members. Others come last, so they are built first. */
-static void others(struct dt_schema *b, const struct members *m, int *after)
+/*
+ * Sets after[k]: what may follow k members of which all names are given. Others come last, so they are built
+ * first. Names of others may be the same, so only the first counts for min. more: room for as many rules.
+ */
+static void others(struct dt_schema *b, const struct members *m, int *after, int *more)
 {
-	for (int k = 0; k <= m->most; k++)
+	for (int k = 0; k <= m->most; k++) {
 		after[k] = dt_gr_rule(b->g);
+		more[k] = dt_gr_rule(b->g);
+		dt_gr_alt(b->g, more[k], NULL, 0);
+	}
 	for (int k = 0; k <= m->most; k++) {
 		struct dt_elem e[3] = {dt_gr_r(b->json.comma), dt_gr_r(m->other),
-				       dt_gr_r(after[k < m->most ? k + 1 : k])};
+				       dt_gr_r(more[k < m->most ? k + 1 : k])};
 
 		if (k >= m->min)
 			dt_gr_alt(b->g, after[k], NULL, 0);
-		if (m->other >= 0 && (m->max < 0 || k < m->max))
+		if (m->other < 0 || (m->max >= 0 && k >= m->max))
+			continue;
+		if (k + 1 >= m->min)
 			dt_gr_alt(b->g, after[k], e + !k, 3 - !k);
+		dt_gr_alt(b->g, more[k], e, 3);
 	}
 }
 
@@ -361,8 +203,7 @@ static void count(struct dt_schema *b, const struct dt_conj *c, struct members *
 		m->min = 0;
 	if (m->max >= m->n && m->other < 0)
 		m->max = -1;
-	/* duplicate names count once */
-	if (m->other >= 0 && m->min > required + 1)
+	if (m->other >= 0 && m->min > m->n + 1)
 		dt_schema_fail(b, -ENOTSUP,
 			       "the schema's 'minProperties' of more than one property without a name is "
 			       "not supported");
@@ -375,11 +216,11 @@ int dt_schema_object(struct dt_schema *b, const struct dt_conj *c)
 	struct members m = {.name = NULL};
 	int *after = NULL, *now = NULL, r = 0;
 
-	dt_schema_refuse_not(b, c, DT_T_OBJECT, dt_schema_closed(c));
 	m.name = all_names(b, c, &m.n);
 	if (b->rc < 0)
 		goto out;
-	m.other = other_member(b, c, m.name, m.n);
+	dt_schema_refuse_not(b, c, DT_T_OBJECT, dt_schema_closed(c, m.n));
+	m.other = dt_schema_other(b, c, m.name, m.n);
 	count(b, c, &m);
 	after = calloc((size_t)m.most + 1, sizeof(*after));
 	now = calloc((size_t)m.most + 1, sizeof(*now));
@@ -387,7 +228,7 @@ int dt_schema_object(struct dt_schema *b, const struct dt_conj *c)
 		dt_schema_fail(b, -ENOMEM, "cannot read the schema: out of memory");
 	if (b->rc < 0)
 		goto out;
-	others(b, &m, after);
+	others(b, &m, after, now);
 	for (int i = m.n; i-- > 0 && b->rc == 0;)
 		one_more(b, c, &m, i, after, now);
 	r = dt_gr_object(b->g, &b->json, after[0]);
