@@ -18,10 +18,29 @@ static void put_bar(FILE *f, const struct dt_plot_style *st, int from, int to)
 		fputc('#', f);
 }
 
+/* Where bars start and how long they are, in eighths of a column. */
+struct scale {
+	int zero;	   /* a whole column, so that bars of both signs meet there */
+	double value, len; /* a bar of this value has this length */
+};
+
+/* lo <= 0 <= hi. Each sign that occurs has a column at least; bars of both signs have one scale. */
+static struct scale scale_of(double lo, double hi, int cols)
+{
+	int left = (int)lround(-lo / 2 / (hi / 2 - lo / 2) * cols), right;
+
+	left = lo < 0 && left < 1 ? 1 : hi > 0 && left > cols - 1 ? cols - 1 : left;
+	right = cols - left;
+	if (hi > 0 && right * (-lo / cols) <= left * (hi / cols))
+		return (struct scale){left * 8, hi, right * 8};
+	return (struct scale){left * 8, -lo, left * 8};
+}
+
 int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FILE *f)
 {
-	int names = 0, values = 0, width = style->width, cols, lines = 0, zero;
+	int names = 0, values = 0, width = style->width, cols, lines = 0;
 	double lo = 0, hi = 0;
+	struct scale at;
 	char text[64];
 
 	for (int i = 0; i < b->n; i++) {
@@ -47,18 +66,18 @@ int dt_bars_term(const struct dt_bars *b, const struct dt_plot_style *style, FIL
 		fputc('\n', f);
 		lines++;
 	}
-	zero = (int)lround((0 - lo / 2) / (hi / 2 - lo / 2) * cols) * 8; /* aligned to a whole character */
+	at = scale_of(lo, hi, cols);
 	for (int i = 0; i < b->n; i++) {
-		double at = (b->bar[i].value / 2 - lo / 2) / (hi / 2 - lo / 2);
-		int end = (int)lround(at * cols * 8), n = dt_plot_put_text(f, b->bar[i].name, names);
+		int len = (int)lround(b->bar[i].value / at.value * at.len),
+		    n = dt_plot_put_text(f, b->bar[i].name, names);
 
 		fprintf(f, "%*s ", names - n, "");
 		fprintf(f, " %*s ", values, dt_bar_format(b, b->bar[i].value, text, sizeof(text)));
 		dt_plot_set_color(f, style, 0);
-		if (end >= zero)
-			put_bar(f, style, zero, end);
-		else
-			put_bar(f, style, end / 8 * 8, zero);
+		if (len >= 0)
+			put_bar(f, style, at.zero, at.zero + len);
+		else /* blocks fill a column from the left only: a whole number of columns */
+			put_bar(f, style, at.zero - (4 - len) / 8 * 8, at.zero);
 		dt_plot_reset_color(f, style);
 		fputc('\n', f);
 		lines++;

@@ -405,6 +405,39 @@ static void bars(void **state)
 	free(text);
 }
 
+/* What is nearly 0 has no bar, whichever side is longer; a whole column is where both sides meet. */
+static void bars_near_zero(void **state)
+{
+	struct dt_bar b[] = {{"a", -5}, {"b", 0.01}, {"c", 0}, {"d", -0.01}, {"e", 3}, {"f", -1e308}};
+	struct dt_bars bars = {.bar = b, .n = 5};
+	struct dt_plot_style st = {.width = 30};
+	char *text = NULL;
+	size_t n = 0;
+	FILE *f = open_memstream(&text, &n);
+
+	assert_int_equal(dt_bars_term(&bars, &st, f), 5);
+	b[0].value = 5; /* one column is left for a negative value however small */
+	bars.n = 4;
+	assert_int_equal(dt_bars_term(&bars, &st, f), 4);
+	b[4].value = 1e308;
+	bars.bar = &b[4];
+	bars.n = 2;
+	assert_int_equal(dt_bars_term(&bars, &st, f), 2);
+	fclose(f);
+	assert_string_equal(text, "a     -5  ############\n"
+				  "b   0.01              \n"
+				  "c      0              \n"
+				  "d  -0.01              \n"
+				  "e      3              #######\n"
+				  "a      5  ###################\n"
+				  "b   0.01  \n"
+				  "c      0  \n"
+				  "d  -0.01  \n"
+				  "e   1e308           #########\n"
+				  "f  -1e308  #########\n");
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -423,6 +456,7 @@ int main(void)
 		cmocka_unit_test(a_step_back_is_not_joined),
 		cmocka_unit_test(svg_is_escaped_and_thinned),
 		cmocka_unit_test(bars),
+		cmocka_unit_test(bars_near_zero),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
