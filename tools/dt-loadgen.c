@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,8 @@ static int run(struct dt_load_target *t, const struct dt_load *l, struct dt_err 
 		return dt_err_sys(err, -ENOMEM, "cannot start the run");
 	rc = opt.out ? dt_out_check(opt.out, err) : 0;
 	if (rc == 0) {
+		signal(SIGINT, on_signal); /* before, there is nothing to report: a signal ends the program */
+		signal(SIGTERM, on_signal);
 		dt_progress_start(&bar, stderr, "requests", (uint64_t)l->n, false);
 		rc = dt_load_run(t, l, &p, res, &errors, &seconds, err);
 		dt_progress_end(&bar);
@@ -367,12 +370,11 @@ int main(int argc, char **argv)
 	if (!t.url || curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
 		rc = dt_err_sys(&err, -ENOMEM, "cannot start");
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGINT, on_signal);
-	signal(SIGTERM, on_signal);
 	t.model = opt.model;
 	t.prompt = opt.images.n ? DT_LOAD_IMAGES : (enum dt_load_prompt)opt.prompt;
 	t.seed = (uint64_t)opt.seed;
 	t.temperature = opt.temperature;
+	t.patience = fmin(fmax(opt.timeout, 1), 30);
 	if (rc == 0)
 		rc = make_load(&load, &err);
 	if (rc == 0 && opt.key_file)

@@ -229,6 +229,13 @@ PY
     [ "$(jq .requests.timeout <<<"$output")" = 2 ]
     run -2 dt-loadgen "$url" -n 5 --warmup 5
     [[ "$output" == *"--warmup 5 excludes all of the 5 requests"* ]]
+    # a server that is stopped accepts connections, and answers nothing
+    kill -STOP "$server"
+    run -1 dt-loadgen "$url" -n 2 --timeout 0.1
+    [[ "$output" == "dt-loadgen: $url/v1/models does not answer within 1 s" ]]
+    run -143 timeout --preserve-status 0.5 dt-loadgen "$url" -n 2 # it can be ended
+    [ -z "$output" ]
+    kill -CONT "$server"
     for at in http://127.0.0.1:1 http://127.0.0.1:1/ http://127.0.0.1:1/v1 http://127.0.0.1:1/v1/ 127.0.0.1:1 127.0.0.1:1/v1; do
         run -1 dt-loadgen "$at"
         [[ "$output" == *"cannot ask http://127.0.0.1:1/v1/models"* ]]

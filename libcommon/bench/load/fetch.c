@@ -185,7 +185,7 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c, CURLOPT_PROXY, "");
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(c, CURLOPT_TIMEOUT, 30L);
+	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)(t->patience * 1e3));
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, head);
 	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, collect);
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, &reply);
@@ -194,7 +194,9 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 		curl_easy_setopt(c, CURLOPT_POSTFIELDS, body);
 	cc = curl_easy_perform(c);
 	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
-	if (cc != CURLE_OK) {
+	if (cc == CURLE_OPERATION_TIMEDOUT) {
+		rc = dt_err_set(err, -ETIMEDOUT, "%s does not answer within %g s", url, t->patience);
+	} else if (cc != CURLE_OK) {
 		rc = dt_err_set(err, -ECONNREFUSED, "cannot ask %s: %s", url,
 				why[0] ? why : curl_easy_strerror(cc));
 	} else if (status != 200) {
