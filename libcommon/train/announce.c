@@ -145,4 +145,14 @@ void trainer_announce(struct trainer *t)
 		dt_log_msg(&t->root_log, "data sheet rate: %.1f GFLOP/s %s on all GPUs together",
 			   t->report.sheet_rate * 1e-9, dt_dtype_name(metrics_rate_type(t)));
 }
+
+void trainer_say_noise(const struct trainer *t)
+{
+	if (noise_known(&t->noise))
+		dt_log_msg(
+			&t->root_log,
+			"gradient noise scale: %.4g samples, batch: %lld; batches far above the noise scale "
+			"save few steps, batches far below it save little data (McCandlish et al. 2018)",
+			noise_scale(&t->noise), (long long)source_samples_of_step(t));
+}
 /* SPDX-License-Identifier: Apache-2.0 */

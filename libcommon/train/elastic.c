@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -197,10 +198,10 @@ static int catch_up(struct trainer *old, struct meeting *m, struct dt_err *err)
 	if (old->loop.held != m->all.step - 1 || old->peer.ready != m->all.step)
 		return dt_err_set(err, -EIO, "the remaining ranks have states of step %lld and of step %lld",
 				  (long long)old->loop.held, (long long)m->all.step);
-	old->peer.late = true;
-	old->peer.result.grad_norm = root->norm;
-	old->peer.result.skipped = root->updated != m->all.step;
-	return trainer_catch_up(old, !old->peer.result.skipped, root->norm, err);
+	old->loop.last = old->peer.result;
+	old->loop.last.grad_norm = root->norm;
+	old->loop.last.skipped = root->updated != m->all.step;
+	return trainer_catch_up(old, !old->loop.last.skipped, root->norm, err);
 }
 
 /* Redistributes the shards of all ranks to the new layout. */
@@ -236,11 +237,18 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 	t->report.matmul_rate = m->all.matmul_rate * t->info.size;
 	t->report.memory_said = true;
 	t->born = dt_world_epoch(t->world).place;
+	t->loop.line = t->loop.step;
 	if (!old) {
 		inject_pass(t);
 		return rc;
 	}
 	t->report.memory_said = old->report.memory_said;
+	t->t = old->t;
+	t->loop.line = old->loop.line;
+	t->loop.last = old->loop.last;
+	if (!isfinite(t->loop.last
+			      .grad_norm)) /* this rank was lost to the step before the others had its norm */
+		t->loop.last.grad_norm = m->v[m->root].norm;
 	t->corrupt = old->corrupt;
 	memcpy(t->inject, old->inject, sizeof(t->inject));
 	if (t->info.rank == 0 && old->save.dropped[0])
@@ -358,8 +366,8 @@ int elastic_again(struct trainer **pt, const struct dt_run *r, struct dt_world *
 		*pt = old;
 		return rc;
 	}
-	if (rc == 0 && old && old->peer.late)
-		metrics_step(t, &old->peer.result, NULL);
+	if (rc == 0)
+		metrics_late(t);
 	release(old);
 	*pt = t;
 	if (rc == 0)

@@ -38,7 +38,7 @@ int folder_check(struct trainer *t, struct dt_err *err)
 	return rc;
 }
 
-int folder_lock(struct trainer *t, struct dt_err *err)
+static int lock(struct trainer *t, struct dt_err *err)
 {
 	const char *dir = t->run.save.dir;
 	int rc = 0;
@@ -52,6 +52,16 @@ int folder_lock(struct trainer *t, struct dt_err *err)
 	/* In an elastic run, a lost rank 0 may still hold the lock: it may hang, or not have exited yet. */
 	rc = dt_ckpt_lock(dir, dt_world_epoch(t->world).epoch >= 2, &t->save.lock, err);
 	return rc == 0 && t->run.save.overwrite ? dt_ckpt_empty(dir, err) : rc;
+}
+
+int folder_open(struct trainer *t, struct dt_err *err)
+{
+	int rc = trainer_agree(t, lock(t, err), err);
+
+	/* Every rank may become the first one of an elastic run. */
+	return rc < 0 ? rc
+		      : dt_broadcast(dt_mesh_comm(&t->mesh, DT_ON_ALL), t->save.run_id,
+				     sizeof(t->save.run_id), DT_U8, 0, "name of the run", err);
 }
 
 void folder_lock_again(const struct trainer *t)

@@ -129,6 +129,7 @@ static int go_back(struct trainer *t, struct step_result *r, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
+	t->loop.line = t->loop.step;
 	if (rc == 0) {
 		dt_log_msg(&t->root_log,
 			   "step %lld: rolled back to step %lld; the samples in between are skipped",
@@ -156,8 +157,11 @@ static bool save_due(const struct trainer *t, const struct step_result *r)
 /* Elastic: writes the metrics line of a step whose update was made before a rank was lost. */
 static int line_at_least(struct trainer *t, const struct step_result *r, int64_t step, int rc)
 {
-	if (rc < 0 && elastic_can(t, rc) && t->loop.step > step && t->loop.held == t->loop.step)
+	if (t->info.rank == 0 && rc < 0 && elastic_can(t, rc) && t->loop.step > step &&
+	    t->loop.held == t->loop.step) {
 		metrics_step(t, r, NULL);
+		t->loop.line = t->loop.step;
+	}
 	return rc;
 }
 
@@ -173,16 +177,6 @@ static int let_join(struct trainer *t, const struct step_result *r, int *waited,
 	return trainer_drain(t, true, err) < 0 ? err->code : ELASTIC_JOIN;
 }
 
-static void tell_noise(const struct trainer *t)
-{
-	if (noise_known(&t->noise))
-		dt_log_msg(
-			&t->root_log,
-			"gradient noise scale: %.4g samples, batch: %lld; batches far above the noise scale "
-			"save few steps, batches far below it save little data (McCandlish et al. 2018)",
-			noise_scale(&t->noise), (long long)source_samples_of_step(t));
-}
-
 static void alive(struct trainer *t)
 {
 	tell(t, DT_BEAT_TRAIN, 0);
@@ -192,6 +186,8 @@ static int line(struct trainer *t, const struct step_result *r, struct dt_err *e
 {
 	int rc = said(t, metrics_step(t, r, err), err);
 
+	if (t->info.rank == 0)
+		t->loop.line = t->loop.step;
 	progress_step(t, r);
 	return rc;
 }
@@ -227,6 +223,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 
 		t->watch.most = details_extremes(t);
 		rc = t->servers.on ? servers_run(t, &served, &r, err) : trainer_step(t, asked(), &r, err);
+		t->loop.last = r;
 		last = t->loop.step == trainer_end(t);
 		dt_trace_span(t->report.trace, "step", "step", t->t.start,
 			      t->report.trace ? json_pack("{s:I}", "step", (json_int_t)t->loop.step) : NULL);
@@ -247,6 +244,8 @@ static int loop(struct trainer *t, struct dt_err *err)
 		if (rc < 0)
 			return line_at_least(t, &r, before, rc);
 		rc = trainer_agree(t, line(t, &r, err), err);
+		if (rc == 0)
+			t->loop.line = t->loop.step;
 		if (rc == 0 && source_evaluates(t) && !r.stop &&
 		    (last || (t->run.data.eval_every && t->loop.step % t->run.data.eval_every == 0)))
 			rc = evaluate(t, err);
@@ -254,7 +253,7 @@ static int loop(struct trainer *t, struct dt_err *err)
 			rc = let_join(t, &r, &waited, err);
 	}
 	if (rc == 0) {
-		tell_noise(t);
+		trainer_say_noise(t);
 		backup_sum_up(t);
 		*err = lost;
 		rc = trainer_agree(t, lost.code, err);
@@ -301,7 +300,7 @@ static int start(struct trainer *t, struct dt_err *err)
 		bad = objective_start(t, fresh, err);
 	if (bad < 0)
 		rc = bad;
-	t->loop.held = t->loop.step;
+	t->loop.held = t->loop.line = t->loop.step;
 	if (rc >= 0)
 		rc = peer_fill(t, err);
 	return rc < 0 ? rc : trainer_begin(t, err);
@@ -309,7 +308,7 @@ static int start(struct trainer *t, struct dt_err *err)
 
 int trainer_begin(struct trainer *t, struct dt_err *err)
 {
-	int rc = trainer_agree(t, folder_lock(t, err), err);
+	int rc = folder_open(t, err);
 
 	/* Last: another job that saves there may write the same file. */
 	if (rc >= 0)

@@ -9,16 +9,6 @@
 struct trainer;
 struct skip;
 
-struct loop {
-	int64_t step;	   /* done so far */
-	int64_t cursor;	   /* global sample number of the next step's first sample */
-	int64_t tokens;	   /* trained on so far */
-	struct skip *skip; /* [nskip] samples that are skipped (train/spike.h) */
-	int nskip;
-	int64_t held; /* the step after which the state in memory is; -1: an update is changing it */
-	bool owed;    /* a checkpoint of this step is due and has not begun */
-};
-
 struct step_result {
 	double loss, grad_norm, lr, loss_scale;
 	bool skipped;	 /* no update: gradients overflowed or are not finite, a spike, samples passed over */
@@ -28,6 +18,18 @@ struct step_result {
 	bool stop;	 /* some rank was asked to stop */
 	bool save;	 /* some rank was asked for a checkpoint */
 	bool join;	 /* a process waits to become a rank */
+};
+
+struct loop {
+	int64_t step;	   /* done so far */
+	int64_t cursor;	   /* global sample number of the next step's first sample */
+	int64_t tokens;	   /* trained on so far */
+	struct skip *skip; /* [nskip] samples that are skipped (train/spike.h) */
+	int nskip;
+	int64_t held; /* the step after which the state in memory is; -1: an update is changing it */
+	bool owed;    /* a checkpoint of this step is due and has not begun */
+	int64_t line; /* the newest step whose line of metrics is known to be written */
+	struct step_result last; /* of the newest step, also if a rank was lost in it */
 };
 
 /* Requests by signals to this rank (dt_train_catch_signals). */

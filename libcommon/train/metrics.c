@@ -29,13 +29,12 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->report.f, err);
 }
 
-/* Whether anyone reads metrics lines; on rank 0. */
-static bool wanted(const struct trainer *t)
+bool metrics_wanted(const struct trainer *t)
 {
 	return t->report.f || export_any(t);
 }
 
-static int write_line(struct trainer *t, json_t *line, struct dt_err *err)
+int metrics_write(struct trainer *t, json_t *line, struct dt_err *err)
 {
 	int rc = line ? 0 : dt_err_sys(err, -ENOMEM, "cannot write metrics");
 
@@ -216,11 +215,11 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 	const double step_s = dt_now() - t->t.start, flops_s = metrics_flops(t) * step_count(t) / step_s;
 	json_t *line;
 
-	if (!wanted(t))
+	if (!metrics_wanted(t))
 		return 0;
 	line = new_line(t, r, step_s);
 	if (!line)
-		return write_line(t, NULL, err);
+		return metrics_write(t, NULL, err);
 	if (!r->passed) /* else they have computed nothing */
 		put_parts(t, line);
 	put_rest(t, r, line);
@@ -231,7 +230,7 @@ int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *
 		json_object_set_new(line, "details", details_take(t));
 	if (t->report.sheet_rate > 0)
 		json_object_set_new(line, "mfu_data_sheet", json_real(flops_s / t->report.sheet_rate));
-	return write_line(t, line, err);
+	return metrics_write(t, line, err);
 }
 
 int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds, struct dt_err *err)
@@ -239,7 +238,7 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
 	const bool images = dt_config_is_image(&t->config);
 	json_t *line;
 
-	if (!wanted(t))
+	if (!metrics_wanted(t))
 		return 0;
 	line = json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->save.run_id, "step",
 			 (json_int_t)t->loop.step, "eval_loss", r->loss,
@@ -250,65 +249,7 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
 		json_object_set_new(line, "top1", json_real(r->top1));
 		json_object_set_new(line, "top5", json_real(r->top5));
 	}
-	return write_line(t, line, err);
-}
-
-/* Truncates a file after the last line whose step is at most this one. A pipe stays as it is. */
-static int cut_after(FILE *f, const char *path, int64_t step, struct dt_err *err)
-{
-	FILE *in = fopen(path, "re");
-	off_t keep = 0;
-	char *line = NULL;
-	size_t room = 0;
-	int rc = 0;
-
-	while (in && getline(&line, &room, in) > 0) {
-		json_t *o = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
-		const json_t *at = json_object_get(o, "step");
-
-		if (!at || json_integer_value(at) <= step)
-			keep = ftello(in);
-		json_decref(o);
-	}
-	free(line);
-	if (in)
-		fclose(in);
-	if (in && (fflush(f) == EOF || ftruncate(fileno(f), keep) < 0 || fseeko(f, keep, SEEK_SET) < 0))
-		rc = dt_err_sys(err, -errno, "cannot rewind '%s'", path);
-	return rc;
-}
-
-int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, struct dt_err *err)
-{
-	struct stat st;
-	int rc = 0;
-
-	if (!wanted(t))
-		return 0;
-	if (t->report.f && t->report.f != stdout && stat(t->run.metrics, &st) == 0 && S_ISREG(st.st_mode))
-		rc = cut_after(t->report.f, t->run.metrics, t->loop.step, err);
-	if (rc < 0)
-		return rc;
-	return write_line(t,
-			  json_pack("{s:s, s:I, s:s, s:I, s:[I, I]}", "run_id", t->save.run_id, "step",
-				    (json_int_t)t->loop.step, "event", "rollback", "from_step",
-				    (json_int_t)spiked, "skipped_samples", (json_int_t)from, (json_int_t)to),
-			  err);
-}
-
-void metrics_ranks(struct trainer *t, int was, const char *why, double seconds, int64_t computed)
-{
-	struct dt_err err = {0};
-
-	dt_log_msg(&t->root_log, "%s: the run continues on %d rank%s instead of %d after step %lld (%.2f s)",
-		   why, t->info.size, t->info.size == 1 ? "" : "s", was, (long long)t->loop.step, seconds);
-	if (wanted(t) &&
-	    write_line(t,
-		       json_pack("{s:s, s:I, s:s, s:i, s:i, s:s, s:f, s:I}", "run_id", t->save.run_id, "step",
-				 (json_int_t)t->loop.step, "event", "ranks", "from", was, "to", t->info.size,
-				 "why", why, "seconds", seconds, "computed", (json_int_t)computed),
-		       &err) < 0)
-		dt_log_err(&t->root_log, &err);
+	return metrics_write(t, line, err);
 }
 
 int metrics_close(struct trainer *t, struct dt_err *err)

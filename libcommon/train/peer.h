@@ -35,8 +35,7 @@ struct peer {
 	int64_t ready;		   /* the last step with complete gradients, own and the copy's; -1: none */
 	double norm;		   /* gradient norm of the last update */
 	struct step_result result; /* of the step under way, as far as it is known */
-	bool late;  /* result is of the step before, whose line of metrics is not written yet */
-	bool whole; /* every rank has its copy */
+	bool whole;		   /* every rank has its copy */
 };
 
 void peer_bind(struct trainer *t);

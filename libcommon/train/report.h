@@ -42,6 +42,10 @@ int metrics_measure(struct trainer *t, struct dt_err *err);
 double metrics_flops(const struct trainer *t);
 /* The type of the matrix products whose rate MFU is relative to. */
 enum dt_dtype metrics_rate_type(const struct trainer *t);
+/* Whether anyone reads metrics lines; on rank 0. */
+bool metrics_wanted(const struct trainer *t);
+/* Writes a line and drops it; NULL: out of memory. */
+int metrics_write(struct trainer *t, json_t *line, struct dt_err *err);
 int metrics_step(struct trainer *t, const struct step_result *r, struct dt_err *err);
 int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds, struct dt_err *err);
 /*
@@ -49,6 +53,11 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
  * file, and writes a line about the rollback. from, to: the samples that are skipped.
  */
 int metrics_rewind(struct trainer *t, int64_t spiked, int64_t from, int64_t to, struct dt_err *err);
+/*
+ * After an elastic run has re-formed: writes the line of the newest step, unless it is known to be written or
+ * in the file. A rank 0 that was lost may have written it or not.
+ */
+void metrics_late(struct trainer *t);
 /*
  * After an elastic run has re-formed: writes a line and a log message. was: the number of ranks before;
  * seconds: how long it took; computed: microbatches that the first rank had computed of the step under way,

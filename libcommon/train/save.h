@@ -43,8 +43,11 @@ int trainer_restore(struct trainer *t, const char *path, struct dt_err *err);
 
 /* Refuses a folder with checkpoints of another run, unless the run resumes from there or has --overwrite. */
 int folder_check(struct trainer *t, struct dt_err *err);
-/* Locks the folder against other jobs. Sets run_id: a new one, or that of the checkpoint resumed from. */
-int folder_lock(struct trainer *t, struct dt_err *err);
+/*
+ * Locks the folder against other jobs. Sets run_id on all ranks: a new one, or that of the checkpoint resumed
+ * from. Every rank calls it.
+ */
+int folder_open(struct trainer *t, struct dt_err *err);
 /* Tries again to take the lock, which a lost rank may have held until now. */
 void folder_lock_again(const struct trainer *t);
 void folder_release(struct trainer *t);

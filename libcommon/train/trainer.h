@@ -209,6 +209,8 @@ void trainer_release(struct trainer *t);
 int trainer_begin(struct trainer *t, struct dt_err *err);
 /* Logs a description of the run: model, layout, batch, memory. */
 void trainer_announce(struct trainer *t);
+/* Logs the gradient noise scale at the end, if it is known. */
+void trainer_say_noise(const struct trainer *t);
 
 /*
  * agree.c: combines rc of all ranks, so that all stop together. The lowest failing rank keeps its message;

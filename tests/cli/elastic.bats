@@ -54,6 +54,14 @@ more_lines_than() { [ "$(wc -l <m.jsonl)" -gt "$1" ]; }
     [ -z "$(find run -name '*.tmp')" ]
 }
 
+@test "rank 0 is lost after its part of the update: the next rank 0 writes the line of that step, under the same name" {
+    timeout 120 mpirun --enable-recovery -np 4 "${train[@]}" --steps 40 --layout dp4 --inject kill-update:rank=0,step=10 \
+        --inject kill-update:rank=1,step=26 2>err
+    [ "$(events)" == $'[10,4,3]\n[26,3,2]' ]
+    each_step_once
+    jq -se '(map(.run_id) | unique | length == 1) and all(.[] | select(.loss); .step_s < 60)' m.jsonl
+}
+
 @test "without --reproducible: the same as a run on the smaller layout from that step, to the bit" {
     local fast=("${train[@]/--reproducible/--no-mfu}")
 
