@@ -6,15 +6,12 @@
 
 #include "base/progress.h"
 #include "comm/reduce.h"
+#include "model/op/cost.h"
 
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Multiply-adds between two polls of messages, and the fewest rows of a slice. */
-#define SLICE_WORK 2e8
-#define SLICE_ROWS 64
 
 #define TAG_GATHER  (DT_TAG_MAX + 2)
 #define TAG_SCATTER (DT_TAG_MAX + 3)
@@ -222,14 +219,11 @@ int dt_call_leave(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 
 /* ---- products ---- */
 
-/* Rows of a product per slice: enough that polling costs nothing. */
 static int64_t slice_rows(const struct dt_node *n, const struct dt_exec *x, int64_t part)
 {
 	const struct dt_tensor w = dt_call_joined(x->w, n->param);
-	const double rows = SLICE_WORK / ((double)w.dim[0] * (double)w.dim[1] + 1);
-	const int64_t whole = ((int64_t)rows / SLICE_ROWS + 1) * SLICE_ROWS;
 
-	return whole < part ? whole : part;
+	return dt_stream_slice((double)w.dim[0] * (double)w.dim[1], part);
 }
 
 static int one_part(struct dt_exec *x, const struct dt_node *n, dt_call_rows *of, int64_t first, int64_t rows,

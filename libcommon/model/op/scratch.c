@@ -7,15 +7,33 @@
 
 /* ---- products ---- */
 
+/*
+ * A product that overlaps messages (model/op/stream.c) is made in slices of each rank's rows, or as a whole if
+ * the bits would differ. Slices are often less, but may be made in another way, which takes more.
+ */
+static void rows(const struct dt_need *w, const struct dt_node *n, struct dt_product p)
+{
+	const int64_t part = p.m / w->s->tp, each = dt_stream_slice((double)p.n * (double)p.k, part);
+
+	dt_need_product(w, p);
+	if (!n->attr.parts && !n->attr.sends)
+		return;
+	p.m = each;
+	dt_need_product(w, p);
+	p.m = each ? part % each : 0;
+	dt_need_product(w, p);
+}
+
 static void linear(const struct dt_need *w, const struct dt_node *n)
 {
-	dt_need_product(w, (struct dt_product){.m = dt_need_rows(w, n->in[0]),
-					       .n = dt_need_out(w, n),
-					       .k = dt_need_in(w, n),
-					       .tb = true,
-					       .in = dt_need_type(w, n->in[0]),
-					       .out = dt_need_type(w, n->out[0]),
-					       .bias = n->param[3] >= 0});
+	rows(w, n,
+	     (struct dt_product){.m = dt_need_rows(w, n->in[0]),
+				 .n = dt_need_out(w, n),
+				 .k = dt_need_in(w, n),
+				 .tb = true,
+				 .in = dt_need_type(w, n->in[0]),
+				 .out = dt_need_type(w, n->out[0]),
+				 .bias = n->param[3] >= 0});
 }
 
 static void lora_down(const struct dt_need *w, const struct dt_node *n)
@@ -28,11 +46,12 @@ static void lora_down(const struct dt_need *w, const struct dt_node *n)
 
 static void dx(const struct dt_need *w, const struct dt_node *n)
 {
-	dt_need_product(w, (struct dt_product){.m = dt_need_rows(w, n->in[0]),
-					       .n = dt_need_in(w, n),
-					       .k = dt_need_out(w, n),
-					       .in = dt_need_type(w, n->in[0]),
-					       .out = dt_need_type(w, n->out[0])});
+	rows(w, n,
+	     (struct dt_product){.m = dt_need_rows(w, n->in[0]),
+				 .n = dt_need_in(w, n),
+				 .k = dt_need_out(w, n),
+				 .in = dt_need_type(w, n->in[0]),
+				 .out = dt_need_type(w, n->out[0])});
 }
 
 /* dw (+)= dy^T x; whether it is added changes nothing. */

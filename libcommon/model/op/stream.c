@@ -8,10 +8,22 @@
  * Rows of a product are independent, and received rows are added in the order of ranks, as with shared memory
  * (comm/reduce.h): results do not change.
  */
+#include "model/op/cost.h"
 #include "model/op/rule.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Multiply-adds between two polls of messages, so many that polling costs nothing, and the fewest rows. */
+#define SLICE_WORK 2e8
+#define SLICE_ROWS 64
+
+int64_t dt_stream_slice(double numel, int64_t part)
+{
+	const int64_t whole = ((int64_t)(SLICE_WORK / (numel + 1)) / SLICE_ROWS + 1) * SLICE_ROWS;
+
+	return whole < part ? whole : part;
+}
 
 /* Consecutive nodes of one unit in one list, with room for waits. */
 struct span {
