@@ -64,7 +64,7 @@ struct dt_cost_site { /* what a node does not contain itself */
 	const int64_t (*param)[2]; /* rows and columns of tensors, by local index */
 };
 
-/* stream.c: rows of a product with a matrix of `numel` elements that are made between two polls of messages. */
+/* stream.c: rows of a product with a matrix of `numel` elements between two polls of messages. */
 int64_t dt_stream_slice(double numel, int64_t part);
 
 struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_step *step);

@@ -8,8 +8,8 @@
 /* ---- products ---- */
 
 /*
- * A product that overlaps messages (model/op/stream.c) is made in slices of each rank's rows, or as a whole if
- * the bits would differ. Slices are often less, but may be made in another way, which takes more.
+ * A product that overlaps messages (model/op/stream.c) is made in slices of each rank's rows, or whole if the
+ * bits would differ. Slices often take less, but may be made in another way that takes more.
  */
 static void rows(const struct dt_need *w, const struct dt_node *n, struct dt_product p)
 {
