@@ -90,18 +90,18 @@ curve() {
     done
     [[ $output == *": Not a directory" ]]
     # names that begin like --save are not in it
-    run -1 dt-train "${common[@]}" --steps 1 --save run --metrics run-missing/m.jsonl
-    [[ $output == "dt-train: cannot write 'run-missing/m.jsonl': No such file or directory" ]]
-    run -1 dt-train "${common[@]}" --steps 1 --save run --metrics run/missing/m.jsonl
-    [[ $output == "dt-train: cannot write 'run/missing/m.jsonl': No such file or directory" ]]
-    run -1 dt-train "${common[@]}" --steps 1 --save run --metrics ./run
-    [[ $output == "dt-train: cannot write './run': it is the folder of --save" ]]
-    [ ! -e run ]
-    dt-train "${common[@]}" --steps 1 --save a/run --metrics "$PWD/a/./run/m.jsonl" --trace ./a/run/t.json
-    [[ -s a/run/m.jsonl && -s a/run/t.json ]]
-    mkdir a/run/folder
-    run -1 dt-train "${common[@]}" --steps 1 --save a/run --overwrite --metrics a/run/folder
-    [[ $output == "dt-train: cannot write 'a/run/folder': it is a folder" ]]
+    run -1 dt-train "${common[@]}" --steps 1 --save out --metrics out-missing/m.jsonl
+    [[ $output == "dt-train: cannot write 'out-missing/m.jsonl': No such file or directory" ]]
+    run -1 dt-train "${common[@]}" --steps 1 --save out --metrics out/missing/m.jsonl
+    [[ $output == "dt-train: cannot write 'out/missing/m.jsonl': No such file or directory" ]]
+    run -1 dt-train "${common[@]}" --steps 1 --save out --metrics ./out
+    [[ $output == "dt-train: cannot write './out': it is the folder of --save" ]]
+    [ ! -e out ]
+    dt-train "${common[@]}" --steps 1 --save a/out --metrics "$PWD/a/./out/m.jsonl" --trace ./a/out/t.json
+    [[ -s a/out/m.jsonl && -s a/out/t.json ]]
+    mkdir a/out/folder
+    run -1 dt-train "${common[@]}" --steps 1 --save a/out --overwrite --metrics a/out/folder
+    [[ $output == "dt-train: cannot write 'a/out/folder': it is a folder" ]]
 }
 
 @test "a checkpoint that cannot be written: --save-errors continue goes on, stop ends the run, nothing is lost" {
