@@ -5,24 +5,40 @@
 #include <math.h>
 #include <string.h>
 
-/* Orthonormalizes the columns of p [rows, r]; a column that depends on those before it becomes zero. */
+/* Subtracts from column k of p [rows, r] its parts along the columns before it, which have norm 1 or 0. */
+static void subtract_before(float *p, size_t rows, size_t r, size_t k)
+{
+	for (size_t j = 0; j < k; j++) {
+		double dot = 0;
+
+		for (size_t i = 0; i < rows; i++)
+			dot += (double)p[i * r + k] * (double)p[i * r + j];
+		for (size_t i = 0; i < rows; i++)
+			p[i * r + k] -= (float)dot * p[i * r + j];
+	}
+}
+
+static double squares(const float *p, size_t rows, size_t r, size_t k)
+{
+	double sum = 0;
+
+	for (size_t i = 0; i < rows; i++)
+		sum += (double)p[i * r + k] * (double)p[i * r + k];
+	return sum;
+}
+
+/* Orthonormalizes the columns of p [rows, r]; a column that depends on those before it becomes zero, or a
+ * direction of rounding errors. Such a direction is orthogonal to the others only after a second pass, and
+ * would otherwise count a part of the matrix twice. */
 static void orthonormalise(float *p, size_t rows, size_t r)
 {
 	for (size_t k = 0; k < r; k++) {
-		double before = 0, norm = 0;
+		const double before = squares(p, rows, r, k);
+		double norm;
 
-		for (size_t i = 0; i < rows; i++)
-			before += (double)p[i * r + k] * (double)p[i * r + k];
-		for (size_t j = 0; j < k; j++) {
-			double dot = 0;
-
-			for (size_t i = 0; i < rows; i++)
-				dot += (double)p[i * r + k] * (double)p[i * r + j];
-			for (size_t i = 0; i < rows; i++)
-				p[i * r + k] -= (float)dot * p[i * r + j];
-		}
-		for (size_t i = 0; i < rows; i++)
-			norm += (double)p[i * r + k] * (double)p[i * r + k];
+		subtract_before(p, rows, r, k);
+		subtract_before(p, rows, r, k);
+		norm = squares(p, rows, r, k);
 		norm = norm > 1e-12 * before ? 1 / sqrt(norm) : 0;
 		for (size_t i = 0; i < rows; i++)
 			p[i * r + k] *= (float)norm;

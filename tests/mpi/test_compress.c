@@ -201,6 +201,8 @@ int main(int argc, char **argv)
 	exact(&o, "one-bit of one magnitude", 64, 128, 1, one_magnitude, 0);
 	o = (struct dt_compress_opts){.kind = DT_COMPRESS_POWERSGD, .rank = 1, .rows = 40};
 	exact(&o, "powersgd of a matrix of rank one", 40, 33, 1, outer, 1e-5);
+	o.rank = 3;
+	exact(&o, "powersgd with more columns than the matrix has rank", 40, 33, 1, outer, 1e-5);
 	o = (struct dt_compress_opts){.kind = DT_COMPRESS_TOP_K, .keep = 2};
 	if (dt_compress_open(&z, c, &o, 10, &err) != -EINVAL)
 		fail("keep of 2 was taken", 0, 0, -EINVAL);
