@@ -1,7 +1,6 @@
 #include "comm/compress_priv.h"
 
 #include "base/progress.h"
-#include "base/rng.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,10 +12,9 @@ static void draw_factors(struct dt_compress *z)
 	for (int i = 0; i < z->nparts; i++) {
 		struct dt_compress_shape s;
 		float *q = z->part[i].plain ? NULL : dt_compress_factor(z, i, &s);
-		struct dt_rng g = dt_rng_make(1, DT_RNG_INIT, (uint32_t)z->part[i].n);
 
-		for (size_t k = 0; q && k < s.cols * s.rank; k++)
-			q[k] = dt_rng_normal(&g, k);
+		for (size_t k = 0; q && k < s.rank; k++)
+			dt_compress_draw(&s, z->part[i].n, q, k);
 	}
 }
 

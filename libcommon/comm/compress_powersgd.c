@@ -1,6 +1,7 @@
 #include "comm/compress_priv.h"
 
 #include "base/progress.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <string.h>
@@ -100,6 +101,30 @@ static void product(const struct matrix *a, float *x, float ranks)
 		}
 }
 
+void dt_compress_draw(const struct dt_compress_shape *s, size_t n, float *q, size_t k)
+{
+	const struct dt_rng g = dt_rng_make(1, DT_RNG_INIT, (uint32_t)n);
+
+	for (size_t j = 0; j < s->cols; j++)
+		q[j * s->rank + k] = dt_rng_normal(&g, j * s->rank + k);
+}
+
+/* Draws the zero columns of Q again: a column of P that was zero in this step, as all are where the gradients
+ * are zero, would remain zero. */
+static void renew(const struct matrix *a)
+{
+	const size_t r = a->s.rank;
+
+	for (size_t k = 0; k < r; k++) {
+		bool zero = true;
+
+		for (size_t j = 0; j < a->s.cols && zero; j++)
+			zero = !(fabsf(a->q[j * r + k]) > 0);
+		if (zero)
+			dt_compress_draw(&a->s, a->n, a->q, k);
+	}
+}
+
 /* Advances to the next part's matrix; its factors follow those of `a`. False: no more parts. */
 static bool next(const struct dt_compress *z, int *part, struct matrix *a)
 {
@@ -142,8 +167,10 @@ int dt_compress_powersgd(struct dt_compress *z, float *x, const char *what, doub
 		right_factor(&a);
 	}
 	rc = mean(z, z->w.q, z->w.cols, what, net_s, err);
-	for (int i = -1; rc == 0 && next(z, &i, &a);)
+	for (int i = -1; rc == 0 && next(z, &i, &a);) {
 		product(&a, x + z->part[i].at, (float)z->ranks);
+		renew(&a);
+	}
 	return rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -26,6 +26,9 @@ typedef int dt_compress_method(struct dt_compress *z, float *x, const char *what
 			       struct dt_err *err);
 dt_compress_method dt_compress_powersgd, dt_compress_top_k, dt_compress_one_bit, dt_compress_int8;
 
+/* Fills column k of a factor q [cols, rank] of a part of n elements, the same on all ranks. */
+void dt_compress_draw(const struct dt_compress_shape *s, size_t n, float *q, size_t k);
+
 /* All-gathers the compressed data of all ranks. */
 static inline int dt_compress_gather(struct dt_compress *z, const char *what, double *net_s,
 				     struct dt_err *err)

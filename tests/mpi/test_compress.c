@@ -164,6 +164,31 @@ static float outer(int rank, size_t i, size_t cols)
 	return (float)(1 + rank) * sinf((float)(i / cols)) * cosf((float)(i % cols));
 }
 
+/* Gradients of zero, those of an adapter's A in the first step, do not stop the sums after them. */
+static void zeros_end_nothing(void)
+{
+	const struct dt_compress_opts o = {.kind = DT_COMPRESS_POWERSGD, .rank = 3, .rows = 40};
+	enum { COLS = 33, N = 40 * COLS };
+	static float x[N];
+	struct dt_compress *z;
+
+	OK(dt_compress_open(&z, c, &o, N, &err));
+	for (int step = 0; step < 4; step++) {
+		for (size_t i = 0; i < N; i++)
+			x[i] = step % 2 ? outer(me, i, COLS) : 0;
+		OK(dt_compress_all_reduce(z, x, DT_SUM, "powersgd after zeros", NULL, &err));
+		for (size_t i = 0; i < N; i++) {
+			double want = 0;
+
+			for (int r = 0; r < np && step % 2; r++)
+				want += (double)outer(r, i, COLS);
+			if (!(fabs((double)x[i] - want) <= 1e-4))
+				fail("powersgd after zeros", i, (double)x[i], want);
+		}
+	}
+	dt_compress_close(z);
+}
+
 int main(int argc, char **argv)
 {
 	static const size_t sizes[] = {0, 1, 2, 100, 9001};
@@ -203,6 +228,7 @@ int main(int argc, char **argv)
 	exact(&o, "powersgd of a matrix of rank one", 40, 33, 1, outer, 1e-5);
 	o.rank = 3;
 	exact(&o, "powersgd with more columns than the matrix has rank", 40, 33, 1, outer, 1e-5);
+	zeros_end_nothing();
 	o = (struct dt_compress_opts){.kind = DT_COMPRESS_TOP_K, .keep = 2};
 	if (dt_compress_open(&z, c, &o, 10, &err) != -EINVAL)
 		fail("keep of 2 was taken", 0, 0, -EINVAL);
