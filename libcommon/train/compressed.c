@@ -1,10 +1,12 @@
 #include "train/compressed.h"
 
+#include "base/json.h"
 #include "base/progress.h"
 #include "base/units.h"
 #include "train/trainer.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,6 +246,11 @@ int compressed_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	}
 	memset(c->kept, 0, (size_t)t->local.trained * sizeof(*c->kept));
 	c->scale = t->optim.loss_scale;
+	rc = dt_json_real(dt_ckpt_meta(ck), "error_scale", false, &c->scale, err);
+	if (rc > 0 && !(c->scale > 0 && isfinite(c->scale)))
+		return dt_err_set(err, -EBADMSG, "checkpoint '%s': error_scale is %g, which is not above 0",
+				  dt_ckpt_path(ck), c->scale);
+	rc = rc < 0 ? rc : 0;
 	for (int k = first; k < c->n && ranks > 0 && rc == 0; k++)
 		if (!c->part[k].plain)
 			rc = load_part(t, ck, k, ranks, err);

@@ -78,6 +78,8 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(json_object_get(o, "optimizer"), "rate", json_real(t->optim.rate));
 	if (o && t->run.loss_scale == 0)
 		json_object_set_new(o, "loss_scale", optim_to_json(t));
+	if (o && t->compressed.z)
+		json_object_set_new(o, "error_scale", json_real(t->compressed.scale));
 	return o;
 }
 

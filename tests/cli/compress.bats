@@ -83,6 +83,33 @@ near() { # FILE FILE BOUND: relative differences of the losses of all steps are 
     [ "$(dt-shard-ckpt ls --json a | jq '[.tensors[].name | select(startswith("error3/"))] | length > 3')" = true ]
 }
 
+@test "residuals of a run with a loss scale fit a resumed run with another" {
+    local scale
+    rm -rf a
+    train 2 a.jsonl --steps 4 --grad-comm topk:1% --precision fp16 --save a
+    for scale in 1024 dynamic; do
+        rm -rf b
+        cp -r a b
+        train 2 $scale.jsonl --steps 6 --grad-comm topk:1% --precision fp16 --loss-scale $scale --save b --resume auto
+    done
+    near_norms 1024.jsonl dynamic.jsonl
+}
+
+near_norms() { # FILE FILE: relative differences of the gradient norms of two steps are below 1e-4
+    jq -es --slurpfile b "$2" '[., $b] | map(map(.grad_norm)) | transpose | length == 2 and
+        all((.[0] - .[1]) / .[0] | fabs < 1e-4)' "$1"
+}
+
+@test "powersgd trains both matrices of an adapter, of which one has no gradient in the first step" {
+    rm -rf base a
+    train 1 base.jsonl --steps 1 --save base
+    opts+=(--model base --lora 16 --grad-comm powersgd:2)
+    train 2 a.jsonl --steps 3 --save a
+    # the factor of a matrix whose sums had ended would be zero
+    h5dump -d /factor/layers.0.mlp.up.lora_a a/latest/index.h5 | sed -n 's/^ *([0-9,]*)://p' >factor.txt
+    grep -q '[1-9]' factor.txt
+}
+
 @test "residuals and codes are in the memory plan; incompatible options are refused by name" {
     local with without
     # residuals of 4 bytes per element, and codes of all elements, twice
