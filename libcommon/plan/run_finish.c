@@ -2,6 +2,7 @@
 #include "plan/run_options.h"
 
 #include "plan/objective.h"
+#include "plan/run_rows.h"
 
 #include "base/units.h"
 
@@ -243,8 +244,8 @@ int dt_run_options_finish(struct dt_run_options *o, struct dt_err *err)
 	r->lr.min_lr = o->min_lr;
 	if (!dt_run_options_given(o, "min-lr"))
 		r->lr.min_lr = r->lr.lr / 10;
-	else if (o->min_lr > r->lr.lr)
-		return dt_err_set(err, -EINVAL, "--min-lr is larger than --lr");
+	else if (o->min_lr > r->lr.lr && dt_run_reads(r, "min-lr"))
+		return dt_err_set(err, -EINVAL, "--min-lr %g is larger than --lr %g", o->min_lr, r->lr.lr);
 	if (!r->lr.decay)
 		r->lr.decay = r->steps / 10;
 	return 0;

@@ -195,6 +195,10 @@ attempt() { # STATUS TEXT COMMAND...: the command ends with STATUS, and its outp
     attempt 0 "" dt-train "${common[@]}" --save unread --resume auto --steps 2 --spike-window 64
     attempt 2 "--beta2 requires --optimizer" dt-train "${common[@]}" --save unread --resume auto --steps 3 --beta2 0.9
     attempt 2 "--min-lr requires --schedule" dt-train "${common[@]}" --save unread --resume auto --steps 3 --min-lr 0
+    # the --min-lr of the checkpoint, a tenth of its --lr, has no effect, and may be above the new --lr
+    attempt 0 "" dt-train "${common[@]}" --save unread --resume auto --steps 3 --lr 1e-6 --accept-change lr
+    attempt 2 "--min-lr 3e-05 is larger than --lr 1e-06" dt-train "${common[@]}" --save unread --resume auto --steps 3 \
+        --lr 1e-6 --schedule cosine --accept-change lr --accept-change schedule
 }
 
 @test "a second run in the folder of a finished one is refused, and starts over with --overwrite" {
