@@ -116,12 +116,20 @@ static int fragments(const struct trainer *t)
 	return t->run.sync.fragments > 1 ? (int)t->run.sync.fragments : 1;
 }
 
-/* Merges all fragments at once, so that all ranks have the same weights. */
+/*
+ * Merges all fragments at once, so that all ranks have the same weights. Without --outer-mix the outer
+ * gradients in transit do that for their fragment; another outer step would have no gradients, and move the
+ * weights by the momentum alone.
+ */
 static int diloco_all(struct trainer *t, struct dt_err *err)
 {
-	int rc = t->outer.fragment >= 0 ? outer_diloco_finish(t, 0, err) : 0;
+	const double mix = t->run.sync.mix;
+	const int merged = mix <= 0 && t->outer.arrive ? t->outer.fragment : -1;
+	int rc = t->outer.fragment >= 0 ? outer_diloco_finish(t, mix, err) : 0;
 
 	for (int p = 0; p < fragments(t) && rc == 0; p++) {
+		if (p == merged)
+			continue;
 		rc = outer_diloco_begin(t, p, true, err);
 		if (rc == 0)
 			rc = outer_diloco_finish(t, 0, err);

@@ -123,6 +123,20 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
     same dp2.jsonl pp2.jsonl
 }
 
+@test "diloco that ends while outer gradients are in transit takes their step, and no second one" {
+    local plain=(--layout dp2 --lr 0.1 --optimizer sgd --sync diloco:4)
+    rm -rf a b
+    train 2 a.jsonl "${plain[@]}" --steps 4 --save a
+    # the fifth step is learned during the delay, and discarded
+    train 2 b.jsonl "${plain[@]}" --steps 5 --outer-delay 2 --save b
+    dt-shard-ckpt diff --tolerance 0 a b
+    # part of it is kept, and merged by a second step
+    rm -rf b
+    train 2 b.jsonl "${plain[@]}" --steps 5 --outer-delay 2 --outer-mix 0.5 --save b
+    run dt-shard-ckpt diff --tolerance 0 a b
+    [ "$status" -eq 3 ]
+}
+
 @test "lost outer gradients: the mean of the others is used, and checkpoints are complete" {
     local plain=(--layout dp4 --lr 3e-3 --sync diloco:2 --steps 8)
     train 4 all.jsonl "${plain[@]}"
