@@ -36,6 +36,23 @@ struct dt_run_options { /* what the command line says, before it is a run */
 		.name = option, ##__VA_ARGS__                                                                \
 	}
 
+/* Options of training that an estimate takes into account, and a server has no use for (--serve). */
+#define DT_RUN_OPTS_ESTIMATED                                                                                \
+	DT_RUN_OPT("fp8", .without = "serve"), DT_RUN_OPT("qat", .without = "serve"),                        \
+		DT_RUN_OPT("router-bias-rate", .without = "serve"),                                          \
+		DT_RUN_OPT("capacity-factor", .without = "serve"),                                           \
+		DT_RUN_OPT("no-expert-overlap", .without = "serve"),                                         \
+		DT_RUN_OPT("master", .without = "serve"), DT_RUN_OPT("documents", .without = "serve"),       \
+		DT_RUN_OPT("stream-overlap", .without = "serve"), DT_RUN_OPT("cp-comm", .without = "serve"), \
+		DT_RUN_OPT("loss-chunk", .without = "serve"),                                                \
+		DT_RUN_OPT("reproducible", .without = "serve"), DT_RUN_OPT("grad-comm", .without = "serve"), \
+		DT_RUN_OPT("ema", .without = "serve"), DT_RUN_OPT("sync", .without = "serve"),               \
+		DT_RUN_OPT("servers", .with = "sync"), DT_RUN_OPT("server-comm", .with = "sync"),            \
+		DT_RUN_OPT("outer-fragments", .with = "sync"), DT_RUN_OPT("outer-delay", .with = "sync"),    \
+		DT_RUN_OPT("outer-comm", .with = "sync"), DT_RUN_OPT("elastic", .without = "serve"),         \
+		DT_RUN_OPT("peer-copy", .with = "elastic"), DT_RUN_OPT("save-async", .without = "serve"),    \
+		DT_RUN_OPT("save-grads", .without = "serve")
+
 /*
  * Copies a program's table to ret, entries without a type filled from the run's rows, which store into o.
  * own, at most DT_RUN_OPTS_MAX - 1 entries, ends with DT_OPT_END. A name without a row ends the program: the
