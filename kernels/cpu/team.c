@@ -103,12 +103,14 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* In the child of a fork there are no other threads. */
+/* In the child of a fork there are no other threads. The parent may have been within a region. */
 static void forget(void)
 {
 	team.threads = 0;
 	atomic_store(&team.turn, 0);
 	atomic_store(&team.sleepers, 0);
+	atomic_store(&team.asleep, 0);
+	atomic_store(&team.here, 0);
 	atomic_flag_clear(&team.busy);
 }
 

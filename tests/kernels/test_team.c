@@ -16,6 +16,7 @@ struct job {
 	int n;
 	bool meet;	  /* threads wait for each other, then read what the others wrote */
 	int asleep;	  /* this thread sleeps a while; -1: none */
+	int ms;		  /* how long */
 	int ran[MOST];	  /* how often each thread ran */
 	int seen[MOST];	  /* with meet: the sum of ran, added up */
 	int inner;	  /* threads of an inner region */
@@ -37,7 +38,7 @@ static void run_job(void *arg, int t, int n)
 	if (n != j->n || t < 0 || t >= n)
 		atomic_fetch_add(&j->wrong, 1);
 	if (t == j->asleep)
-		usleep(3000);
+		usleep(1000u * (unsigned)j->ms);
 	j->ran[t]++;
 	if (!j->meet)
 		return;
@@ -49,7 +50,7 @@ static void run_job(void *arg, int t, int n)
 
 static struct job job_of(int n, bool meet)
 {
-	return (struct job){.n = n, .meet = meet, .asleep = -1};
+	return (struct job){.n = n, .meet = meet, .asleep = -1, .ms = 3};
 }
 
 /* Runs the job `times` times and checks what each thread did. */
@@ -182,6 +183,50 @@ static void two_callers_at_once(void **state)
 	}
 }
 
+/* In a child: a region of its own, whose threads meet. */
+static void run_in_child(void)
+{
+	struct job j = job_of(2, true);
+
+	alarm(60);
+	for (int i = 0; i < 10; i++)
+		dt_cpu_together(2, true, run_job, &j);
+	_exit(j.ran[0] == 10 && j.ran[1] == 10 ? 0 : 1);
+}
+
+static void *run_slow(void *arg)
+{
+	struct job *j = arg;
+
+	dt_cpu_together(j->n, true, run_job, j);
+	return NULL;
+}
+
+static void a_child_of_a_process_within_a_region_has_a_team_of_its_own(void **state)
+{
+	struct job j = job_of(3, true);
+	const char *spins = getenv("GOMP_SPINCOUNT");
+	pthread_t id;
+	int status;
+	pid_t child;
+
+	(void)state;
+	if (spins && !strcmp(spins, "infinite"))
+		skip(); /* OpenMP does the work, and libgomp has no threads in a child */
+	j.asleep = 1;
+	j.ms = 300;
+	assert_int_equal(pthread_create(&id, NULL, run_slow, &j), 0);
+	usleep(100000); /* two threads wait for the third */
+	child = fork();
+	if (child == 0)
+		run_in_child();
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	pthread_join(id, NULL);
+	for (int t = 0; t < j.n; t++)
+		assert_int_equal(j.seen[t], 3);
+}
+
 static void a_child_has_a_team_of_its_own(void **state)
 {
 	struct job before = job_of(3, true), after;
@@ -194,14 +239,8 @@ static void a_child_has_a_team_of_its_own(void **state)
 		skip(); /* OpenMP does the work, and libgomp has no threads in a child */
 	check_job(&before, true, 10);
 	child = fork();
-	if (child == 0) {
-		struct job j = job_of(2, true);
-
-		alarm(60);
-		for (int i = 0; i < 10; i++)
-			dt_cpu_together(2, true, run_job, &j);
-		_exit(j.ran[0] == 10 && j.ran[1] == 10 ? 0 : 1);
-	}
+	if (child == 0)
+		run_in_child();
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
 	after = job_of(3, true);
@@ -217,6 +256,7 @@ int main(void)
 		cmocka_unit_test(rows_are_divided_if_they_are_many),
 		cmocka_unit_test(two_callers_at_once),
 		cmocka_unit_test(a_child_has_a_team_of_its_own),
+		cmocka_unit_test(a_child_of_a_process_within_a_region_has_a_team_of_its_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
