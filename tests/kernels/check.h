@@ -184,10 +184,12 @@ static inline double act_ref(double x, enum dt_act_fn f)
 	}
 }
 
+/* On the processor DT_TEST_TEAM=n makes it a device of inference with n threads (kernels/cpu/team.h). */
 static inline struct dt_dev *open_device(int nthreads)
 {
+	const char *team = getenv("DT_TEST_TEAM");
 	struct dt_dev *dev = NULL;
-	int rc = dt_dev_open(&dev, on_device() ? DT_DEV_CUDA : DT_DEV_CPU, 0, nthreads);
+	int rc = dt_dev_open(&dev, on_device() ? DT_DEV_CUDA : DT_DEV_CPU, 0, team ? atoi(team) : nthreads);
 
 	if (rc < 0 && on_device()) {
 		print_message("skipped: %s\n", dt_dev_why(rc));
@@ -196,6 +198,7 @@ static inline struct dt_dev *open_device(int nthreads)
 	assert_int_equal(rc, 0);
 	if (on_device())
 		dev->ops = &on_device_ops;
+	dev->steps = team != NULL;
 	return dev;
 }
 
