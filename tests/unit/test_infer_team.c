@@ -57,30 +57,36 @@ static const struct {
 			"\"first_k_dense_replace\": 1, " SIZES "}"},
 };
 
-static struct dt_source *zeros_of(const char *text)
-{
-	struct dt_params table;
+/* A model of zeros, all of whose parameters are in the same memory. */
+struct zeros {
 	struct dt_source *src;
+	const void **data;
+	float *of;
+};
+
+static struct zeros zeros_of(const char *text)
+{
+	struct zeros z;
+	struct dt_params table;
 	struct dt_config c;
 	struct dt_err err;
 	json_t *o = json_loads(text, 0, NULL);
-	const void **data;
 	int64_t most = 0;
 
 	assert_non_null(o);
 	if (dt_config_from_hf(o, &c, &err) < 0 || dt_model_params(&c, &table, &err) < 0)
 		fail_msg("%s", err.msg);
-	data = calloc((size_t)table.n, sizeof(*data));
+	z.data = calloc((size_t)table.n, sizeof(*z.data));
 	for (int i = 0; i < table.n; i++)
 		most = dt_param_numel(&table.p[i]) > most ? dt_param_numel(&table.p[i]) : most;
-	data[0] = calloc((size_t)most, sizeof(float));
-	for (int i = 1; i < table.n; i++)
-		data[i] = data[0];
-	if (dt_source_memory(&c, data, DT_F32, &src, &err) < 0)
+	z.of = calloc((size_t)most, sizeof(*z.of));
+	for (int i = 0; i < table.n; i++)
+		z.data[i] = z.of;
+	if (dt_source_memory(&c, z.data, DT_F32, &z.src, &err) < 0)
 		fail_msg("%s", err.msg);
 	dt_params_release(&table);
 	json_decref(o);
-	return src;
+	return z;
 }
 
 static void steps_of(const char *name, struct dt_source *src, int weights, enum dt_dtype cache)
@@ -122,12 +128,14 @@ static void test_steps(void **state)
 	if (!counts)
 		skip();
 	for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-		struct dt_source *src = zeros_of(models[i].config);
+		struct zeros z = zeros_of(models[i].config);
 
-		steps_of(models[i].name, src, DT_FMT_Q8_0, DT_BF16);
-		steps_of(models[i].name, src, DT_FMT_BF16, DT_BF16);
-		steps_of(models[i].name, src, DT_FMT_Q4_K, DT_I8);
-		dt_source_close(src);
+		steps_of(models[i].name, z.src, DT_FMT_Q8_0, DT_BF16);
+		steps_of(models[i].name, z.src, DT_FMT_BF16, DT_BF16);
+		steps_of(models[i].name, z.src, DT_FMT_Q4_K, DT_I8);
+		dt_source_close(z.src);
+		free(z.data);
+		free(z.of);
 	}
 	assert_true(regions > 0); /* of loading: these are counted at all */
 }
