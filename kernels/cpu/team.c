@@ -138,7 +138,8 @@ static int spins_wanted(void)
 		char *end;
 		const long n = strtol(count, &end, 10);
 
-		return end == count || n < 0 || n > SPINS_LONG ? -1 : (int)n;
+		/* "infinite", or with a suffix: k, m, g, t */
+		return end == count || *end || n < 0 || n > SPINS_LONG ? -1 : (int)n;
 	}
 	return !policy ? SPINS : (*policy | 32) == 'p' ? 0 : -1;
 }

@@ -3,6 +3,7 @@
 
 #include "check.h"
 
+#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -81,6 +82,34 @@ static void every_thread_runs_once(void **state)
 
 				check_job(&j, brief, threads[i] > 2 ? 20 : 2000);
 			}
+}
+
+/* With what meson.build sets for this test. */
+static bool openmp_spins_long(void)
+{
+	const char *spins = getenv("GOMP_SPINCOUNT");
+
+	return spins && (!strcmp(spins, "infinite") || !strcmp(spins, "100m"));
+}
+
+static void note_openmp(void *arg, int t, int n)
+{
+	if (t == 0)
+		*(bool *)arg = n > 1 && omp_in_parallel();
+}
+
+static void openmp_does_the_work_if_its_threads_spin_long(void **state)
+{
+	bool openmp = false;
+
+	(void)state;
+#ifdef __clang__
+	skip(); /* libomp has its own setting */
+#endif
+	dt_cpu_together(2, true, note_openmp, &openmp);
+	assert_int_equal(openmp, openmp_spins_long());
+	dt_cpu_together(2, false, note_openmp, &openmp);
+	assert_true(openmp);
 }
 
 static void threads_that_sleep_are_woken(void **state)
@@ -205,13 +234,12 @@ static void *run_slow(void *arg)
 static void a_child_of_a_process_within_a_region_has_a_team_of_its_own(void **state)
 {
 	struct job j = job_of(3, true);
-	const char *spins = getenv("GOMP_SPINCOUNT");
 	pthread_t id;
 	int status;
 	pid_t child;
 
 	(void)state;
-	if (spins && !strcmp(spins, "infinite"))
+	if (openmp_spins_long())
 		skip(); /* OpenMP does the work, and libgomp has no threads in a child */
 	j.asleep = 1;
 	j.ms = 300;
@@ -230,12 +258,11 @@ static void a_child_of_a_process_within_a_region_has_a_team_of_its_own(void **st
 static void a_child_has_a_team_of_its_own(void **state)
 {
 	struct job before = job_of(3, true), after;
-	const char *spins = getenv("GOMP_SPINCOUNT");
 	int status;
 	pid_t child;
 
 	(void)state;
-	if (spins && !strcmp(spins, "infinite"))
+	if (openmp_spins_long())
 		skip(); /* OpenMP does the work, and libgomp has no threads in a child */
 	check_job(&before, true, 10);
 	child = fork();
@@ -251,6 +278,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_thread_runs_once),
+		cmocka_unit_test(openmp_does_the_work_if_its_threads_spin_long),
 		cmocka_unit_test(threads_that_sleep_are_woken),
 		cmocka_unit_test(a_region_within_a_region_has_one_thread),
 		cmocka_unit_test(rows_are_divided_if_they_are_many),
