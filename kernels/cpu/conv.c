@@ -76,6 +76,7 @@ static int on_threads(struct dt_dev *dev, struct dt_conv_key key, const struct d
 	key.p = *p;
 	key.nthreads = dev->nthreads;
 	key.type = (uint8_t)o->image.dtype;
+	omp_set_dynamic(0); /* a primitive that gets fewer threads leaves out their parts */
 	omp_set_num_threads(dev->nthreads);
 	rc = convolve(dev, &key, o);
 	omp_set_num_threads(threads);

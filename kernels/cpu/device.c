@@ -47,6 +47,8 @@ static int cpu_open(struct dt_dev **ret, int index, int nthreads)
 	}
 	*dev = (struct dt_dev){.kind = DT_DEV_CPU, .index = index, .ops = &dt_ops_cpu, .impl = cpu};
 	dev->nthreads = nthreads ? nthreads : processors();
+	if (dev->nthreads > omp_get_thread_limit())
+		dev->nthreads = omp_get_thread_limit();
 	if (dnnl_engine_create(&cpu->engine, dnnl_cpu, 0) != dnnl_success ||
 	    dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags) != dnnl_success) {
 		cpu_close(dev);

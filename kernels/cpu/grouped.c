@@ -208,6 +208,7 @@ static int each(const struct dt_grouped_call *c, const struct dt_grouped *g, enu
 {
 	int threads = omp_get_max_threads(), rc = reserve(c, g, of);
 
+	omp_set_dynamic(0); /* a primitive that gets fewer threads leaves out their parts */
 	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t i = 0; i < g->n && rc == 0; i++)
 		if (g->first[i + 1] > g->first[i])
@@ -244,6 +245,7 @@ static int each_expert(const struct dt_grouped_call *c, const struct dt_grouped 
 {
 	int threads = omp_get_max_threads(), rc = reserve(c, g, DT_GROUPED_DW);
 
+	omp_set_dynamic(0); /* a primitive that gets fewer threads leaves out their parts */
 	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t e = 0; e < g->experts && rc == 0; e++) {
 		bool add = accumulate;
