@@ -88,7 +88,6 @@ static int ready(void *arg, struct dt_err *err)
 static int rows(void *arg, int64_t step, struct dt_given_rows *ret, struct dt_err *err)
 {
 	struct feed *f = arg;
-	int64_t most = 1;
 	int rc = f->o.rollouts ? feed_file_step(f, step, err) : feed_draw_step(f, step, err);
 
 	if (rc < 0)
@@ -96,13 +95,11 @@ static int rows(void *arg, int64_t step, struct dt_given_rows *ret, struct dt_er
 	warn_stale(f, step);
 	f->answers = 0;
 	for (int64_t i = 0; i < f->nnow; i++)
-		for (int k = 0; k < f->now[i].n; k++, f->answers++)
-			most = f->now[i].answer[k].n > most ? f->now[i].answer[k].n : most;
+		f->answers += f->now[i].n;
 	free(f->lesson);
 	f->lesson = calloc((size_t)f->answers + 1, sizeof(*f->lesson));
 	if (!f->lesson)
 		return dt_err_sys(err, -ENOMEM, "cannot learn from rollouts");
-	f->most = f->o.rollouts ? most : f->o.answer;
 	if (f->o.rollouts) {
 		f->stats = (struct dt_rl_stats){0};
 		dt_rl_count(&f->stats, f->now, f->nnow);
@@ -236,6 +233,7 @@ int dt_rl_feed_open(const struct dt_run *r, const struct dt_given **ret, struct 
 	if (!f)
 		return dt_err_sys(err, -ENOMEM, "cannot open the objective");
 	f->o = r->rl;
+	f->most = r->rl.answer;
 	p = dt_policy_find(dt_opt_choice_name(DT_OBJECTIVES, r->objective.kind, word, sizeof(word)));
 	if (!p) {
 		free(f);

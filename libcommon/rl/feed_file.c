@@ -79,10 +79,29 @@ static int compare_weights(struct feed *f, struct dt_err *err)
 	return rc;
 }
 
+/*
+ * The most tokens that an answer of the file may have, the same in all steps: what the groups say, or the
+ * longest answer.
+ */
+static int64_t most_tokens(const struct feed *f)
+{
+	int64_t most = 1;
+
+	for (int64_t i = 0; i < f->npool; i++) {
+		const struct dt_group *g = &f->pool[i];
+
+		most = g->max_tokens > most ? g->max_tokens : most;
+		for (int k = 0; k < g->n; k++)
+			most = g->answer[k].n > most ? g->answer[k].n : most;
+	}
+	return most;
+}
+
 int feed_file_open(struct feed *f, struct dt_err *err)
 {
 	int rc = read_file(f, err);
 
+	f->most = most_tokens(f);
 	f->now = rc == 0 ? calloc((size_t)f->o.batch, sizeof(*f->now)) : NULL;
 	if (rc == 0 && !f->now)
 		rc = dt_err_sys(err, -ENOMEM, "cannot read rollouts");

@@ -35,7 +35,7 @@ struct feed {
 	int64_t nnow, refilled; /* of them, groups that took the place of others */
 	bool warned,
 		foreign; /* foreign: a file's answers were sampled from weights other than the initial ones */
-	int64_t answers, most;	  /* of all groups; tokens that one may have */
+	int64_t answers, most;	  /* of all groups; tokens that one may have in any step */
 	struct dt_lesson *lesson; /* [answers] */
 	struct dt_pack pack;
 	struct feed_values values;

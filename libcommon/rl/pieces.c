@@ -38,6 +38,7 @@ static int open_pieces(struct pieces *w, int64_t ngroups, struct dt_err *err)
 			rc = dt_err_sys(err, -ENOMEM, "cannot keep answers");
 		g->n = g->answer ? each : 0;
 		g->temperature = w->s->o.temperature;
+		g->max_tokens = w->s->o.max_tokens;
 		for (int k = 0; k < g->n; k++)
 			w->p[w->n++] = (struct piece){g, k, false};
 	}

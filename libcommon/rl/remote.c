@@ -62,6 +62,7 @@ static int take_choices(const struct remote *r, const json_t *reply, struct dt_g
 	g->prompt_ids = got.prompt_ids;
 	g->nprompt = got.nprompt;
 	g->temperature = r->o.temperature;
+	g->max_tokens = r->o.max_tokens;
 	got.answer = NULL;
 	got.prompt_ids = NULL;
 	dt_group_release(&got);

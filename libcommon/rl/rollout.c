@@ -56,6 +56,8 @@ json_t *dt_group_json(const struct dt_group *g)
 
 	if (o && g->step >= 0)
 		json_object_set_new(o, "step", json_integer((json_int_t)g->step));
+	if (o && g->max_tokens > 0)
+		json_object_set_new(o, "max_tokens", json_integer((json_int_t)g->max_tokens));
 	if (o && g->renewed > 0)
 		json_object_set_new(o, "renewed", json_integer((json_int_t)g->renewed));
 	if (o && g->weights[0])
@@ -169,6 +171,7 @@ static int read_head(const json_t *o, int64_t vocab, struct dt_group *g, struct 
 	if ((rc = dt_json_int(o, "index", false, 0, INT64_MAX, &g->index, err)) < 0 ||
 	    (rc = dt_json_int(o, "step", false, 0, INT64_MAX, &g->step, err)) < 0 ||
 	    (rc = dt_json_int(o, "renewed", false, 0, INT64_MAX, &g->renewed, err)) < 0 ||
+	    (rc = dt_json_int(o, "max_tokens", false, 1, DT_ROLLOUT_TOKENS, &g->max_tokens, err)) < 0 ||
 	    (rc = dt_json_real(o, "temperature", false, &g->temperature, err)) < 0 ||
 	    (rc = dt_json_str(o, "prompt", false, &prompt, err)) < 0 ||
 	    (rc = dt_json_str(o, "weights", false, &weights, err)) < 0)

@@ -2,9 +2,9 @@
  * Rollouts: prompts with a group of answers each, the ids that were drawn, how likely the sampler held each,
  * and what a reward said. A line of JSON is one group, so that no group is ever torn apart:
  *
- *   {"rollout": 1, "index": 0, "step": 120, "weights": "8f...", "temperature": 1, "prompt": "3142>",
- *    "prompt_ids": [...], "item": {...}, "answers": [{"ids": [...], "logprobs": [...], "text": "1234",
- *    "finish": "stop", "reward": 1.0}, ...]}
+ *   {"rollout": 1, "index": 0, "step": 120, "weights": "8f...", "temperature": 1, "max_tokens": 64,
+ *    "prompt": "3142>", "prompt_ids": [...], "item": {...}, "answers": [{"ids": [...], "logprobs": [...],
+ *    "text": "1234", "finish": "stop", "reward": 1.0}, ...]}
  *
  * logprobs: log softmax of the model's logits at each drawn id, the end of text included. That is the
  * sampler's own distribution at temperature 1 without truncation, which is how answers are drawn for
@@ -35,6 +35,7 @@ struct dt_group {
 	char weights[20];
 	int64_t renewed; /* how often newer weights came while the answers were drawn; step: of the oldest */
 	double temperature;
+	int64_t max_tokens; /* that an answer may have; 0: not known */
 	char *prompt;
 	int32_t *prompt_ids; /* [nprompt] */
 	int nprompt;

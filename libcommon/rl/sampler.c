@@ -123,6 +123,7 @@ static int take(const struct dt_rl_sampler *s, const struct dt_completion *c, st
 		return dt_err_sys(err, -ENOMEM, "cannot keep answers");
 	g->n = s->o.group;
 	g->temperature = s->o.temperature;
+	g->max_tokens = s->o.max_tokens;
 	for (int i = 0; i < g->n && rc == 0; i++)
 		rc = dt_rl_take(c, i, &g->answer[i], err);
 	return rc;

@@ -74,6 +74,21 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     cmp <(jq -c '[.grad_norm, .nll, .reward_mean]' one.jsonl) <(jq -c '[.grad_norm, .nll, .reward_mean]' dp2.jsonl)
 }
 
+@test "drgrpo divides by the tokens that an answer of the file may have, the same in every step" {
+    # the answers of the second step are shorter than those of the first
+    jq -c '.answers |= (to_entries | map(.value.reward = .key | .value))' r.jsonl >all
+    jq -c '.answers[] |= (.ids |= .[:1] | .logprobs |= .[:1])' all | tail -n 4 >short
+    { head -n 4 all; cat short; } | jq -c 'del(.max_tokens)' >unknown.jsonl
+    jq -c '.max_tokens = 120' unknown.jsonl >known.jsonl
+    longest=$(jq -s '[.[].answers[].ids | length] | max' unknown.jsonl)
+    jq -es 'all(.[]; .max_tokens > 0)' r.jsonl
+    for f in unknown known; do
+        dt-train "${common[@]}" --objective drgrpo --rollouts $f.jsonl --prompts 4 --precision fp32 --lr 0 --steps 2 >$f
+    done
+    jq -en --argjson n "$longest" --slurpfile a unknown --slurpfile b known '[0, 1] | all(.[];
+        $a[.].grad_norm * $n / ($b[.].grad_norm * 120) - 1 | fabs < 1e-5) and $b[1].grad_norm > 0'
+}
+
 @test "tensor-parallel ranks learn the same from a file of rollouts" {
     dt-train "${common[@]}" --objective gspo --rollouts r.jsonl --precision fp32 --steps 2 >one.jsonl
     mpirun -np 2 dt-train "${common[@]}" --objective gspo --rollouts r.jsonl --precision fp32 --steps 2 --layout tp2 >tp2.jsonl

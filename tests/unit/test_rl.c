@@ -159,6 +159,7 @@ static void test_lines(void **state)
 		{"prompt_ids", "[1, -2]", "prompt_ids"},
 		{"prompt_ids", "[1, 2.5]", "prompt_ids"},
 		{"prompt_ids", "[300]", "vocabulary"},
+		{"max_tokens", "0", "max_tokens"},
 		{"answers", "[]", "answers"},
 		{"answers", "[3]", "not a JSON object"},
 		{"answers", "[{\"ids\": [1]}, {\"ids\": []}]", "answer 1"},
@@ -173,11 +174,13 @@ static void test_lines(void **state)
 
 	g.answer[1].reward = 0.5;
 	g.answer[2].fail = "it ended";
+	g.max_tokens = 9;
 	o = dt_group_json(&g);
 	assert_non_null(o);
 	assert_int_equal(dt_group_parse(o, 257, &back, &err), 0);
 	assert_int_equal(back.n, 3);
 	assert_int_equal(back.step, 7);
+	assert_int_equal(back.max_tokens, 9);
 	assert_string_equal(back.weights, "ab");
 	assert_true(isnan(back.answer[0].reward) && back.answer[1].reward == 0.5);
 	for (int i = 0; i < 3; i++) {
