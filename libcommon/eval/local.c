@@ -35,14 +35,17 @@ static int append_ids(json_t *list, const int32_t *ids, size_t n)
 	return rc;
 }
 
+static size_t context_of(const struct local *l)
+{
+	return (size_t)l->api.engine->max_len;
+}
+
 /*
- * How many of `have` tokens are left out in front so that they and `more` tokens fit into the context, as
+ * How many of `have` tokens are left out in front so that they and `more` tokens fit into `most`, as
  * lm-evaluation-harness does; 0 if even the last one would not: the engine then says what is too long.
  */
-static size_t beyond(const struct local *l, size_t have, size_t more)
+static size_t beyond(size_t most, size_t have, size_t more)
 {
-	const size_t most = (size_t)l->api.engine->max_len;
-
 	return have + more > most && more < most ? have + more - most : 0;
 }
 
@@ -74,7 +77,7 @@ static int encode_pair(struct local *l, const struct dt_question *q, json_t **re
 	if (rc == 0 && before)
 		rc = append_ids(list, &prefix, 1);
 	if (rc == 0 && nwhole > nown)
-		cut = beyond(l, nown, nwhole - nown);
+		cut = beyond(context_of(l) + 1, nown, nwhole - nown); /* the last token is not read */
 	if (rc == 0)
 		rc = append_ids(list, context + cut, nown - cut);
 	if (rc == 0 && nwhole <= nown)
@@ -104,7 +107,7 @@ static int encode_context(struct local *l, const struct dt_question *q, json_t *
 	int rc = dt_api_encode(l->served.tok, q->context, strlen(q->context), &ids, &n, err);
 
 	if (rc == 0) {
-		cut = beyond(l, n, (size_t)q->max_tokens);
+		cut = beyond(context_of(l), n, (size_t)q->max_tokens);
 		rc = append_ids(list, ids + cut, n - cut);
 		a->cut = cut > 0;
 	}

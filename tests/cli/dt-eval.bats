@@ -130,8 +130,8 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
 }
 
 @test "an item longer than the context is truncated at the left and reported; the others are scored" {
-    printf -v all '%s' "$(head -c 2000 text.txt)end" # tokens are bytes; " 1" takes two of 128
-    jq -nc --arg all "$all" --arg tail "${all: -126}" '{task: "x", template: "{q}"},
+    printf -v all '%s' "$(head -c 2000 text.txt)end" # tokens are bytes; " 1" is two; of 129 the last is not read
+    jq -nc --arg all "$all" --arg tail "${all: -127}" '{task: "x", template: "{q}"},
         ({q: ($all, $tail, "short"), choices: ["1", "2"], answer: 0})' >long.jsonl
     dt-eval task "${common[@]}" --seq 128 long.jsonl run --predictions lines.jsonl >said
     cat said

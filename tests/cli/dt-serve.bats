@@ -594,6 +594,15 @@ PY
     [ "$(curl -s -d @2049.json "$url/v1/embeddings" | jq -r .error.param)" = input ]
     [ "$(curl -s -d @documents.json "$url/v1/rerank" | jq -r .error.param)" = documents ]
     [ "$(curl -s -d @64.json "$url/v1/embeddings" | jq .usage.prompt_tokens)" = 64 ]
+    # the last token of a prompt that is only scored is not read; all others get the same log-probability
+    for n in 64 65 66; do
+        jq -nc --argjson n $n '{prompt: [range($n) | . * 7 % 250], echo: true, logprobs: 1, max_tokens: 0}' >scored.json
+        curl -s -d @scored.json "$url/v1/completions" >scored.$n
+    done
+    jq -se '[.[].choices[0].logprobs.token_logprobs] as [$a, $b] | $b[:64] == $a and ($b | length) == 65 and $b[64] < 0' \
+        scored.64 scored.65
+    jq -e '.error.code == "context_length_exceeded"' scored.66
+    jq -c '.max_tokens = 1 | .prompt |= .[:64]' scored.json | curl -s -d @- "$url/v1/completions" | jq -e .error
     settles
 }
 

@@ -27,7 +27,7 @@ static int limit_of(const struct dt_body *b)
  * Most output tokens for a prompt of n ids: the body's limit, which must fit the context, or the default,
  * reduced to fit.
  */
-static int room_for(struct dt_body *b, size_t n, int *ret)
+static int room_for(struct dt_body *b, const struct dt_ask *ask, size_t n, int *ret)
 {
 	const int unasked = b->n_predict == -1 ? INT32_MAX : b->default_tokens;
 	int asked = limit_of(b);
@@ -36,6 +36,7 @@ static int room_for(struct dt_body *b, size_t n, int *ret)
 
 	if (n == 0)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "'%s' is empty", dt_body_prompt_key(b));
+	left += dt_ask_last_unread(ask, n, asked);
 	if (left < want) {
 		dt_api_fail(b->e, 400, "invalid_request_error", "context_length_exceeded",
 			    "%zu prompt tokens plus %d to generate exceed the context of %d tokens", n, want,
@@ -79,7 +80,7 @@ static int fill_request(struct dt_body *b, struct dt_serve_req *r, const struct 
 {
 	int max_tokens = 0;
 
-	if (room_for(b, p->n, &max_tokens) < 0)
+	if (room_for(b, r->ask, p->n, &max_tokens) < 0)
 		return -EINVAL;
 	if (r->ask->min_tokens > max_tokens)
 		return dt_body_bad(b->e, "min_tokens", "'min_tokens' exceeds 'max_tokens'");

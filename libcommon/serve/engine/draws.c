@@ -24,7 +24,7 @@ static bool wants_logits(const struct dt_sched_item *it)
 static int draw_of(struct dt_engine *e, const struct dt_serve_req *r, int at, bool draft, struct dt_draw *ret)
 {
 	struct dt_sampling s = dt_serve_req_sampling(r);
-	int nout = at + 1 - r->nprompt;
+	int nout = at + 1 > r->nprompt ? at + 1 - r->nprompt : 0; /* a prompt may end before its last token */
 
 	if (!draft && nout < r->ask->min_tokens) {
 		s.ban = r->ask->stop_ids;

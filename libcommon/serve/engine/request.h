@@ -148,6 +148,15 @@ struct dt_serve_req {
 	TAILQ_ENTRY(dt_serve_req) in_list; /* of requests in flight */
 };
 
+/*
+ * Whether a prompt of n tokens is scored and nothing follows it: its last token then only is a target, and the
+ * model does not read it. It needs no place in the context.
+ */
+static inline bool dt_ask_last_unread(const struct dt_ask *a, size_t n, int max_tokens)
+{
+	return a->score_prompt && max_tokens == 0 && n > 1;
+}
+
 struct dt_call {
 	pthread_mutex_t mu;
 	pthread_cond_t cond; /* signalled on new tokens and ends; CLOCK_MONOTONIC */

@@ -92,7 +92,8 @@ static uint64_t owner_of(const struct dt_engine *e, int tenant)
 static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *err)
 {
 	const struct dt_ask *ask = r->ask;
-	int64_t len = (int64_t)r->nprompt + r->max_tokens;
+	const int read = r->nprompt - dt_ask_last_unread(ask, (size_t)r->nprompt, r->max_tokens);
+	const int64_t len = (int64_t)read + r->max_tokens;
 
 	if (r->nprompt < 1)
 		return dt_err_set(err, -EINVAL, "the prompt is empty");
@@ -103,7 +104,7 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	for (int i = 0; i < r->nprompt; i++)
 		if (check_id(e, r->tokens[i], err) < 0)
 			return -EINVAL;
-	r->seq = (struct dt_seq){.known = r->nprompt,
+	r->seq = (struct dt_seq){.known = read,
 				 .tokens = ask->embed ? NULL : r->tokens,
 				 .salt = {.owner = owner_of(e, r->call->tenant),
 					  .word = r->call->salt,
@@ -111,8 +112,9 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 				 .tenant = r->call->tenant,
 				 .urgency = -ask->priority};
 	r->seq.max_rows = (int)(r->max_tokens > 0 ? len - 1 : len); /* the last token is never computed */
-	r->seq.score_end = ask->score_prompt ? r->nprompt : 0;
-	r->seq.score_first = ask->score_prompt ? ask->score_from : 0;
+	r->seq.score_end = ask->score_prompt ? read : 0;
+	if (ask->score_prompt) /* the last row is needed even if nothing is scored */
+		r->seq.score_first = ask->score_from < read ? ask->score_from : read - 1;
 	r->seq.mark = ask->mark;
 	r->seq.nmarks = ask->nmarks;
 	r->seq.mark_tokens = ask->mark_share * r->nprompt;
