@@ -149,8 +149,8 @@ struct dt_serve_req {
 };
 
 /*
- * Whether a prompt of n tokens is scored and nothing follows it: its last token then only is a target, and the
- * model does not read it. It needs no place in the context.
+ * Whether a prompt of n tokens is scored and nothing follows it: the model then does not read its last token,
+ * which is only a target and needs no place in the context.
  */
 static inline bool dt_ask_last_unread(const struct dt_ask *a, size_t n, int max_tokens)
 {
