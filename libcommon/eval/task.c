@@ -249,13 +249,26 @@ static int read_header(struct dt_task *t, struct header *h, const json_t *o, str
 	return rc < 0 ? rc : make_examples(t, h, json_object_get(o, "shots"), err);
 }
 
+/* A text without a number can never be matched. */
+static int check_numbers(const struct dt_task_item *it, struct dt_err *err)
+{
+	for (int i = 0; i < it->naccepted; i++)
+		if (!it->accepted[i][strcspn(it->accepted[i], "0123456789")])
+			return dt_err_set(err, -EINVAL, "'answer' is '%.40s', but 'match' compares numbers",
+					  it->accepted[i]);
+	return 0;
+}
+
 static int append(struct dt_task *t, const struct header *h, const json_t *o, int64_t line, int64_t *cap,
 		  struct dt_err *err)
 {
+	int rc;
+
 	if (!DT_ROOM(t->item, t->n, *cap, 256))
 		return dt_err_sys(err, -ENOMEM, "cannot read the task");
 	t->item[t->n] = (struct dt_task_item){.line = line};
-	return read_item(t, h, o, &t->item[t->n++], err);
+	rc = read_item(t, h, o, &t->item[t->n++], err);
+	return rc == 0 && t->match == DT_MATCH_NUMBER ? check_numbers(&t->item[t->n - 1], err) : rc;
 }
 
 int dt_task_read(const char *path, int64_t limit, struct dt_task *ret, struct dt_err *err)

@@ -115,6 +115,26 @@ static void loosen(char *s)
 	*to = '\0';
 }
 
+/* Writes a decimal number in its shortest form: 07.50 as 7.5, 0.5 as .5, -0 as 0. 1.2.0 stays as it is. */
+static void shorten(char *s)
+{
+	char *digit = s + (*s == '-'), *point = strchr(s, '.'), *end = s + strlen(s);
+	size_t zeros;
+
+	if (point && strchr(point + 1, '.'))
+		return;
+	while (point && end > point && (end[-1] == '0' || end[-1] == '.'))
+		if (*--end == '.')
+			point = NULL;
+	*end = '\0';
+	zeros = strspn(digit, "0");
+	if (zeros && !digit[zeros])
+		zeros--;
+	memmove(digit, digit + zeros, strlen(digit + zeros) + 1);
+	if (!strcmp(s, "-0"))
+		strcpy(s, "0");
+}
+
 /* Keeps the last number, without thousands separators or a final point. */
 static void last_number(char *s)
 {
@@ -123,7 +143,11 @@ static void last_number(char *s)
 	for (char *at = s; *at; at++) {
 		if (!isdigit((unsigned char)*at))
 			continue;
-		begin = at > s && at[-1] == '-' ? at - 1 : at;
+		begin = at;
+		if (begin > s && begin[-1] == '.' && (begin - 1 == s || strchr(" \t\n$=(+-", begin[-2])))
+			begin--;
+		if (begin > s && begin[-1] == '-')
+			begin--;
 		while (isdigit((unsigned char)*at) ||
 		       ((*at == ',' || *at == '.') && isdigit((unsigned char)at[1])))
 			at++;
@@ -133,6 +157,7 @@ static void last_number(char *s)
 		if (*at != ',')
 			*to++ = *at;
 	*to = '\0';
+	shorten(s);
 }
 
 char *dt_task_normal(enum dt_task_match how, const char *text)
@@ -157,6 +182,10 @@ bool dt_task_matches(const struct dt_task *t, const struct dt_task_item *item, c
 	char *got = dt_task_normal(t->match, text);
 	bool same = false;
 
+	if (got && t->match == DT_MATCH_NUMBER && !*got) { /* no number equals none */
+		free(got);
+		return false;
+	}
 	for (int i = 0; i < item->naccepted && got && !same; i++) {
 		char *want = dt_task_normal(t->match, item->accepted[i]);
 

@@ -525,6 +525,8 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 1 "bad.jsonl:2: 'answer' is not one of the 2 choices" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", ""], "answer": 0}' >bad.jsonl
     refused 1 "bad.jsonl:2: choice 1 is empty" task bad.jsonl run
+    printf '%s\n' '{"task": "x", "kind": "generate", "template": "{q}", "match": "number"}' '{"q": "a", "answer": ["7", "six"]}' >bad.jsonl
+    refused 1 "bad.jsonl:2: 'answer' is 'six', but 'match' compares numbers" task bad.jsonl run
     printf '%s\n' '{"task": "x", "kind": "classify"}' >bad.jsonl
     refused 1 "needs 'choices'" task bad.jsonl run
     printf '%s\n' '{"task": "x"}' >bad.jsonl

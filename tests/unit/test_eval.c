@@ -90,6 +90,14 @@ static void answers_are_normalised(void **state)
 		{DT_MATCH_NUMBER, "so 3 + 4 makes 1,234.5.", "1234.5"},
 		{DT_MATCH_NUMBER, "it is -7", "-7"},
 		{DT_MATCH_NUMBER, "none at all", ""},
+		{DT_MATCH_NUMBER, "$18.00", "18"},
+		{DT_MATCH_NUMBER, "007.50", "7.5"},
+		{DT_MATCH_NUMBER, "-0.0", "0"},
+		{DT_MATCH_NUMBER, "100", "100"},
+		{DT_MATCH_NUMBER, "so 0.05", ".05"},
+		{DT_MATCH_NUMBER, "it is -.50.", "-.5"},
+		{DT_MATCH_NUMBER, "the end.5", "5"},
+		{DT_MATCH_NUMBER, "version 1.2.0", "1.2.0"},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -98,6 +106,19 @@ static void answers_are_normalised(void **state)
 		assert_string_equal(got, rows[i].want);
 		free(got);
 	}
+}
+
+/* Numbers are equal by value, and a text without one equals nothing. */
+static void numbers_are_compared(void **state)
+{
+	char *accepted[] = {(char *)"0.50"};
+	const struct dt_task t = {.match = DT_MATCH_NUMBER};
+	const struct dt_task_item item = {.accepted = accepted, .naccepted = 1};
+
+	assert_true(dt_task_matches(&t, &item, "half: .5"));
+	assert_false(dt_task_matches(&t, &item, "50"));
+	accepted[0] = (char *)"none";
+	assert_false(dt_task_matches(&t, &item, "nothing"));
 }
 
 static void templates_are_filled(void **state)
@@ -224,6 +245,7 @@ int main(void)
 		cmocka_unit_test(transformers_windows_are_its_loop),
 		cmocka_unit_test(too_short_is_told),
 		cmocka_unit_test(answers_are_normalised),
+		cmocka_unit_test(numbers_are_compared),
 		cmocka_unit_test(templates_are_filled),
 		cmocka_unit_test(the_paired_test),
 		cmocka_unit_test(half_a_character_is_written),
