@@ -5,6 +5,15 @@
 #include <unistd.h>
 
 static sigset_t caught; /* signals of the handler thread */
+static void (*to)(int);
+static volatile sig_atomic_t ending;
+
+static void arrive(int sig)
+{
+	if (sig != SIGUSR2)
+		ending = 1;
+	to(sig);
+}
 
 static void *take(void *arg)
 {
@@ -20,10 +29,11 @@ static void unblock(void)
 
 void dt_signals_catch(const int *which, size_t n, void (*handler)(int))
 {
-	struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_RESTART};
+	struct sigaction sa = {.sa_handler = arrive, .sa_flags = SA_RESTART};
 	sigset_t others, before;
 	pthread_t t;
 
+	to = handler;
 	sigemptyset(&caught);
 	sigfillset(&others);
 	for (size_t i = 0; i < n; i++) {
@@ -40,6 +50,11 @@ void dt_signals_catch(const int *which, size_t n, void (*handler)(int))
 	} else {
 		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	}
+}
+
+bool dt_signals_ending(void)
+{
+	return ending;
 }
 
 void dt_signals_ignore(const int *which, size_t n)

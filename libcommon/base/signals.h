@@ -7,6 +7,7 @@
 #ifndef DT_BASE_SIGNALS_H
 #define DT_BASE_SIGNALS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /*
@@ -16,6 +17,12 @@
  * computes calls dt_signals_ignore. If no thread can be started, the calling thread takes the signals.
  */
 void dt_signals_catch(const int *which, size_t n, void (*handler)(int));
+
+/*
+ * Whether one of these signals has come, except SIGUSR2, which asks for a checkpoint and ends nothing. For code
+ * that waits for another program: blocked signals do not interrupt its system calls.
+ */
+bool dt_signals_ending(void);
 
 /* Ignores these signals. For a forked process that computes. */
 void dt_signals_ignore(const int *which, size_t n);

@@ -1,5 +1,7 @@
 #include "base/tmpfile.h"
 
+#include "base/signals.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static int fsync_open(const char *path, int flags, struct dt_err *err)
@@ -195,6 +198,27 @@ bool dt_out_is(const char *out, const char *in)
 	return stat(out, &x) == 0 && S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* Opens a FIFO once a program reads it. */
+static int open_fifo(const char *path, FILE **ret, struct dt_err *err)
+{
+	const struct timespec nap = {.tv_nsec = 20 * 1000 * 1000};
+	int fd;
+
+	while ((fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0 && errno == ENXIO) {
+		if (dt_signals_ending())
+			return dt_err_set(err, -EINTR,
+					  "cannot write '%s': a signal came before a program read this FIFO",
+					  path);
+		nanosleep(&nap, NULL);
+	}
+	if (fd >= 0 && fcntl(fd, F_SETFL, O_WRONLY) == 0 && (*ret = fdopen(fd, "w")))
+		return 0;
+	dt_err_sys(err, -errno, "cannot write '%s'", path);
+	if (fd >= 0)
+		close(fd);
+	return err->code;
+}
+
 int dt_out_stream(const char *path, bool append, FILE **ret, struct dt_err *err)
 {
 	char *full;
@@ -204,6 +228,11 @@ int dt_out_stream(const char *path, bool append, FILE **ret, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
+	if (S_ISFIFO(mode)) {
+		rc = open_fifo(full, ret, err);
+		free(full);
+		return rc;
+	}
 	f = fopen(full, append ? "ae" : "we");
 	free(full);
 	if (!f)

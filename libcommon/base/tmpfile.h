@@ -48,7 +48,8 @@ bool dt_out_is(const char *out, const char *in);
 
 /*
  * Opens path itself (no temporary) for a stream that is written during a run, such as metrics and traces. A
- * file is truncated, or appended to if `append`. A device or a FIFO is opened as it is.
+ * file is truncated, or appended to if `append`. A device or a FIFO is opened as it is. A FIFO waits for its
+ * reader; a signal that ends the program (dt_signals_ending) ends the wait (-EINTR).
  */
 int dt_out_stream(const char *path, bool append, FILE **ret, struct dt_err *err);
 

@@ -183,6 +183,17 @@ SH
     run -1 bash -o pipefail -c '"$@" --steps 100000 | head -n 1 >/dev/null' _ dt-train "${common[@]}"
 }
 
+@test "metrics to a FIFO wait for a reader; SIGTERM ends the wait with status 1" {
+    rm -rf fifo
+    mkfifo fifo
+    run -1 timeout --preserve-status -k 20 2 dt-train "${common[@]}" --steps 2 --metrics fifo
+    [[ $output == *"cannot write 'fifo': a signal came before a program read this FIFO"* ]]
+    dt-train "${common[@]}" --steps 2 --metrics fifo 2>err &
+    sleep 0.5
+    [ "$(timeout 20 jq -s length fifo)" -eq 2 ]
+    wait $!
+}
+
 @test "a Prometheus page that cannot be updated is reported once and does not end the run" {
     rm -rf page m.jsonl
     mkdir page
