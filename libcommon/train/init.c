@@ -1,6 +1,8 @@
 #include "train/init.h"
 
 #include "ckpt/source.h"
+#include "ckpt/tokenizer_file.h"
+#include "data/tokenizer.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -88,6 +90,41 @@ void init_close(struct trainer *t)
 	if (t->init)
 		dt_source_close(t->init);
 	t->init = NULL;
+}
+
+void init_compare_tokens(struct trainer *t)
+{
+	struct dt_tokenizer *own = NULL, *data = NULL;
+	struct dt_err err;
+	char *text = NULL;
+	size_t n = 0, a, b;
+	int32_t id = 0, end;
+
+	if (t->info.rank != 0 || !t->init || !t->source.info.tokenizer_text ||
+	    dt_tokenizer_file_text(t->run.model, &text, &n, &err) < 0)
+		return;
+	if (dt_tokenizer_from_text(text, n, &own, &err) < 0 ||
+	    dt_tokenizer_from_text(t->source.info.tokenizer_text, t->source.info.tokenizer_bytes, &data,
+				   &err) < 0)
+		goto out;
+	end = dt_tokenizer_vocab(data);
+	if (end > dt_tokenizer_vocab(own)) /* the data may have more, such as special tokens of a chat */
+		end = dt_tokenizer_vocab(own);
+	for (; id < end; id++) {
+		const char *x = dt_tokenizer_piece(own, id, true, &a);
+		const char *y = dt_tokenizer_piece(data, id, true, &b);
+
+		if (x && y && (a != b || memcmp(x, y, a)))
+			break;
+	}
+	if (id < end)
+		dt_log_msg(&t->root_log,
+			   "the tokenizer of the data is not that of '%s': they differ first at token %d",
+			   t->run.model, id);
+out:
+	dt_tokenizer_close(own);
+	dt_tokenizer_close(data);
+	free(text);
 }
 
 /* The parameter's index in the source; -1: an adapter's, which is initialized at random. */

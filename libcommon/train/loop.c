@@ -286,6 +286,8 @@ static int start(struct trainer *t, struct dt_err *err)
 		dt_log_msg(&t->root_log,
 			   "starts from the weights of '%s' (--init random starts from random ones)",
 			   t->run.model);
+	if (rc >= 0)
+		init_compare_tokens(t);
 	fresh = rc == 0;
 	if (rc == 1 && t->config.lora.rank) /* LoRA: the base is in no checkpoint of the run */
 		rc = store_init_frozen(t, err) < 0 ? err->code : 1;

@@ -119,3 +119,22 @@ rows() { # CHECKPOINT TENSOR COLUMNS FIRST: the rows of a matrix from row FIRST 
     [ ! -e no ]
 }
 # SPDX-License-Identifier: Apache-2.0
+
+@test "weights and a data set of different tokenizers: a line says so, and only then" {
+    local k
+    for k in a b; do
+        dt-tokenize train --vocab 300 --out $k.json <(if [ $k = a ]; then cat text.txt; else tr a-y b-z <text.txt; fi)
+        dt-dataset build --tokenizer $k.json --out $k.h5 text.txt
+    done
+    jq '.vocab_size = 300' llama.json >small.json
+    rm -rf own
+    dt-train "${common[@]}" --model small.json --data a.h5 --steps 1 --save own >/dev/null
+    run --separate-stderr -0 dt-train "${common[@]}" --model own --data a.h5 --steps 1
+    [[ $stderr == *"starts from the weights of 'own'"* ]]
+    [[ $stderr != *"tokenizer"* ]]
+    run --separate-stderr -0 dt-train "${common[@]}" --model own --data b.h5 --steps 1
+    [[ $stderr == *"the tokenizer of the data is not that of 'own': they differ first at token "* ]]
+    # other weights, no claim
+    run --separate-stderr -0 dt-train "${common[@]}" --model own --init random --data b.h5 --steps 1
+    [[ $stderr != *"the tokenizer of the data"* ]]
+}
