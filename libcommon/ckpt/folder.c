@@ -210,6 +210,7 @@ static int prune(const char *root, int64_t safe, int keep, int64_t every, bool d
 		 void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err)
 {
 	int64_t *step = NULL;
+	const int64_t latest = ck_latest(root);
 	int n = ck_list_steps(root, &step, err), good = safe >= 0, gone = 0, rc = n < 0 ? n : 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {
@@ -229,7 +230,7 @@ static int prune(const char *root, int64_t safe, int keep, int64_t every, bool d
 			good++;
 			continue;
 		}
-		if (every > 0 && step[i] % every == 0)
+		if ((every > 0 && step[i] % every == 0) || step[i] == latest)
 			continue;
 		gone++;
 		if (report)

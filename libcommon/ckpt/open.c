@@ -83,6 +83,13 @@ static int read_latest(const char *root, char *name, size_t n, struct dt_err *er
 	return 0;
 }
 
+int64_t ck_latest(const char *root)
+{
+	char name[64];
+
+	return read_latest(root, name, sizeof(name), NULL) < 0 ? -1 : dt_step_of(name);
+}
+
 static int open_newest(const char *root, const struct dt_err *why, struct dt_ckpt **ret, struct dt_err *err)
 {
 	int64_t *step = NULL;

@@ -475,6 +475,16 @@ $T/a/step-00000002" ]
 	[ "$status" -eq 1 ]
 }
 
+@test "prune keeps the checkpoint that latest names, also an older one" {
+	"$M" "$T/a" 4 dp1 1
+	"$M" "$T/a" 8 dp1 1
+	"$M" "$T/a" 2 dp1 1
+	[ "$(readlink "$T/a/latest")" = step-00000002 ]
+	"$S" prune --keep 1 "$T/a"
+	[ "$(ls "$T/a" | tr '\n' ' ')" = "latest step-00000002 step-00000008 " ]
+	"$S" verify "$T/a/latest"
+}
+
 @test "repair restores bit by bit what a replica of another layout holds" {
 	for words in "" compress; do
 		rm -rf "$T"/[a-z]*
