@@ -27,6 +27,25 @@ static int stream(struct dt_ckpt *src, const struct dt_ckpt_team *team, const st
 				   err);
 }
 
+/* `latest` of a folder names one run's newest checkpoint: another run's moves it. */
+static int other_run(const struct dt_ckpt *src, const char *root, struct dt_err *err)
+{
+	const char *ours = json_string_value(json_object_get(dt_ckpt_meta(src), "run_id")), *theirs;
+	struct dt_ckpt *there;
+	int rc = 0;
+
+	if (!ours || dt_ckpt_open(root, &there, NULL) < 0)
+		return 0;
+	theirs = json_string_value(json_object_get(dt_ckpt_meta(there), "run_id"));
+	if (theirs && strcmp(theirs, ours)) {
+		rc = dt_err_set(err, -EEXIST, "'%s' holds the checkpoints of another run, the newest '%s'",
+				root, dt_ckpt_path(there));
+		dt_err_hint(err, "name another folder");
+	}
+	dt_ckpt_close(there);
+	return rc;
+}
+
 static int cut(struct dt_ckpt *src, const char *dst, const struct dt_ckpt_team *team,
 	       const struct dt_recut *r, struct dt_convert_job *job, struct dt_err *err)
 {
@@ -36,6 +55,8 @@ static int cut(struct dt_ckpt *src, const char *dst, const struct dt_ckpt_team *
 	if (rc == -EEXIST && realpath(job->made, abs_made) && realpath(dt_ckpt_path(src), abs_src) &&
 	    !strcmp(abs_made, abs_src))
 		dt_err_hint(err, "it is the source itself");
+	if (rc == 0)
+		rc = other_run(src, root, err);
 	if (team->size > 1)
 		rc = team_agree(team->arg, rc, err);
 	job->misused = rc == -EINVAL && err->msg[0];

@@ -485,6 +485,25 @@ $T/a/step-00000002" ]
 	"$S" verify "$T/a/latest"
 }
 
+@test "reshard does not write into the folder of another run" {
+	cd "$T"
+	seq 2000 >text
+	"$DT_BIN/dt-dataset" build --out d.h5 text
+	for k in a b; do
+		"$DT_BIN/dt-train" --model gpt2-tiny --data d.h5 --seq 16 --steps "$([ $k = a ] && echo 1 || echo 2)" --save $k \
+			--no-mfu --metrics m
+	done
+	run "$S" reshard --layout tp2 a b
+	[ "$status" -eq 1 ]
+	[[ $output == *"'b' holds the checkpoints of another run, the newest 'b/step-00000002'"* ]]
+	[ "$(readlink b/latest)" = step-00000002 ]
+	# a folder of the same run takes it
+	"$DT_BIN/dt-train" --model gpt2-tiny --data d.h5 --seq 16 --steps 3 --save b --resume auto --no-mfu --metrics m
+	"$S" reshard --layout tp2 b/step-00000002 c
+	"$S" reshard --layout tp2 b/step-00000003 c
+	[ "$(readlink c/latest)" = step-00000003 ]
+}
+
 @test "repair restores bit by bit what a replica of another layout holds" {
 	for words in "" compress; do
 		rm -rf "$T"/[a-z]*
