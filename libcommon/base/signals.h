@@ -19,8 +19,8 @@
 void dt_signals_catch(const int *which, size_t n, void (*handler)(int));
 
 /*
- * Whether one of these signals has come, except SIGUSR2, which asks for a checkpoint and ends nothing. For code
- * that waits for another program: blocked signals do not interrupt its system calls.
+ * Whether one of these signals has come, except SIGUSR2, which asks for a checkpoint and ends nothing. For
+ * code that waits for another program: blocked signals do not interrupt its system calls.
  */
 bool dt_signals_ending(void);
 

@@ -141,7 +141,7 @@ int ck_check_files(const char *dir, const struct ck_manifest *m, struct dt_err *
 /* Opens a shard for reading; regular files only. */
 int ck_open_file(const char *dir, const struct ck_file *f, int *ret_fd, uint64_t *ret_bytes,
 		 struct dt_err *err);
-/* The step that the link `latest` of root names, whether that folder exists or not; -1: there is no such link. */
+/* The step that the link `latest` of root names, whether that folder exists or not; -1: no such link. */
 int64_t ck_latest(const char *root);
 int ck_prune(const char *root, int64_t just_written, int keep, struct dt_err *err);
 

@@ -14,8 +14,8 @@ struct trainer;
 int init_open(struct trainer *t, struct dt_err *err);
 void init_close(struct trainer *t);
 /*
- * Says so on standard error, on rank 0, if a token of the data has other bytes in the tokenizer of the weights.
- * Hashes are not compared: one vocabulary has several, in GGUF and in tokenizer.json.
+ * Says so on standard error, on rank 0, if a token of the data has other bytes in the tokenizer of the
+ * weights. Hashes are not compared: one vocabulary has several, in GGUF and in tokenizer.json.
  */
 void init_compare_tokens(struct trainer *t);
 /*
