@@ -118,7 +118,6 @@ rows() { # CHECKPOINT TENSOR COLUMNS FIRST: the rows of a matrix from row FIRST 
     run -2 dt-shard-ckpt resize-vocab v no
     [ ! -e no ]
 }
-# SPDX-License-Identifier: Apache-2.0
 
 @test "weights and a data set of different tokenizers: a line says so, and only then" {
     local k
@@ -138,3 +137,4 @@ rows() { # CHECKPOINT TENSOR COLUMNS FIRST: the rows of a matrix from row FIRST 
     run --separate-stderr -0 dt-train "${common[@]}" --model own --init random --data b.h5 --steps 1
     [[ $stderr != *"the tokenizer of the data"* ]]
 }
+# SPDX-License-Identifier: Apache-2.0
