@@ -229,6 +229,8 @@ static int open_all(struct dt_dataset *d, struct dt_err *err)
 	hid_t f;
 	int rc = dt_h5_open(d->path, &f, err);
 
+	if (rc == -EBADMSG)
+		dt_err_hint(err, DT_DATASET_MADE_BY);
 	if (rc < 0)
 		return rc;
 	rc = check_format(f, d->path, err);

@@ -33,6 +33,8 @@ int dt_images_is(const char *path, struct dt_err *err)
 	hid_t f;
 	int rc = dt_h5_open(path, &f, err);
 
+	if (rc == -EBADMSG)
+		dt_err_hint(err, DT_DATASET_MADE_BY);
 	if (rc < 0)
 		return rc;
 	rc = format_of(f, path, err);

@@ -10,6 +10,9 @@
 
 #include <stdbool.h>
 
+/* Hint for a file that is not HDF5, such as a text. */
+#define DT_DATASET_MADE_BY "dt-dataset build makes a data set of texts, dt-dataset images of images"
+
 #define SET_SHARDS_MAX 99999
 
 /* Writing */

@@ -176,7 +176,11 @@ setup() {
 	[[ "$output" == *"'cut.h5': the file is truncated"* ]]
 	run dt-dataset info "$data/golden.json"
 	[ "$status" -eq 1 ]
-	[[ "$output" == *"not an HDF5 file"* ]]
+	[[ "$output" == *"not an HDF5 file; dt-dataset build makes a data set of texts, dt-dataset images of images"* ]]
+	# training on a text
+	run dt-train --model llama-tiny --data "$data/golden.json" --steps 1
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"not an HDF5 file"*"dt-dataset build makes a data set of texts"* ]]
 	run dt-dataset info missing.h5
 	[ "$status" -eq 1 ]
 	# flip one byte of the tokens
