@@ -46,7 +46,7 @@ refused() {
 	refused 1 "must be above 0" "$plan" --gpu cpu --gpus 1 --ops zero.json gpt2-tiny
 	jq -c '.modes = []' ops.json >none.json
 	refused 1 "'modes' is a list" "$plan" --gpu cpu --gpus 1 --ops none.json gpt2-tiny
-	refused 1 "timed on a processor" "$plan" --gpu H100 --ops ops.json gpt2-tiny
+	refused 2 "timed on a processor" "$plan" --gpu H100 --ops ops.json gpt2-tiny
 }
 
 # If norms are made to look very slow, they are recomputed last; if products are, norms are recomputed first.
