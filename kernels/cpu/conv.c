@@ -70,14 +70,12 @@ static int convolve(struct dt_dev *dev, const struct dt_conv_key *key, const str
 static int on_threads(struct dt_dev *dev, struct dt_conv_key key, const struct dt_conv *p,
 		      const struct dt_conv_operands *o)
 {
-	const int threads = omp_get_max_threads();
-	int rc;
+	int rc, threads;
 
 	key.p = *p;
 	key.nthreads = dev->nthreads;
 	key.type = (uint8_t)o->image.dtype;
-	omp_set_dynamic(0); /* a primitive that gets fewer threads leaves out their parts */
-	omp_set_num_threads(dev->nthreads);
+	threads = dt_cpu_set_threads(dev->nthreads);
 	rc = convolve(dev, &key, o);
 	omp_set_num_threads(threads);
 	return rc;

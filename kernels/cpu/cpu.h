@@ -92,6 +92,19 @@ void dt_cpu_ragged_release(struct dt_cpu *cpu);
 /* dt_scratch_widens of this processor. */
 bool dt_cpu_widens(enum dt_dtype t);
 
+/*
+ * Gives oneDNN's primitives, which are made for n threads, exactly n: one that gets fewer
+ * leaves out their parts, as under OMP_DYNAMIC. Returns the number before, for omp_set_num_threads.
+ */
+static inline int dt_cpu_set_threads(int n)
+{
+	const int before = omp_get_max_threads();
+
+	omp_set_dynamic(0);
+	omp_set_num_threads(n);
+	return before;
+}
+
 /* x = f(x) times x of `up` columns further: n columns of each row, ld apart. Fastest for 32 columns. */
 void dt_cpu_gate(float *x, int64_t ld, int64_t up, int64_t rows, int64_t n, enum dt_act_fn f);
 

@@ -206,10 +206,8 @@ static int weights(const struct dt_grouped_call *c, int64_t row, int64_t rows, i
 static int each(const struct dt_grouped_call *c, const struct dt_grouped *g, enum dt_grouped_of of,
 		int (*fn)(const struct dt_grouped_call *c, int64_t row, int64_t rows, int64_t e))
 {
-	int threads = omp_get_max_threads(), rc = reserve(c, g, of);
+	int threads = dt_cpu_set_threads(c->dev->nthreads), rc = reserve(c, g, of);
 
-	omp_set_dynamic(0); /* a primitive that gets fewer threads leaves out their parts */
-	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t i = 0; i < g->n && rc == 0; i++)
 		if (g->first[i + 1] > g->first[i])
 			rc = fn(c, g->first[i], g->first[i + 1] - g->first[i], i % g->experts);
@@ -243,10 +241,8 @@ static void clear(struct dt_tensor w, int64_t e, int64_t n, int64_t k)
 
 static int each_expert(const struct dt_grouped_call *c, const struct dt_grouped *g, bool accumulate)
 {
-	int threads = omp_get_max_threads(), rc = reserve(c, g, DT_GROUPED_DW);
+	int threads = dt_cpu_set_threads(c->dev->nthreads), rc = reserve(c, g, DT_GROUPED_DW);
 
-	omp_set_dynamic(0); /* a primitive that gets fewer threads leaves out their parts */
-	omp_set_num_threads(c->dev->nthreads);
 	for (int64_t e = 0; e < g->experts && rc == 0; e++) {
 		bool add = accumulate;
 

@@ -154,9 +154,7 @@ int dt_cpu_matmul(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, bo
 		return product_empty(dev, c, bias, accumulate);
 	if (dt_matmul_ready(cpu) < 0)
 		return -ENOMEM;
-	threads = omp_get_max_threads();
-	omp_set_dynamic(0); /* a primitive that gets fewer threads leaves out their parts */
-	omp_set_num_threads(dev->nthreads);
+	threads = dt_cpu_set_threads(dev->nthreads);
 	if (dt_thin_is(dev, &key))
 		r = dt_thin_matmul(dev, &key, c, a, b, bias);
 	else if (dt_matmul_in_blocks(&key, dev->batch_invariant))
