@@ -145,7 +145,8 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	struct dt_infer *m = x->owner;
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]);
 
-	if (n->out[3] >= 0) { /* the router's input in f32 */
+	/* The router's input in f32, which packed products on the CPU make of it themselves. */
+	if (n->out[3] >= 0 && !dt_dev_is_host(x->dev)) {
 		struct dt_tensor wide = dt_call_mat(x, n->out[3]);
 
 		TRY(o->convert(x->dev, wide, in));
