@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -362,11 +361,10 @@ int main(int argc, char **argv)
 		return dt_opt_usage_error(&prog, stderr, "at most one server may be given");
 	if (n < 0 || (status = check_options()) != 0)
 		return status;
-	if (n == 1) {
-		if (dt_load_url(argv[1], &url, &err) == -EINVAL)
-			return dt_opt_usage_of(&prog, stderr, NULL, &err);
+	if (n == 1 && dt_load_url(argv[1], &url, &err) == -EINVAL)
+		return dt_opt_usage_of(&prog, stderr, NULL, &err);
+	if (n == 1)
 		t.url = url;
-	}
 	if (!t.url || curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
 		rc = dt_err_sys(&err, -ENOMEM, "cannot start");
 	signal(SIGPIPE, SIG_IGN);
@@ -374,7 +372,7 @@ int main(int argc, char **argv)
 	t.prompt = opt.images.n ? DT_LOAD_IMAGES : (enum dt_load_prompt)opt.prompt;
 	t.seed = (uint64_t)opt.seed;
 	t.temperature = opt.temperature;
-	t.patience = fmin(fmax(opt.timeout, 1), 30);
+	t.patience = opt.timeout;
 	if (rc == 0)
 		rc = make_load(&load, &err);
 	if (rc == 0 && opt.key_file)

@@ -203,18 +203,16 @@ static int summary(const char *file, struct dt_err *err)
 	return rc;
 }
 
-/* Checks --reward and --task. -1: usage error. */
-static int check_reward(bool prompts, struct dt_err *err)
+/* Checks --reward and --task. Returns 0, or the exit status. */
+static int check_reward(bool prompts)
 {
-	if (!a.reward == !a.task && (a.reward || !prompts)) {
-		dt_opt_usage_error(&program, stderr, "give --reward COMMAND or --task TASK:SIZE%s",
-				   a.reward ? ", not both" : "");
-		return -1;
-	}
-	if (a.task && dt_rl_task_parse(a.task, &a.exact, err) < 0) {
-		dt_opt_usage_of(&program, stderr, NULL, err);
-		return -1;
-	}
+	struct dt_err err;
+
+	if (!a.reward == !a.task && (a.reward || !prompts))
+		return dt_opt_usage_error(&program, stderr, "give --reward COMMAND or --task TASK:SIZE%s",
+					  a.reward ? ", not both" : "");
+	if (a.task && dt_rl_task_parse(a.task, &a.exact, &err) < 0)
+		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	return 0;
 }
 
@@ -312,8 +310,8 @@ static int run_sample(int n, char **v)
 	struct dt_err err = {0};
 	int rc;
 
-	if (check_reward(false, &err) < 0)
-		return DT_EXIT_USAGE;
+	if ((rc = check_reward(false)) != 0)
+		return rc;
 	if (dt_nn_device_check(a.draw.device, url ? 0 : a.draw.weights_memory, a.draw.weights_disk, &err) < 0)
 		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	if (prompts && a.first)
@@ -353,8 +351,8 @@ static int run_score(int n, char **v)
 	json_t *o = NULL;
 	int rc;
 
-	if (check_reward(false, &err) < 0)
-		return DT_EXIT_USAGE;
+	if ((rc = check_reward(false)) != 0)
+		return rc;
 	if (dt_jsonl_open(&file, v[0], &err) < 0)
 		return dt_program_fail(&program, &err);
 	rc = open_reward(&r, &err);
@@ -383,8 +381,8 @@ static int run_prompts(int n, char **v)
 	int rc = 0;
 
 	a.task = v[0];
-	if (check_reward(true, &err) < 0)
-		return DT_EXIT_USAGE;
+	if ((rc = check_reward(true)) != 0)
+		return rc;
 	for (int64_t i = a.first; i < a.first + (a.count ? a.count : 32) && rc == 0; i++) {
 		dt_rl_task_make(&a.exact, (uint64_t)a.seed, (uint64_t)i, prompt, solution);
 		rc = print(json_pack("{s:s, s:s}", "prompt", prompt, "completion", solution), &err);

@@ -55,7 +55,7 @@ struct dt_load_target {
 	enum dt_load_prompt prompt;
 	uint64_t seed;
 	double temperature;
-	double patience; /* seconds that dt_load_probe waits for an answer */
+	double patience; /* seconds that dt_load_probe waits for an answer: at least 1, at most 30 of them */
 	/* filled by dt_load_probe, freed by dt_load_target_release */
 	char *name;
 	int32_t *id; /* [nid] token ids for prompts, with DT_LOAD_TOKENS */

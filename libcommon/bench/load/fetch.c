@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,6 +169,7 @@ static size_t collect(char *data, size_t one, size_t n, void *arg)
 static int ask(const struct dt_load_target *t, const char *route, const char *body, json_t **ret,
 	       struct dt_err *err)
 {
+	const double patience = fmin(fmax(t->patience, 1), 30);
 	char url[1024], auth[600], why[CURL_ERROR_SIZE] = "", text[200];
 	struct curl_slist *head = curl_slist_append(NULL, "Content-Type: application/json");
 	struct load_text reply = {0};
@@ -185,7 +187,7 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(c, CURLOPT_PROXY, "");
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)(t->patience * 1e3));
+	curl_easy_setopt(c, CURLOPT_TIMEOUT_MS, (long)(patience * 1e3));
 	curl_easy_setopt(c, CURLOPT_HTTPHEADER, head);
 	curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, collect);
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, &reply);
@@ -195,7 +197,7 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 	cc = curl_easy_perform(c);
 	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
 	if (cc == CURLE_OPERATION_TIMEDOUT) {
-		rc = dt_err_set(err, -ETIMEDOUT, "%s does not answer within %g s", url, t->patience);
+		rc = dt_err_set(err, -ETIMEDOUT, "%s does not answer within %g s", url, patience);
 	} else if (cc != CURLE_OK) {
 		rc = dt_err_set(err, -ECONNREFUSED, "cannot ask %s: %s", url,
 				why[0] ? why : curl_easy_strerror(cc));
