@@ -246,8 +246,8 @@ static int take(struct trainer *t, struct trainer *old, const struct meeting *m,
 	t->t = old->t;
 	t->loop.line = old->loop.line;
 	t->loop.last = old->loop.last;
-	if (!isfinite(t->loop.last
-			      .grad_norm)) /* this rank was lost to the step before the others had its norm */
+	/* This rank was lost to the step before the others had its norm. */
+	if (!isfinite(t->loop.last.grad_norm))
 		t->loop.last.grad_norm = m->v[m->root].norm;
 	t->corrupt = old->corrupt;
 	memcpy(t->inject, old->inject, sizeof(t->inject));

@@ -84,9 +84,8 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 }
 
 /*
- * Router weights are not normalised, by the class's default and in all published checkpoints. norm_topk_prob
- * true normalises them before routed_scaling_factor, as in vLLM; transformers ignores the key in V2, and
- * obeys it in V3.
+ * Router weights are not normalised, by the class's default. norm_topk_prob true normalises them before
+ * routed_scaling_factor, as in vLLM; transformers ignores the key in V2, and obeys it in V3.
  */
 static int v2_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
