@@ -60,6 +60,8 @@ with Browser(width=1300, height=1800) as b:
     assert b.js("cards.memory.key.textContent + cards.parts.key.textContent") == ""
     assert b.js("cards.skew.box.textContent + cards.parts.box.textContent") == "no step times in these metrics" * 2
     assert b.js("cards.events.box.textContent") == "step -booksgoodput 0.4433"
+    # as many colours as a memory plan can have categories
+    assert b.js("new Set(colors).size") >= 13
     # with two ranks, the median is between them
     b.js("state.details = { lines: [{ step: 1, ranks: [1, 3] }] }; drawSkew()")
     fills = b.js("[...document.querySelectorAll('#card-skew rect')].map(e => e.getAttribute('fill')).join()")
