@@ -4,12 +4,15 @@
 self=${0##*/}
 
 # header: prints the comment at the top of the script, wrapped for a terminal of 80 columns. What follows two
-# or more spaces in a line is a description; its further lines begin below it.
+# or more spaces in a line is a description; its further lines begin below it. Lines of options in brackets are divided
+# between brackets.
 header() {
 	awk -v width=79 'NR == 1 { next }
+		function within(s) { return gsub(/\[/, "[", s) > gsub(/\]/, "]", s) }
 		function flush(  at) {
 			while (length(text) > width) {
-				for (at = width + 1; at > lead + 1 && substr(text, at, 1) != " "; at--)
+				for (at = width + 1; at > lead + 1 &&
+				     (substr(text, at, 1) != " " || within(substr(text, 1, at))); at--)
 					;
 				if (at <= lead + 1)
 					break
@@ -24,13 +27,14 @@ header() {
 			match($0, /^ */)
 			indent = RLENGTH
 			described = match($0, /^ *[^ ]+( [^ ]+)*  +/) ? RLENGTH : 0
-			if (long && indent == lead && !described && $0 != "") {
+			if ((long && indent == lead && !described && $0 != "") || (text ~ /\[-/ && /^ *\[/)) {
 				text = text " " substr($0, indent + 1)
 			} else {
 				if (some)
 					flush()
 				text = $0
 				lead = match($0, /^ *[0-9]+\. /) ? RLENGTH : described && described <= 30 ? described : indent
+				lead += / \[-/ ? 4 : 0
 			}
 			some = 1
 			long = length($0) > width

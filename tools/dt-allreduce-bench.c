@@ -12,6 +12,11 @@
 #define RESULTS_MAX 4096
 #define DEFAULT_MAX ((uint64_t)64 << 20)
 
+/* Options about calls of real ranks, which --simulate does not read. */
+#define NOT_SIMULATED                                                                                        \
+	"iters,warmup,check,op,root,cold,cache-size,buffers,compare,skew,transport,fit,timeout,explain,"     \
+	"compress,stats,latency,min-busbw"
+
 static struct {
 	uint64_t min_bytes, max_bytes, step_bytes;
 	bool max_given;
@@ -78,7 +83,8 @@ static const struct dt_opt opts[] = {
 	{"explain", 0, DT_OPT_FLAG, &opt.explain, NULL,
 	 "measure message costs, predict the time of every algorithm, and print which is chosen"},
 	{"simulate", 0, DT_OPT_STR, &opt.simulate, "TOPOLOGY",
-	 "without ranks, simulate every algorithm on flat, fat-tree, rail, torus or dragonfly:RANKS"},
+	 "without ranks, simulate every algorithm on flat, fat-tree, rail, torus or dragonfly:RANKS",
+	 .without = NOT_SIMULATED},
 	{"compress", 0, DT_OPT_CHOICE, &opt.compress, DT_COMPRESS_CHOICES,
 	 "also time compressed all-reduces, and print the link bandwidth below which they are faster",
 	 .given = &opt.compress_given},
@@ -91,7 +97,7 @@ static const struct dt_opt opts[] = {
 	 "add columns: fastest, mean, median and 99th percentile call, and the reached fraction of the "
 	 "memory bandwidth bound"},
 	{"latency", 0, DT_OPT_FLAG, &opt.latency, NULL,
-	 "print the columns of the OSU micro-benchmarks instead", .without = "stats"},
+	 "print the columns of the OSU micro-benchmarks instead", .without = "stats,compare"},
 	{"json", 0, DT_OPT_FLAG, &opt.json, NULL, "print one JSON object instead of the table"},
 	{"min-busbw", 0, DT_OPT_RATE, &opt.min_busbw, "RATE",
 	 "exit with status 3 if the average bus bandwidth is below this: 10GB/s, 80Gb/s", .min = 0,
@@ -287,14 +293,41 @@ static int simulate(enum dt_dtype type, struct dt_err *err)
 	return rc;
 }
 
+/* What does not go together by value. Reports a usage error; 0: none. */
+static int check_combinations(enum dt_dtype t)
+{
+	enum dt_bench_kind kind = (enum dt_bench_kind)opt.kind;
+	bool one = kind != DT_BENCH_N;
+	const char *why = NULL;
+	char name[32];
+
+	if (one && opt.algorithm != DT_ALG_N && !dt_bench_has_algorithm(kind, (enum dt_alg)opt.algorithm))
+		return dt_opt_usage_error(&program, stderr,
+					  "option '--algorithm': %s does not have this algorithm",
+					  dt_opt_choice_name(DT_BENCH_CHOICES, opt.kind, name, sizeof(name)));
+	if (opt.simulate && one && !dt_bench_has_algorithm(kind, DT_ALG_NAIVE))
+		return dt_opt_usage_error(&program, stderr,
+					  "option '--simulate': %s has no algorithm that is simulated",
+					  dt_opt_choice_name(DT_BENCH_CHOICES, opt.kind, name, sizeof(name)));
+	if (opt.simulate && (opt.algorithm == DT_ALG_DIRECT || opt.algorithm == DT_ALG_MPI))
+		why = "option '--simulate': direct and mpi are not simulated";
+	else if (opt.compress_given && one && kind != DT_BENCH_ALL_REDUCE)
+		why = "option '--compress': only all-reduces are compressed";
+	else if (opt.compress_given && opt.algorithm == DT_ALG_N)
+		why = "--compress cannot be combined with --algorithm all";
+	else if (opt.compress_given && t != DT_F32)
+		why = "option '--compress': only fp32 is compressed";
+	return why ? dt_opt_usage_error(&program, stderr, "%s", why) : 0;
+}
+
 /* Reports a usage error in terms of the option; 0: none. */
 static int check_options(enum dt_dtype *ret_type)
 {
 	int t = dt_bench_type_parse(opt.datatype);
 	struct dt_bench_topo topo;
 	struct dt_err err;
-	char name[32];
 	size_t n = 0;
+	int status;
 
 	if (t < 0)
 		return dt_opt_usage_error(&program, stderr, "option '--datatype': unknown type '%s'",
@@ -309,11 +342,9 @@ static int check_options(enum dt_dtype *ret_type)
 	for (size_t s = sizes.min; s <= sizes.max; s = dt_bench_next_size(&sizes, s))
 		if (++n > RESULTS_MAX)
 			return dt_opt_usage_error(&program, stderr, "more than %d sizes", RESULTS_MAX);
-	if (opt.kind != DT_BENCH_N && opt.algorithm != DT_ALG_N &&
-	    !dt_bench_has_algorithm((enum dt_bench_kind)opt.kind, (enum dt_alg)opt.algorithm))
-		return dt_opt_usage_error(&program, stderr,
-					  "option '--algorithm': %s does not have this algorithm",
-					  dt_opt_choice_name(DT_BENCH_CHOICES, opt.kind, name, sizeof(name)));
+	status = check_combinations((enum dt_dtype)t);
+	if (status)
+		return status;
 	if (opt.simulate && dt_bench_topo_parse(opt.simulate, &topo, &err))
 		return dt_opt_usage_of(&program, stderr, "simulate", &err);
 	*ret_type = (enum dt_dtype)t;

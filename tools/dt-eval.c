@@ -236,7 +236,7 @@ static int compare_texts(int n, char **v, struct dt_err *err)
 		struct dt_eval_model m = {0};
 		struct dt_ppl_pair p;
 
-		rc = eval_agree(dt_eval_model_open(&m, v[i], &eval_args.model, err), err);
+		rc = eval_agree(dt_eval_model_open_like(&m, v[i], v[0], &eval_args.model, err), err);
 		eval_show_start(v[i], 1);
 		if (rc == 0)
 			rc = dt_ppl_compare(&first, &m, &q, &p, err);

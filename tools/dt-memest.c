@@ -276,7 +276,9 @@ static int read_model(const char *model, struct dt_err *err)
 
 static int print_report(const struct dt_fit *f, const struct dt_solve *s, int cat, struct dt_err *err)
 {
-	struct dt_fit_view v = {&a->q, &a->file, a->o.recompute, a->bars, a->timeline, stdout};
+	const bool counts = a->q.run.scratch.threads || a->device || f->account != DT_ACCOUNT_DT ||
+			    (a->q.serve && dt_config_is_image(&a->config));
+	struct dt_fit_view v = {&a->q, &a->file, a->o.recompute, a->bars, a->timeline, !counts, stdout};
 	const struct dt_estimate *worst = dt_fit_worst(f);
 
 	if (a->explain) {

@@ -256,6 +256,7 @@ static int read_input(int file, bool live, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	j.skip_bad = opt.skip_bad;
+	j.skip_cut = true;
 	for (;;) {
 		json_t *o = NULL;
 
@@ -280,6 +281,8 @@ static int read_input(int file, bool live, struct dt_err *err)
 		err->msg[0] = '\0';
 		dt_jsonl_drain(&j);
 	}
+	if (rc == 0 && j.cut)
+		dt_program_say(&prog, "%s:%zu: the line is cut, and was skipped", j.name, j.line);
 	P.bad += j.bad;
 	dt_jsonl_close(&j);
 	return rc;

@@ -1,8 +1,11 @@
 #include "base/json.h"
 
+#include "base/signals.h"
 #include "base/suggest.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,19 +184,26 @@ static void take_back(FILE *f, off_t end)
 }
 
 /* Writers of lines do not know the name of their file, but the kernel does. */
-static int cannot_write(FILE *f, int code, struct dt_err *err)
+static const char *target(FILE *f, char *buf, size_t n)
 {
 	char link[32], path[400];
-	ssize_t n;
+	ssize_t got;
 
-	if (fileno(f) == STDOUT_FILENO)
-		return dt_err_sys(err, code, "cannot write to standard output");
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", fileno(f));
-	n = readlink(link, path, sizeof(path) - 1);
-	if (n <= 0)
-		return dt_err_sys(err, code, "cannot write JSON");
-	path[n] = '\0';
-	return dt_err_sys(err, code, "cannot write '%s'", path);
+	got = fileno(f) == STDOUT_FILENO ? 0 : readlink(link, path, sizeof(path) - 1);
+	path[got > 0 ? got : 0] = '\0';
+	if (got > 0)
+		snprintf(buf, n, "'%s'", path);
+	else
+		snprintf(buf, n, "%s", fileno(f) == STDOUT_FILENO ? "to standard output" : "JSON");
+	return buf;
+}
+
+static int cannot_write(FILE *f, int code, struct dt_err *err)
+{
+	char name[420];
+
+	return dt_err_sys(err, code, "cannot write %s", target(f, name, sizeof(name)));
 }
 
 static int unknown_key(const char *key, const char *const *known, struct dt_err *err)
@@ -226,12 +236,68 @@ int dt_json_keys(const json_t *o, const char *const *known, struct dt_err *err)
 	return 0;
 }
 
+/*
+ * Waits until a pipe has room for PIPE_BUF bytes. Once a signal has come that ends the program, it waits for
+ * 5 s more at most (-EINTR), because a program that does not read can be stopped or wait for this one.
+ */
+static int wait_for_room(int fd)
+{
+	enum { EACH_MS = 200, MOST = 25 };
+
+	for (int left = MOST; left > 0; left -= dt_signals_ending()) {
+		struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+		if (poll(&p, 1, EACH_MS) > 0)
+			return 0;
+	}
+	return -EINTR;
+}
+
+/* Writes to a pipe in parts that do not block. */
+static int write_to_pipe(int fd, const char *text, size_t n)
+{
+	while (n > 0) {
+		int rc = wait_for_room(fd);
+		ssize_t done = rc < 0 ? 0 : write(fd, text, n < PIPE_BUF ? n : PIPE_BUF);
+
+		if (rc < 0)
+			return rc;
+		if (done < 0 && errno != EINTR && errno != EAGAIN)
+			return -errno;
+		text += done > 0 ? done : 0;
+		n -= done > 0 ? (size_t)done : 0;
+	}
+	return 0;
+}
+
+static int line_to_pipe(FILE *f, const json_t *v, struct dt_err *err)
+{
+	char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY), name[420];
+	size_t n = text ? strlen(text) : 0;
+	int rc = -ENOMEM;
+
+	if (text) {
+		text[n] = '\n'; /* in place of the terminating zero */
+		rc = write_to_pipe(fileno(f), text, n + 1);
+	}
+	free(text);
+	if (rc == -EINTR)
+		return dt_err_set(err, rc,
+				  "cannot write %s: a signal came, and the program that reads this pipe does "
+				  "not read",
+				  target(f, name, sizeof(name)));
+	return rc < 0 ? cannot_write(f, rc, err) : 0;
+}
+
 int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
 {
 	struct stat st = {0};
-	const bool file = fflush(f) == 0 && fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode);
+	const bool known = fflush(f) == 0 && fstat(fileno(f), &st) == 0;
+	const bool file = known && S_ISREG(st.st_mode);
 	int rc;
 
+	if (known && S_ISFIFO(st.st_mode))
+		return line_to_pipe(f, v, err);
 	errno = 0;
 	if (json_dumpf(v, f, JSON_COMPACT | JSON_ENCODE_ANY) >= 0 && fputc('\n', f) != EOF &&
 	    fflush(f) != EOF)

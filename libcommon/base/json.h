@@ -35,6 +35,8 @@ int dt_json_keys(const json_t *o, const char *const *known, struct dt_err *err);
 
 /*
  * Writes v compactly with a newline and flushes. -EPIPE, -ENOSPC ... when the stream fails. v is not stolen.
+ * A full pipe is waited for; a signal that ends the program (dt_signals_ending) ends the wait after 5 s
+ * (-EINTR).
  */
 int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err);
 

@@ -103,8 +103,30 @@ static const char *no_number(const char *text, const char *complaint)
 	return NULL;
 }
 
-/* Parses the line of n bytes at j->at. Returns 1 with the object in *ret, 0 if it is blank or skipped. */
-static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
+/* Whether the text begins an object and ends within it. */
+static bool ends_within(const char *text)
+{
+	int depth = 0;
+	bool quoted = false;
+
+	for (const char *p = text + strspn(text, " \t"); *p; p++) {
+		if (quoted && *p == '\\' && p[1])
+			p++;
+		else if (*p == '"')
+			quoted = !quoted;
+		else if (!quoted)
+			depth += (*p == '{') - (*p == '}');
+		if (depth == 0) /* not an object, or its end */
+			return false;
+	}
+	return depth > 0;
+}
+
+/*
+ * Parses the line of n bytes at j->at. last: it has no newline. Returns 1 with the object in *ret, 0 if it is
+ * blank or skipped.
+ */
+static int take(struct dt_jsonl *j, size_t n, bool last, json_t **ret, struct dt_err *err)
 {
 	char *text = j->buf + j->at;
 	char where[256], head[48];
@@ -125,6 +147,10 @@ static int take(struct dt_jsonl *j, size_t n, json_t **ret, struct dt_err *err)
 		return 1;
 	}
 	json_decref(v);
+	if (j->skip_cut && last && ends_within(text)) {
+		j->cut = true;
+		return 0;
+	}
 	if (j->skip_bad) {
 		j->bad++;
 		return 0;
@@ -144,7 +170,7 @@ int dt_jsonl_next(struct dt_jsonl *j, json_t **ret, struct dt_err *err)
 		int rc = 0;
 
 		if (nl || (j->end && n > 0)) {
-			rc = take(j, n, ret, err);
+			rc = take(j, n, !nl, ret, err);
 			j->at += n + (nl != NULL);
 			if (rc)
 				return rc;

@@ -13,6 +13,11 @@
 struct dt_jsonl {
 	/* set after opening: count lines that are no JSON object in `bad` instead of failing */
 	bool skip_bad;
+	/*
+	 * set after opening: a last line that has no newline and ends within an object, because its writer
+	 * was killed or is not done, is skipped; `cut` is then set
+	 */
+	bool skip_cut, cut;
 	size_t line, bad; /* lines read; lines skipped because of skip_bad */
 	const char *name; /* name of the input in messages; borrowed */
 	int fd;

@@ -128,14 +128,16 @@ void dt_bench_print_latency_row(FILE *f, const struct dt_bench_run_info *i, cons
 
 void dt_bench_print_compressed(FILE *f, const struct dt_bench_compressed *r)
 {
-	char name[16], size[32];
+	char name[16], size[32], faster[64] = "not faster on any link";
 
+	if (r->break_even > 0)
+		snprintf(faster, sizeof(faster), "faster on links below %.4g GB/s", r->break_even / 1e9);
 	fprintf(f,
-		"# %s of %s: %.4g us, of which %.4g us compute; uncompressed %.4g us; sends %.4g of %.4g "
-		"bytes; faster on links below %.4g GB/s\n",
+		"# %s of %s: %.2f us, of which %.2f us compute; uncompressed %.2f us; sends %.0f of %.0f "
+		"bytes; %s\n",
 		dt_opt_choice_name(DT_COMPRESS_CHOICES, (int)r->kind, name, sizeof(name)),
 		dt_format_size(r->bytes, size, sizeof(size)), r->time_s * 1e6, r->codec_s * 1e6,
-		r->plain_s * 1e6, r->wire_bytes, r->plain_wire_bytes, r->break_even / 1e9);
+		r->plain_s * 1e6, r->wire_bytes, r->plain_wire_bytes, faster);
 }
 
 void dt_bench_print_totals(FILE *f, const struct dt_bench_totals *t)
@@ -152,7 +154,7 @@ void dt_bench_print_totals(FILE *f, const struct dt_bench_totals *t)
 			100 * t->link[i].error);
 	for (int r = 0; r < s->ranks && s->calls; r++)
 		fprintf(f,
-			"# Rank %-15d : arrives %.3g us after the first (at most %.3g us), is last in %.0f%% "
+			"# Rank %-15d : arrives %.1f us after the first (at most %.1f us), is last in %.0f%% "
 			"of calls\n",
 			r, s->sum_s[r] / (double)s->calls * 1e6, s->max_s[r] * 1e6,
 			100 * (double)s->last[r] / (double)s->calls);

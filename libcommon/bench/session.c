@@ -61,18 +61,16 @@ static int run_size(struct dt_bench_session *b, struct dt_bench *bench, enum dt_
 
 	for (int i = 0; i < (two ? 2 : 1) && !rc; i++)
 		rc = measure(b, bench, k, bytes, i == 1, &r[i], err);
-	if (!rc && b->o.compress && k == DT_BENCH_ALL_REDUCE)
-		rc = measure_compressed(b, &r[0], err);
-	if (rc || !b->table)
-		return rc;
-	if (b->o.explain)
+	if (!rc && b->table && b->o.explain)
 		dt_bench_print_predictions(b->table, &b->info, k, &r[0],
 					   dt_bench_chosen(b->c, k, r[0].count, b->info.t));
-	if (b->o.latency)
+	if (!rc && b->table && b->o.latency)
 		dt_bench_print_latency_row(b->table, &b->info, &r[0]);
-	else
+	else if (!rc && b->table)
 		dt_bench_print_row(b->table, &b->info, k, &r[0], two ? &r[1] : NULL);
-	return flush_table(b, err);
+	if (!rc && b->o.compress && k == DT_BENCH_ALL_REDUCE)
+		rc = measure_compressed(b, &r[0], err);
+	return rc ? rc : flush_table(b, err);
 }
 
 static int open_bench(struct dt_bench_session *b, enum dt_bench_kind k, struct dt_bench **ret,

@@ -101,8 +101,12 @@ static const char *take_value(struct dt_board_run *r, const char *key, size_t n,
 		seen->more |= is(key, n, "event") || (is(key, n, "run_id") && !r->run_id[0]);
 		return after;
 	}
-	if (!strncmp(p, "null", 4))
+	if (!strncmp(p, "null", 4)) {
+		/* a run whose losses are all NaN has a column of them, unlike one without losses */
+		if (is(key, n, "loss") && find_column(r, key, n, *column) < 0)
+			add_column(r, key, n);
 		return p + 4;
+	}
 	if (!strncmp(p, "true", 4) || !strncmp(p, "false", 5)) {
 		v = *p == 't';
 		stop = (char *)p + (*p == 't' ? 4 : 5);

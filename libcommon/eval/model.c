@@ -107,6 +107,19 @@ int dt_eval_model_open(struct dt_eval_model *m, const char *path, const struct d
 	return rc;
 }
 
+int dt_eval_model_open_like(struct dt_eval_model *m, const char *path, const char *like,
+			    const struct dt_eval_opts *o, struct dt_err *err)
+{
+	struct dt_eval_opts with = *o;
+	int rc = dt_eval_model_open(m, path, o, err);
+
+	if (rc != -ENOENT || o->tokenizer)
+		return rc;
+	dt_eval_model_close(m);
+	with.tokenizer = like;
+	return dt_eval_model_open(m, path, &with, err);
+}
+
 void dt_eval_model_close(struct dt_eval_model *m)
 {
 	if (m->infer)

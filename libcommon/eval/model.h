@@ -48,6 +48,9 @@ int dt_eval_positions(const char *path, int64_t *ret_default, int64_t *ret_most,
 /* *m is zeroed. dt_eval_model_close after a failure too. */
 int dt_eval_model_open(struct dt_eval_model *m, const char *path, const struct dt_eval_opts *o,
 		       struct dt_err *err);
+/* The same; a model without a tokenizer, as some formats have none, takes that of the model `like`. */
+int dt_eval_model_open_like(struct dt_eval_model *m, const char *path, const char *like,
+			    const struct dt_eval_opts *o, struct dt_err *err);
 void dt_eval_model_close(struct dt_eval_model *m);
 
 /*

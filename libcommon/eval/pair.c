@@ -26,19 +26,13 @@ static int window_of(const struct dt_ppl_files *f, int64_t *ret, struct dt_err *
 static int compare(struct dt_eval_model m[2], const struct dt_ppl_files *f, const struct dt_ppl_query *q,
 		   struct dt_ppl_pair *ret, struct dt_err *err)
 {
-	const char *const path[2] = {f->a, f->b};
 	struct dt_eval_opts o = {.weights = -1, .tokenizer = f->tokenizer, .threads = f->threads};
 	int rc = window_of(f, &o.seq, err);
 
-	for (int i = 0; i < 2 && rc == 0; i++) {
-		rc = dt_eval_model_open(&m[i], path[i], &o, err);
-		if (rc == -ENOENT && i == 1 && !o.tokenizer) { /* formats without a tokenizer use a's */
-			dt_eval_model_close(&m[i]);
-			memset(&m[i], 0, sizeof(m[i]));
-			o.tokenizer = f->a;
-			rc = dt_eval_model_open(&m[i], path[i], &o, err);
-		}
-	}
+	if (rc == 0)
+		rc = dt_eval_model_open(&m[0], f->a, &o, err);
+	if (rc == 0)
+		rc = dt_eval_model_open_like(&m[1], f->b, f->a, &o, err);
 	return rc == 0 ? dt_ppl_compare(&m[0], &m[1], q, ret, err) : rc;
 }
 

@@ -71,6 +71,18 @@ void dt_fit_print_heading(const struct dt_fit_view *v, const struct dt_fit *r)
 		q->any_account && r->account != DT_ACCOUNT_DT ? " (dt-train cannot run this yet)" : "");
 }
 
+static void print_phases(const struct dt_fit_view *v, const struct dt_estimate *e)
+{
+	char size[24];
+
+	fprintf(v->f, "\nby phase:");
+	for (int p = 0; p < DT_PH_N; p++)
+		fprintf(v->f, "%s %s %s%s", p ? "," : "", dt_phase_name(p),
+			dt_format_size(e->phase_bytes[p], size, sizeof(size)),
+			p == (int)e->peak ? " (the peak)" : "");
+	fputc('\n', v->f);
+}
+
 void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estimate *e)
 {
 	struct dt_table *t = dt_table_new(v->bars ? "category|>bytes|>share|bar|kind|how"
@@ -105,19 +117,15 @@ void dt_fit_print_categories(const struct dt_fit_view *v, const struct dt_estima
 				p == DT_PLACE_HOST ? "\nin addition, in host memory" : "\nin addition, on",
 				p == DT_PLACE_HOST ? "of a rank" : "disk for a rank",
 				dt_format_size(e->place_bytes[p], size, sizeof(size)));
-	if (v->q->serve)
-		return;
-	if (v->timeline) {
+	if (v->timeline && !v->q->serve) {
 		fputc('\n', v->f);
 		dt_fit_timeline(e, !strcmp(nl_langinfo(CODESET), "UTF-8"), v->f);
-		return;
+	} else if (!v->q->serve) {
+		print_phases(v, e);
 	}
-	fprintf(v->f, "\nby phase:");
-	for (int p = 0; p < DT_PH_N; p++)
-		fprintf(v->f, "%s %s %s%s", p ? "," : "", dt_phase_name(p),
-			dt_format_size(e->phase_bytes[p], size, sizeof(size)),
-			p == (int)e->peak ? " (the peak)" : "");
-	fputc('\n', v->f);
+	if (v->lacks_scratch)
+		fprintf(v->f, "%snot counted: scratch memory of operations on a processor (--threads)\n",
+			v->q->serve || v->timeline ? "\n" : "");
 }
 
 void dt_fit_print_stages(const struct dt_fit_view *v, const struct dt_fit *r)

@@ -13,6 +13,7 @@ struct dt_fit_view {
 	const char *recompute;		  /* as it was asked for */
 	bool bars;			  /* shares are drawn too */
 	bool timeline;			  /* every category in each phase, instead of the phases' sums */
+	bool lacks_scratch;		  /* perhaps for a processor, whose scratch memory is not counted */
 	FILE *f;
 };
 

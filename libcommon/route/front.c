@@ -285,8 +285,7 @@ static void read_requests(struct dt_route_client *c)
 			break;
 		c->scanned = 0;
 		if (n < 0) {
-			refuse(c, n == -E2BIG ? 431 : 400, "invalid_request",
-			       n == -E2BIG ? "the headers are too large" : why);
+			refuse(c, n == -E2BIG ? 431 : 400, "invalid_request", why);
 			break;
 		}
 		begin(c, &h);

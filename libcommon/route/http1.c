@@ -103,6 +103,8 @@ static const char *status_line(const char *s, size_t n, struct dt_route_head *h)
 	return h->status >= 100 && dt_http_is_text(s + 12, n - 12) ? NULL : "the status line is wrong";
 }
 
+static const char too_many[] = "there are too many headers";
+
 static const char *header_line(const char *s, size_t n, struct dt_route_head *h)
 {
 	const char *colon = memchr(s, ':', n), *v;
@@ -111,7 +113,7 @@ static const char *header_line(const char *s, size_t n, struct dt_route_head *h)
 	if (!colon || !dt_http_is_token(s, (size_t)(colon - s)))
 		return "a header contains an invalid character";
 	if (h->n == DT_ROUTE_MAX_HEADERS)
-		return "too many headers";
+		return too_many;
 	v = colon + 1;
 	left = n - (size_t)(v - s);
 	while (left > 0 && (*v == ' ' || *v == '\t'))
@@ -194,8 +196,10 @@ ssize_t dt_route_head_parse(const char *s, size_t n, bool response, size_t *scan
 	*scanned = n;
 	if (!end && n <= DT_ROUTE_MAX_HEAD)
 		return 0;
-	if (!end || end - s > DT_ROUTE_MAX_HEAD)
+	if (!end || end - s > DT_ROUTE_MAX_HEAD) {
+		*why = "the headers are too large";
 		return -E2BIG;
+	}
 	size = (size_t)(end - s) + 4;
 	h->n = 0;
 	h->method = h->target = (struct dt_route_text){0};
@@ -214,7 +218,7 @@ ssize_t dt_route_head_parse(const char *s, size_t n, bool response, size_t *scan
 	}
 	if (!*why)
 		*why = frame(h, response);
-	return *why ? -EINVAL : (ssize_t)size;
+	return *why == too_many ? -E2BIG : *why ? -EINVAL : (ssize_t)size;
 }
 
 /* ---- chunks ---- */

@@ -41,8 +41,9 @@ struct dt_route_head {
 
 /*
  * Parses the head of a request or, with `response`, of a response to a method that has a body. Returns its
- * bytes, including the empty line; 0: incomplete (*scanned bytes are already searched); -EINVAL with *why;
- * -E2BIG: too large. *scanned must be 0 at the start of a head and is kept between calls.
+ * bytes, including the empty line; 0: incomplete (*scanned bytes are already searched); with *why -EINVAL,
+ * or -E2BIG: too large, or too many headers. *scanned must be 0 at the start of a head and is kept between
+ * calls.
  */
 ssize_t dt_route_head_parse(const char *s, size_t n, bool response, size_t *scanned,
 			    struct dt_route_head *ret, const char **why);

@@ -97,7 +97,7 @@ static void on_data(void *arg)
 		if (n == 0)
 			return;
 		if (n < 0) {
-			broken(l, n == -E2BIG ? "the headers are too large" : why, false);
+			broken(l, why, false);
 			return;
 		}
 		l->scanned = 0;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int given_open(struct trainer *t, struct dt_err *err)
 {
@@ -21,6 +22,12 @@ int given_open(struct trainer *t, struct dt_err *err)
 	rc = dt_tokenizer_file_text(t->run.model, &g->tokenizer, &n, err);
 	if (rc == 0)
 		rc = dt_tokenizer_from_text(g->tokenizer, n, &tok, err);
+	if (rc == -ENOENT && access(t->run.model, F_OK) < 0) {
+		dt_err_set(err, rc, "'%s' is a preset, which has no tokenizer to sample answers with",
+			   t->run.model);
+		dt_err_hint(err, "train it with --data and --save DIR first, then give DIR to --model");
+		return rc;
+	}
 	if (rc < 0)
 		return dt_err_prefix(err, "tokenizer of '%s'", t->run.model);
 	snprintf(g->hash, sizeof(g->hash), "%s", dt_tokenizer_hash(tok));

@@ -52,6 +52,21 @@ with Browser(width=1300, height=1800) as b:
     assert b.js("logTicks(2.2, 4.8).join()") == "3,4" and b.js("logTicks(0.02, 90).join()") == "0.1,1,10"
     assert b.js("""[...document.querySelectorAll('#cards svg')].every(s => { const t = [...s.querySelectorAll("text[text-anchor='end']")].map(e => e.textContent); return new Set(t).size === t.length })""")
     assert b.js("cards.loss.key.textContent") == "solid: loss; dashed: eval_loss"
+    # shares are percentages; what a run lacks is said, and nothing of another run stays
+    assert b.js("percent(0.25) + unit('mfu')(0.5) + bytes(0)") == "25%50%0 B"
+    assert b.js("[...document.querySelectorAll('#card-skew rect')].length") >= 4
+    kept = b.js("JSON.stringify(state.runs)")
+    b.js("state.runs.forEach(r => { r.categories = []; r.events = [{ event: 'books', goodput: 0.44331270150003776 }] }); state.parts = null; state.details = null; drawOne()")
+    assert b.js("cards.memory.key.textContent + cards.parts.key.textContent") == ""
+    assert b.js("cards.skew.box.textContent + cards.parts.box.textContent") == "no step times in these metrics" * 2
+    assert b.js("cards.events.box.textContent") == "step -booksgoodput 0.4433"
+    # as many colours as a memory plan can have categories
+    assert b.js("new Set(colors).size") >= 13
+    # with two ranks, the median is between them
+    b.js("state.details = { lines: [{ step: 1, ranks: [1, 3] }] }; drawSkew()")
+    fills = b.js("[...document.querySelectorAll('#card-skew rect')].map(e => e.getAttribute('fill')).join()")
+    assert fills == b.js("[heat(0), heat(0.5 + Math.log2(1.5) / 2)].join()"), fills
+    b.js(f"state.runs = {kept}; loadOne()")
     # hide one run
     b.click("#runs input")
     b.until("document.querySelectorAll('#card-loss path[stroke-width]').length < 3")

@@ -154,7 +154,7 @@ ranks() {
 }
 
 @test "simulated networks match closed forms, without ranks" {
-	run "$small" --json --simulate flat,ranks=64,net_us=2,net_gbs=10,reduce_gbs=100 -b 640000 -e 640000
+	run "$bench" --json --simulate flat,ranks=64,net_us=2,net_gbs=10,reduce_gbs=100 -b 640000 -e 640000
 	[ "$status" -eq 0 ]
 	jq -e '.schema == 1 and .ranks == 64 and ([.results[].algorithm] | length == 8)' <<<"$output"
 	jq -e '.results[] | select(.algorithm == "ring") |
@@ -162,14 +162,14 @@ ranks() {
 	    ((.time_s - $want) | fabs) < 1e-6 * $want' <<<"$output"
 	# ranks that are not whole machines: all but two-level
 	for ranks in 4 12; do
-		run "$small" --json --simulate flat:$ranks -b 640000 -e 640000
+		run "$bench" --json --simulate flat:$ranks -b 640000 -e 640000
 		[ "$status" -eq 0 ]
 		jq -e --argjson p $ranks '([.results[].algorithm] | length == 7 and all(. != "two-level")) and .ranks == $p' <<<"$output"
 	done
-	run "$small" --simulate flat:12 -b 1M -e 1M -a two-level
+	run "$bench" --simulate flat:12 -b 1M -e 1M -a two-level
 	[ "$status" -eq 1 ]
 	[[ $output == *"two-level needs equally many ranks on every machine"* ]]
-	run "$small" --simulate torus:4096 -b 1M -e 1M -a two-level
+	run "$bench" --simulate torus:4096 -b 1M -e 1M -a two-level
 	[ "$status" -eq 0 ]
 	[ "$(grep -cv '^#' <<<"$output")" -eq 1 ]
 }
@@ -177,7 +177,7 @@ ranks() {
 # Messages between machines: 4 rounds instead of 14; bytes: 2 (n - 1) / n of the buffer for n machines instead
 # of 2 (p - 1) / p for p ranks.
 @test "simulated two-level against the ring: latency for small sizes, bytes for large ones" {
-	run "$small" --json -b 1K -e 1G -f 1e6 \
+	run "$bench" --json -b 1K -e 1G -f 1e6 \
 		--simulate fat-tree,ranks=8,node=2,net_us=1000,net_gbs=0.125,shm_us=0.01,shm_gbs=1e4,hop_us=0,reduce_gbs=1e4
 	[ "$status" -eq 0 ]
 	jq -e '[.results[] | select(.algorithm == "ring").time_s] as $ring |
@@ -240,5 +240,20 @@ ranks() {
 	PMI_SIZE=2 PMI_RANK=0 run "$bench" -b 1K -e 1K
 	[ "$status" -eq 1 ]
 	grep -q 'started 2 processes (PMI_SIZE), but MPI sees 1' <<<"$output"
+}
+@test "options that a run would not read are refused" {
+	for o in '--simulate rail:8 --stats' '--simulate rail:8 --collective send-recv' '--simulate rail:8 -a mpi' \
+		'--compress int8 --collective broadcast' '--compress int8 -d bf16' '--compress int8 -a all' \
+		'--latency --compare'; do
+		# shellcheck disable=SC2086
+		run "$bench" $o
+		[ "$status" -eq 2 ] || { echo "$o: $output"; false; }
+	done
+}
+
+@test "the line of a compressed all-reduce follows its row" {
+	"$small" --compress int8 -b 64 -e 64 -n 1 >out
+	[ "$(grep -n 'int8 of 64 B' out | cut -d: -f1)" = 7 ]
+	grep -q 'sends 0 of 0 bytes; not faster on any link$' out
 }
 # SPDX-License-Identifier: Apache-2.0

@@ -32,6 +32,12 @@ names() {
     [ "$healthy" -ge 5 ]
 }
 
+@test "every loss is null" {
+    for i in $(seq 12); do echo "{\"run_id\":\"a\",\"step\":$i,\"loss\":null,\"grad_norm\":null,\"step_s\":0.1,\"compute_s\":0.1}"; done >null.jsonl
+    [ "$(names null.jsonl)" = not-finite ]
+    dt-doctor null.jsonl | grep -F 'not finite in 12 steps, the first is step 1'
+}
+
 @test "runs of dt-train: a rank that sleeps, a NaN, a learning rate far too high, another batch on resume" {
     takes_long
     mpirun -np 3 dt-train "${run[@]}" --global-batch 6 --layout dp3 --steps 12 --details 4 --metrics slow.jsonl \

@@ -216,6 +216,8 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 --json run small.gguf >q4.json
     jq -e '.kl_mean > 1e-5 and .kl_mean < 0.5 and .kl_p99 >= .kl_median and .kl_max >= .kl_p99 and
            .same_top_1 > 0.5 and .same_top_1 < 1' q4.json
+    # a file without a tokenizer takes the first model's
+    dt-eval compare --text text.txt --seq 64 --json run small.gguf | cmp - bf16.json
     jq -e '(.b.nll - .a.nll - .nll_difference | fabs < 1e-9) and .nll_difference_stderr < .a.nll_stderr' q4.json
     run dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 run small.gguf run
     [ "${#lines[@]}" -eq 4 ]

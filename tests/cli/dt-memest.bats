@@ -1055,4 +1055,12 @@ gigabytes() {
     jq -en "$(gigabytes '.categories[] | select(.name == "weights") | .bytes' --serve --max-seqs 32 --max-len 2048 llama-2-70b) - 138 | fabs < 0.1"
     jq -en "$(gigabytes '.categories[] | select(.name == "kv-cache") | .bytes' --serve --max-seqs 32 --max-len 2048 llama-2-70b) | . > 20 and . < 40"
 }
+@test "a line says that scratch memory is not counted, where a processor would take it" {
+    run "$DT_BIN/dt-memest" gpt2-124m
+    [ "${lines[-1]}" = "not counted: scratch memory of operations on a processor (--threads)" ]
+    run "$DT_BIN/dt-memest" gpt2-124m --threads 2
+    [[ $output != *"not counted"* ]]
+    run "$DT_BIN/dt-memest" gpt2-124m --account generic
+    [[ $output != *"not counted"* ]]
+}
 # SPDX-License-Identifier: Apache-2.0

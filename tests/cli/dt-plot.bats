@@ -193,6 +193,13 @@ assert len(areas) == 2, areas'
     printf '{"loss":1}\n\n{"other":2}\n{"loss":null}\n{"loss":3}' | dt-plot loss
 }
 
+@test "a last line that is cut is skipped with a message" {
+    printf '{"loss":1}\n{"loss":2}\n{"loss":3,"st' >cut.jsonl
+    run --separate-stderr dt-plot loss cut.jsonl
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "dt-plot: cut.jsonl:3: the line is cut, and was skipped" ]
+}
+
 @test "garbage is refused with its line number and nothing is drawn" {
     printf '{"loss":1}\nnot json\n{"loss":2}\n' >bad.jsonl
     run --separate-stderr dt-plot loss bad.jsonl

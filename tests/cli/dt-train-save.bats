@@ -194,6 +194,27 @@ SH
     wait $!
 }
 
+@test "a full pipe that nobody reads: SIGTERM ends the run with status 1, after a checkpoint with --save" {
+    rm -rf fifo run
+    mkfifo fifo
+    (exec 7<fifo; sleep 60) &
+    holder=$!
+    dt-train "${common[@]}" --steps 100000 --save run --metrics fifo --progress log 2>err &
+    pid=$!
+    for _ in $(seq 300); do # until it waits in poll and its CPU time stands still
+        sleep 0.2
+        now=$(awk '{print $14 + $15}' "/proc/$pid/stat")
+        [ "$now" = "${before:-}" ] && break
+        before=$now
+    done
+    kill -TERM $pid
+    wait $pid && status=0 || status=$?
+    kill $holder
+    [ "$status" -eq 1 ]
+    grep -F "a signal came, and the program that reads this pipe does not read" err
+    dt-shard-ckpt verify run
+}
+
 @test "a Prometheus page that cannot be updated is reported once and does not end the run" {
     rm -rf page m.jsonl
     mkdir page

@@ -229,6 +229,8 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     # changed
     dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
     refused 1 "adapters with magnitudes in memory" "${task[@]}" --objective grpo --lora 4 --dora
+    run -1 dt-train --model gpt2-tiny --threads 1 --objective grpo --task count:3
+    [[ $output == *"'gpt2-tiny' is a preset, which has no tokenizer"*"--save DIR first"* ]]
     refused 2 "quantized base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4
     mpirun -np 2 dt-train "${common[@]}" "${on[@]}" --layout dp2.z3 >z3.jsonl
     jq -en --slurpfile a one.jsonl --slurpfile b z3.jsonl '[range(3)] | all(.[]; . as $i |

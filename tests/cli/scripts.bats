@@ -135,6 +135,17 @@ END
     [ "$status" -eq 2 ]
 }
 
+@test "quickstart: help within 80 columns; a misspelt name makes no folder" {
+    run "$DT_SRC/scripts/quickstart" --help
+    [ "$status" -eq 0 ]
+    for name in recovery rl adapters images 'Exit status'; do grep -qw "$name" <<<"$output"; done
+    awk 'length($0) > 80 { bad = 1 } END { exit bad }' <<<"$output"
+    run "$DT_SRC/scripts/quickstart" adapter
+    [ "$status" -eq 2 ]
+    [[ $output == *"no walkthrough 'adapter' (recovery, rl, adapters or images)"* ]]
+    [ ! -e adapter ]
+}
+
 @test "quickstart: every step works" {
     for name in memest tokenize dataset train plot shard-ckpt serve; do
         [ -x "$DT_BIN/dt-$name" ] || skip "dt-$name is not built"

@@ -101,6 +101,7 @@ def plain(b):
     b.key("s", "KeyS", 1)
     b.click("#plain")
     equal(b.js("chat.plain"), True, "plain, once ticked")
+    equal(b.js("document.querySelector('[data-set=max_tokens]').placeholder"), "16", "limit of a plain completion")
     b.key("Escape")
     ask(b, "Once upon")
     want = post("/v1/completions", {"prompt": "Once upon", "temperature": 0, "max_tokens": 40, "stop": "zq"})

@@ -225,6 +225,35 @@ static void bad_lines_are_named_or_counted(void **state)
 	dt_jsonl_close(&j);
 }
 
+static void cut_last_line_is_skipped(void **state)
+{
+	static const struct {
+		const char *text;
+		int want; /* of the second call */
+	} cases[] = {
+		{"{\"a\":1}\n{\"a\":{\"b\":2},\"c\"", 0},
+		{"{\"a\":1}\n {\"a\":\"\\\"}", 0},
+		{"{\"a\":1}\n{", 0},
+		{"{\"a\":1}\n{\"a\":NaN}", -EINVAL}, /* whole, and wrong */
+		{"{\"a\":1}\nnot json", -EINVAL},
+		{"{\"a\":1}\n{\"a\":\n", -EINVAL}, /* not the last: more was written after it */
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct dt_err err = {0};
+		struct dt_jsonl j;
+		json_t *o = NULL;
+
+		open_pipe(&j, cases[i].text, strlen(cases[i].text));
+		j.skip_cut = true;
+		assert_int_equal(dt_jsonl_next(&j, &o, &err), 1);
+		json_decref(o);
+		assert_int_equal(dt_jsonl_next(&j, &o, &err), cases[i].want);
+		assert_int_equal(j.cut, cases[i].want == 0);
+		dt_jsonl_close(&j);
+	}
+}
+
 static void endless_line_is_refused(void **state)
 {
 	struct dt_err err = {0};
@@ -248,6 +277,7 @@ int main(void)
 		cmocka_unit_test(writing),
 		cmocka_unit_test(lines_one_by_one),
 		cmocka_unit_test(bad_lines_are_named_or_counted),
+		cmocka_unit_test(cut_last_line_is_skipped),
 		cmocka_unit_test(endless_line_is_refused),
 	};
 

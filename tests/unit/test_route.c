@@ -100,7 +100,8 @@ static void test_head_bounds(void **state)
 	for (int i = 0; i < 200; i++)
 		n += (size_t)sprintf(s + n, "X: y\r\n");
 	sprintf(s + n, "\r\n");
-	assert_int_equal(parse(s, false, &h, &why), -EINVAL);
+	assert_int_equal(parse(s, false, &h, &why), -E2BIG);
+	assert_string_equal(why, "there are too many headers");
 	free(s);
 }
 

@@ -253,7 +253,9 @@ static int find_ids(struct dt_load_target *t, struct dt_err *err)
 		t->id = calloc(n, sizeof(*t->id));
 		rc = t->id ? 0 : dt_err_sys(err, -ENOMEM, "cannot start");
 	} else if (rc == -EPROTO) {
-		dt_err_hint(err, "--prompt text and chat need no /tokenize");
+		dt_err_hint(err,
+			    "--prompt text and chat need no /tokenize; a server of image classifiers takes "
+			    "--image FILE");
 	}
 	for (size_t i = 0; rc == 0 && i < n; i++)
 		t->id[t->nid++] = (int32_t)json_integer_value(json_array_get(list, i));
