@@ -91,17 +91,16 @@ static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool f
 			return rc;
 		if (rc == 0)
 			break;
-		if (begin == end) { /* an empty match splits nothing */
-			from = begin < n ? begin + dt_utf8_next(s + begin, n - begin, &cp) : n;
-			continue;
-		}
 		if (begin > kept && !st->drop_gap)
 			rc = run_step(e, k + 1, s + kept, begin - kept, true);
-		if (rc >= 0 && !st->drop_match)
+		if (rc >= 0 && end > begin && !st->drop_match)
 			rc = run_step(e, k + 1, s + begin, end - begin, true);
 		if (rc < 0)
 			return rc;
 		kept = from = end;
+		if (begin ==
+		    end) /* an empty match only splits; the next one starts behind the next character */
+			from += end < n ? dt_utf8_next(s + end, n - end, &cp) : 1;
 	}
 	if (kept < n && !st->drop_gap)
 		return run_step(e, k + 1, s + kept, n - kept, true);
