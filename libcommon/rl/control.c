@@ -7,15 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct dt_control_rule dt_control_rules[DT_CONTROL_N] = {
-	[DT_CONTROL_A2C] = {.waits = true},
-	[DT_CONTROL_A3C] = {.gradients = true},
-	[DT_CONTROL_IMPALA] = {.vtrace = true},
-	[DT_CONTROL_DQN] = {.values = true, .mixer = DT_MIX_NONE},
-	[DT_CONTROL_VDN] = {.values = true, .mixer = DT_MIX_SUM},
-	[DT_CONTROL_QMIX] = {.values = true, .mixer = DT_MIX_NET},
-};
-
 static int give_weights(struct control *c, int number, struct dt_err *err)
 {
 	struct dt_wire w = {.kind = CONTROL_WEIGHTS, .version = c->updates};

@@ -1,4 +1,4 @@
-/* Saves and restores a learner in environments; whether the frames that are left suffice to learn. */
+/* Saves and restores a learner in environments. */
 #include "rl/control_priv.h"
 #include "rl/keep.h"
 
@@ -150,23 +150,6 @@ int control_choose_ids(struct control *c, int agents, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "'%s' was trained %s --agent-id", c->from,
 				  c->ids ? "with" : "without");
 	return 0;
-}
-
-int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_err *err)
-{
-	const struct dt_control_values *v = &o->values;
-	const int64_t unroll = (int64_t)o->env.n / o->actors * o->steps, left = o->frames - done,
-		      /* unrolls per actor: all, and those from the first one learned from */
-		all = (left + unroll - 1) / unroll, learnt = all - (v->begin + unroll - 1) / unroll + 1;
-
-	if (!dt_control_rules[o->kind].values || left <= 0 ||
-	    (v->begin <= left && v->ratio * (double)(learnt * unroll) >= v->batch))
-		return 0;
-	return dt_err_set(err, -EINVAL,
-			  "--frames %lld end before the first update: the replay buffer%s needs %lld steps "
-			  "(--warm-up), and an update of --batch %d needs %.6g more (--replay-ratio)",
-			  (long long)o->frames, done ? " starts empty and" : "", (long long)v->begin,
-			  v->batch, v->batch / v->ratio);
 }
 
 /* ---- the folder of --save belongs to one run ---- */
