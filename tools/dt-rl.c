@@ -9,6 +9,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 static volatile sig_atomic_t stop;
 
@@ -111,7 +112,8 @@ static const struct dt_opt opts[] = {
 	 "start over if --save holds checkpoints of another run", TRAIN, .with = "save", .without = "resume"},
 	{"save-every", 0, DT_OPT_INT, &a.c.save_every, "N", "also save every N updates", TRAIN, .min = 1,
 	 .max = 1e15, .with = "save"},
-	{"resume", 0, DT_OPT_STR, &a.c.resume, "CKPT", "resume from a checkpoint written by --save", TRAIN,
+	{"resume", 0, DT_OPT_STR, &a.c.resume, "auto|CKPT",
+	 "resume from the newest checkpoint in --save, if there is one (auto), or from CKPT", TRAIN,
 	 .complete = DT_COMPLETE_DIR},
 	{"episodes", 0, DT_OPT_INT, &a.episodes, "N", "number of episodes to play", "play", .min = 1,
 	 .max = 1e9, .def = "100"},
@@ -191,6 +193,13 @@ static void on_anew(void *arg, int number, const char *why)
 	snprintf(a.why, sizeof(a.why), "%s", why);
 }
 
+/* What the library says of resuming. */
+static void on_said(void *arg, const char *text)
+{
+	(void)arg;
+	dt_program_say(&program, "%s", text);
+}
+
 #define VALUES (1u << DT_CONTROL_DQN | 1u << DT_CONTROL_VDN | 1u << DT_CONTROL_QMIX)
 #define POLICY (1u << DT_CONTROL_A2C | 1u << DT_CONTROL_A3C | 1u << DT_CONTROL_IMPALA)
 
@@ -262,10 +271,13 @@ static int set_learner(void)
 {
 	static const enum dt_optim_kind rule[] = {DT_OPTIM_RMSPROP, DT_OPTIM_ADAM};
 	struct dt_err err = {0};
+	const bool automatic = a.c.resume && !strcmp(a.c.resume, "auto");
 	const int misplaced = refuse_misplaced();
 
 	if (misplaced)
 		return misplaced;
+	if (automatic && !a.c.save)
+		return dt_opt_usage_error(&program, stderr, "--resume auto needs --save");
 	if (dt_net_check_hidden(a.c.net.hidden, &err) < 0)
 		return dt_opt_usage_of(&program, stderr, "hidden", &err);
 	if (a.envs % a.actors)
@@ -281,6 +293,7 @@ static int set_learner(void)
 	a.c.every = a.every;
 	a.c.report = report;
 	a.c.anew = on_anew;
+	a.c.say = on_said;
 	a.c.values.batch = (int)a.batch;
 	a.c.values.ahead = a.ahead ? (int)a.ahead : dt_control_rules[a.kind].mixer == DT_MIX_NONE ? 3 : 1;
 	a.c.values.width = (int)a.width;
@@ -291,7 +304,7 @@ static int set_learner(void)
 					  .beta1 = 0.9f,
 					  .beta2 = a.optimizer ? 0.999f : 0.99f,
 					  .eps = 1e-5f};
-	if (!a.c.resume && dt_control_check_frames(&a.c, 0, &err) < 0)
+	if ((!a.c.resume || automatic) && dt_control_check_frames(&a.c, 0, &err) < 0)
 		return dt_opt_usage_of(&program, stderr, NULL, &err);
 	return 0;
 }
@@ -306,10 +319,6 @@ static int run_train(int n, char **v)
 		rc = set_learner();
 	if (rc)
 		return rc;
-	if (a.c.resume && dt_control_rules[a.kind].values)
-		dt_program_say(
-			&program,
-			"checkpoints hold no replay buffer: it fills up to --warm-up before updates go on");
 	rc = dt_control_run(&a.c, &last, &err);
 	if (rc >= 0 && last.update % a.every && last.update > 1 && report(NULL, &last, &err) < 0)
 		rc = err.code;

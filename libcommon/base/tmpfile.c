@@ -274,14 +274,28 @@ int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
 	return 0;
 }
 
+/*
+ * Flushes. An earlier write that failed is an error too: fflush says why if bytes are left in the buffer, and
+ * else one more byte does, in a file that is removed anyway.
+ */
+static int flush(const struct dt_tmpfile *t)
+{
+	errno = 0;
+	if (fflush(t->f) == 0 && !ferror(t->f))
+		return 0;
+	if (!errno && t->tmp && fputc(0, t->f) != EOF)
+		fflush(t->f);
+	return errno ? -errno : -EIO;
+}
+
 static int finish(struct dt_tmpfile *t, bool durable, struct dt_err *err)
 {
-	int rc = 0;
+	int rc = flush(t);
 
-	errno = 0;
-	/* after an error fflush fails again, and says why */
-	if (fflush(t->f) == EOF || ferror(t->f) || (durable && t->tmp && fsync(fileno(t->f)) < 0))
-		rc = dt_err_sys(err, errno ? -errno : -EIO, "cannot write '%s'", t->path);
+	if (rc == 0 && durable && t->tmp && fsync(fileno(t->f)) < 0)
+		rc = -errno;
+	if (rc < 0)
+		dt_err_sys(err, rc, "cannot write '%s'", t->path);
 	if (fclose(t->f) == EOF && rc == 0)
 		rc = dt_err_sys(err, -errno, "cannot write '%s'", t->path);
 	t->f = NULL;

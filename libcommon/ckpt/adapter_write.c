@@ -265,8 +265,8 @@ void adapter_put_linear(const struct adapter_linear *l, FILE *f, size_t align)
 		fwrite(l->m, sizeof(*l->m), (size_t)l->out, f);
 }
 
-/* Writes the configuration last: a folder with it is a complete adapter. */
-static int write_peft(struct adapter_writer *w, const char *folder, struct dt_err *err)
+/* Writes the configuration last. */
+static int fill_peft(struct adapter_writer *w, const char *folder, struct dt_err *err)
 {
 	char path[PATH_MAX];
 	struct dt_tmpfile f;
@@ -306,6 +306,24 @@ static int write_peft(struct adapter_writer *w, const char *folder, struct dt_er
 	return rc;
 }
 
+/* The folder appears under its name when it is complete. */
+static int write_peft(struct adapter_writer *w, const char *dst, struct dt_err *err)
+{
+	char tmp[PATH_MAX];
+	int rc;
+
+	if (snprintf(tmp, sizeof(tmp), "%s.tmp.%d", dst, (int)getpid()) > (int)sizeof(tmp) - 64)
+		return dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", dst);
+	rc = dt_mkdir_p(tmp, err);
+	if (rc == 0)
+		rc = fill_peft(w, tmp, err);
+	if (rc == 0 && rename(tmp, dst) < 0)
+		rc = dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, dst);
+	if (rc < 0)
+		dt_remove_tree(tmp, NULL);
+	return rc;
+}
+
 int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, const char *dst,
 		     struct dt_err *err)
 {
@@ -337,8 +355,8 @@ int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, c
 		rc = adapter_whole_list(&w.in, a, &w.whole, &w.nwhole, err);
 	if (rc == 0 && gguf)
 		rc = adapter_write_gguf(&w, dst, err);
-	if (rc == 0 && !gguf && (rc = dt_mkdir_p(dst, err)) == 0 && (rc = write_peft(&w, dst, err)) < 0)
-		dt_remove_tree(dst, NULL);
+	if (rc == 0 && !gguf)
+		rc = write_peft(&w, dst, err);
 	release(&w);
 	return rc;
 }

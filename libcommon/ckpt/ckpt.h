@@ -100,7 +100,7 @@ int64_t dt_ckpt_newest(const char *root, int64_t most);
  * those whose step is a multiple of `every` (0: no such rule), step `safe` (-1: the newest one) and the one
  * that the link `latest` names, which is not the newest after a resume from an older one. Incomplete ones
  * stay. report is called for each that is removed (may be NULL); dry: nothing is removed. Returns their
- * number.
+ * number; without `safe`, -ENOENT if root has no complete checkpoint.
  */
 int dt_ckpt_prune(const char *root, int64_t safe, int keep, int64_t every, bool dry,
 		  void (*report)(void *arg, const char *folder), void *arg, struct dt_err *err);

@@ -243,6 +243,10 @@ static int prune(const char *root, int64_t safe, int keep, int64_t every, bool d
 		else
 			rc = dt_remove_tree(tmp, err);
 	}
+	if (rc == 0 && safe < 0)
+		rc = dt_err_set(err, -ENOENT,
+				n > 0 ? "no checkpoint in '%s' is complete" : "'%s' has no step folder",
+				root);
 	free(step);
 	return rc < 0 ? rc : gone;
 }

@@ -42,7 +42,12 @@ static const struct dt_added *match_added(const struct dt_added_list *l, bool sp
 	return found;
 }
 
-static size_t strip_left(const char *s, size_t from, size_t at)
+static bool is_space(const struct dt_added_list *l, uint32_t cp)
+{
+	return dt_utf8_is_space(cp) && !(l->marked && cp == ' ');
+}
+
+static size_t strip_left(const struct dt_added_list *l, const char *s, size_t from, size_t at)
 {
 	while (at > from) {
 		size_t p = at - 1;
@@ -51,20 +56,20 @@ static size_t strip_left(const char *s, size_t from, size_t at)
 		while (p > from && ((unsigned char)s[p] & 0xc0) == 0x80)
 			p--;
 		dt_utf8_next(s + p, at - p, &cp);
-		if (!dt_utf8_is_space(cp))
+		if (!is_space(l, cp))
 			break;
 		at = p;
 	}
 	return at;
 }
 
-static size_t strip_right(const char *s, size_t n, size_t at)
+static size_t strip_right(const struct dt_added_list *l, const char *s, size_t n, size_t at)
 {
 	while (at < n) {
 		uint32_t cp;
 		size_t len = dt_utf8_next(s + at, n - at, &cp);
 
-		if (!dt_utf8_is_space(cp))
+		if (!is_space(l, cp))
 			break;
 		at += len;
 	}
@@ -80,8 +85,8 @@ const struct dt_added *dt_tok_next_added(const struct dt_added_list *l, bool spe
 
 		if (!a)
 			continue;
-		*ret_at = a->lstrip ? strip_left(s, from, at) : at;
-		*ret_end = a->rstrip ? strip_right(s, n, at + a->n) : at + a->n;
+		*ret_at = a->lstrip ? strip_left(l, s, from, at) : at;
+		*ret_end = a->rstrip ? strip_right(l, s, n, at + a->n) : at + a->n;
 		return a;
 	}
 	return NULL;

@@ -91,17 +91,16 @@ static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool f
 			return rc;
 		if (rc == 0)
 			break;
-		if (begin == end) { /* an empty match splits nothing */
-			from = begin < n ? begin + dt_utf8_next(s + begin, n - begin, &cp) : n;
-			continue;
-		}
 		if (begin > kept && !st->drop_gap)
 			rc = run_step(e, k + 1, s + kept, begin - kept, true);
-		if (rc >= 0 && !st->drop_match)
+		if (rc >= 0 && end > begin && !st->drop_match)
 			rc = run_step(e, k + 1, s + begin, end - begin, true);
 		if (rc < 0)
 			return rc;
 		kept = from = end;
+		if (begin ==
+		    end) /* an empty match only splits; the next one starts behind the next character */
+			from += end < n ? dt_utf8_next(s + end, n - end, &cp) : 1;
 	}
 	if (kept < n && !st->drop_gap)
 		return run_step(e, k + 1, s + kept, n - kept, true);
@@ -154,16 +153,40 @@ static int pretokenize(struct dt_tok_enc *e, const char *s, size_t n, bool first
 	return run_step(e, 0, s, n, first);
 }
 
+static int sp_form(struct dt_tok_enc *e, const char *s, size_t n, bool first, char **ret, size_t *ret_n)
+{
+	if (e->t->sp.prefix == DT_SP_PREFIX_FIRST && s != e->text)
+		first = false;
+	return dt_sp_form(e->t, s, n, first, ret, ret_n) < 0
+		       ? dt_err_sys(e->err, -ENOMEM, "cannot encode a text of %zu bytes", n)
+		       : 0;
+}
+
+/* Metaspace: a pre-tokenizer, so it sees what is between the added tokens. */
+static int metaspace(struct dt_tok_enc *e, const char *s, size_t n, bool first)
+{
+	char *form;
+	size_t form_n;
+	int rc = sp_form(e, s, n, first, &form, &form_n);
+
+	if (rc < 0)
+		return rc;
+	rc = sp_words(e, form, form_n);
+	free(form);
+	return rc;
+}
+
 /* Encodes valid UTF-8 without the added tokens that are matched before normalisation. */
 static int valid_run(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 {
 	char *form;
 	size_t form_n;
-	int rc = e->t->sp.on ? dt_sp_form(e->t, s, n,
-					  first && (e->t->sp.prefix != DT_SP_PREFIX_FIRST || s == e->text),
-					  &form, &form_n)
-			     : dt_tok_normalize(e->t->normal, s, n, &form, &form_n, e->err);
+	int rc;
 
+	if (e->t->sp.on && !dt_sp_normalizes(e->t))
+		return split_added(e, &e->t->normalized, s, n, first, metaspace);
+	rc = e->t->sp.on ? sp_form(e, s, n, first, &form, &form_n)
+			 : dt_tok_normalize(e->t->normal, s, n, &form, &form_n, e->err);
 	if (rc < 0)
 		return rc;
 	rc = split_added(e, &e->t->normalized, form ? form : s, form ? form_n : n, first, pretokenize);

@@ -314,6 +314,11 @@ static int read_all(struct dt_tokenizer *t, const json_t *root, struct dt_err *e
 		rc = dt_sp_read_pre_tokenizer(t, pre, err);
 		if (rc == 0)
 			rc = dt_sp_read_decoder(t, dec, err);
+		if (rc == 0 && !t->sp.marks && !t->sp.meta)
+			rc = dt_err_set(
+				err, -ENOTSUP,
+				"byte_fallback is not supported without a normalizer or pre_tokenizer "
+				"that replaces blanks by U+2581");
 	} else if (rc == 0 && pre && !json_is_null(pre)) {
 		rc = tok_json_pre_tokenizer(t, pre, 0, &byte_level, err);
 	}

@@ -48,6 +48,7 @@ struct dt_added_list { /* sorted by bytes */
 	struct dt_added *v;
 	size_t n;
 	bool first[256]; /* some token starts with this byte */
+	bool marked;	 /* blanks stand for U+2581, which is no white space */
 };
 
 enum dt_normal { DT_NORMAL_NONE, DT_NORMAL_NFC, DT_NORMAL_NFD, DT_NORMAL_NFKC, DT_NORMAL_NFKD };
@@ -63,6 +64,7 @@ enum dt_sp_prefix {
 struct dt_sp {
 	bool on;
 	enum dt_sp_prefix prefix;
+	bool meta;  /* there is a Metaspace, which makes marks of blanks that are left */
 	bool split; /* a word begins at every blank */
 	bool apart; /* and else at one behind anything but a blank: no token spells both */
 	bool marks; /* the normaliser makes marks of blanks: normalised added tokens meet them */
@@ -133,6 +135,8 @@ int dt_sp_spell(const char *text, size_t n, bool special, char **ret, size_t *re
 int dt_sp_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
 int dt_sp_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
 int dt_sp_read_decoder(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+/* Whether a normalizer changes the text, so that normalised added tokens are looked for in dt_sp_form. */
+bool dt_sp_normalizes(const struct dt_tokenizer *t);
 /* The text as its tokens spell it: blanks for SentencePiece's marks, with the prefix. malloc'd; -ENOMEM. */
 int dt_sp_form(const struct dt_tokenizer *t, const char *s, size_t n, bool first, char **ret, size_t *ret_n);
 /* A word's symbols, at most one a byte; their number, or -EINVAL. */

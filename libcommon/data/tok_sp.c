@@ -138,7 +138,10 @@ int dt_sp_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_
 		return 0;
 	if (strcmp(type, "Metaspace") || strcmp(word_of(o, "replacement"), MARK))
 		return refuse(err, "pre_tokenizer", type);
+	t->sp.meta = true;
 	t->sp.split = !json_is_false(split);
+	if (t->sp.prefix == DT_SP_PREFIX_EACH) /* there is a blank already */
+		return 0;
 	if (!*scheme)
 		scheme = json_is_false(old) ? "never" : "always";
 	if (!strcmp(scheme, "always"))
@@ -182,6 +185,11 @@ int dt_sp_read_decoder(struct dt_tokenizer *t, const json_t *o, struct dt_err *e
 		return 0;
 	}
 	return refuse(err, "decoder", type);
+}
+
+bool dt_sp_normalizes(const struct dt_tokenizer *t)
+{
+	return t->sp.marks || t->sp.prefix == DT_SP_PREFIX_EACH;
 }
 
 int dt_sp_form(const struct dt_tokenizer *t, const char *s, size_t n, bool first, char **ret, size_t *ret_n)

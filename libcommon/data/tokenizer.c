@@ -69,7 +69,13 @@ int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized
 	l->v = v;
 	if (t->sp.on && dt_sp_spell(a->text, a->n, a->special, &spelt, &n) < 0)
 		return no_memory(err);
-	if (normalized && !t->sp.on) {
+	if (normalized && t->sp.on && dt_sp_normalizes(t)) {
+		t->normalized.marked = true;
+		if (dt_sp_form(t, a->text, a->n, t->sp.prefix == DT_SP_PREFIX_EACH, &form, &copy.n) < 0) {
+			free(spelt);
+			return no_memory(err);
+		}
+	} else if (normalized && !t->sp.on) {
 		rc = dt_tok_normalize(t->normal, a->text, a->n, &form, &copy.n, err);
 		if (rc < 0)
 			return rc;
@@ -77,8 +83,6 @@ int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized
 	copy.text = malloc(copy.n + 1);
 	if (copy.text)
 		memcpy(copy.text, form ? form : a->text, copy.n);
-	if (copy.text && normalized && t->sp.marks)
-		copy.n = dt_sp_unmark(copy.text, copy.n);
 	free(form);
 	rc = copy.text ? 0 : no_memory(err);
 	if (rc == 0) {

@@ -7,15 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct dt_control_rule dt_control_rules[DT_CONTROL_N] = {
-	[DT_CONTROL_A2C] = {.waits = true},
-	[DT_CONTROL_A3C] = {.gradients = true},
-	[DT_CONTROL_IMPALA] = {.vtrace = true},
-	[DT_CONTROL_DQN] = {.values = true, .mixer = DT_MIX_NONE},
-	[DT_CONTROL_VDN] = {.values = true, .mixer = DT_MIX_SUM},
-	[DT_CONTROL_QMIX] = {.values = true, .mixer = DT_MIX_NET},
-};
-
 static int give_weights(struct control *c, int number, struct dt_err *err)
 {
 	struct dt_wire w = {.kind = CONTROL_WEIGHTS, .version = c->updates};
@@ -64,18 +55,28 @@ static bool enough(const struct control *c)
 	return c->episodes >= DT_CONTROL_SCORES && mean_score(c) >= c->o->until;
 }
 
-/* Makes one update with the present gradients, and writes a metrics line if due; the line's means are set. */
-static int update(struct control *c, double lag, struct dt_err *err)
+static void set_counts(struct control *c)
 {
-	int rc = c->q ? dt_qlearn_update(c->q, &c->line.grad_norm, err)
-		      : dt_net_update(c->net, &c->line.grad_norm, err);
-
-	c->updates++;
 	c->line.update = c->updates;
 	c->line.frames = c->frames;
 	c->line.episodes = c->episodes;
-	c->line.restarts = dt_crew_restarts(c->crew);
 	c->line.score = mean_score(c);
+}
+
+/* Makes one update with the present gradients, and writes a metrics line if due; the line's means are set. */
+static int update(struct control *c, double lag, struct dt_err *err)
+{
+	int rc;
+
+	if (c->q) {
+		rc = dt_qlearn_update(c->q, &c->line.grad_norm, err);
+	} else {
+		c->line.grad_norm = dt_net_norm(c->net);
+		rc = dt_net_update(c->net, c->line.grad_norm, err);
+	}
+	c->updates++;
+	set_counts(c);
+	c->line.restarts = dt_crew_restarts(c->crew);
 	c->line.kept = c->replay ? dt_replay_kept(c->replay) : 0;
 	c->line.lag = lag;
 	c->line.seconds = dt_now() - c->began;
@@ -312,8 +313,10 @@ static int open_learner(struct control *c, struct dt_err *err)
 	const struct dt_control *o = c->o;
 	const struct dt_crew_opts crew = {
 		.n = o->actors, .work = control_act, .arg = c, .anew = o->anew ? tell_anew : NULL};
-	int rc = look(c, err);
+	int rc = control_find(c, err);
 
+	if (rc == 0)
+		rc = look(c, err);
 	if (rc == 0)
 		rc = dt_net_open(&c->net, &o->net, err);
 	c->u = calloc((size_t)o->actors, sizeof(*c->u));
@@ -327,7 +330,7 @@ static int open_learner(struct control *c, struct dt_err *err)
 		rc = dt_unroll_open(&c->u[i], &c->size, err);
 	if (rc == 0 && c->rule->values)
 		rc = open_replay(c, err);
-	if (rc == 0 && o->resume)
+	if (rc == 0 && c->from[0])
 		rc = control_resume(c, err);
 	if (rc == 0)
 		rc = dt_control_check_frames(o, c->frames, err);
@@ -340,23 +343,6 @@ static int open_learner(struct control *c, struct dt_err *err)
 	return rc;
 }
 
-int dt_control_check_frames(const struct dt_control *o, int64_t done, struct dt_err *err)
-{
-	const struct dt_control_values *v = &o->values;
-	const int64_t unroll = (int64_t)o->env.n / o->actors * o->steps, left = o->frames - done,
-		      /* unrolls per actor: all, and those from the first one learned from */
-		all = (left + unroll - 1) / unroll, learnt = all - (v->begin + unroll - 1) / unroll + 1;
-
-	if (!dt_control_rules[o->kind].values || left <= 0 ||
-	    (v->begin <= left && v->ratio * (double)(learnt * unroll) >= v->batch))
-		return 0;
-	return dt_err_set(err, -EINVAL,
-			  "--frames %lld end before the first update: the replay buffer%s needs %lld steps "
-			  "(--warm-up), and an update of --batch %d needs %.6g more (--replay-ratio)",
-			  (long long)o->frames, done ? " starts empty and" : "", (long long)v->begin,
-			  v->batch, v->batch / v->ratio);
-}
-
 int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt_err *err)
 {
 	struct control c = {.o = o, .rule = &dt_control_rules[o->kind], .lock = -1, .began = dt_now()};
@@ -366,6 +352,7 @@ int dt_control_run(struct dt_control *o, struct dt_control_line *last, struct dt
 	o->critic.vtrace = c.rule->vtrace;
 	rc = open_learner(&c, err);
 	before = c.updates;
+	set_counts(&c); /* of a run that has nothing left to do */
 	for (int i = 0; i < o->actors && rc == 0; i++)
 		rc = give_weights(&c, i, err);
 	while (rc == 0 && c.frames < o->frames && !enough(&c)) {

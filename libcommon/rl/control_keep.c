@@ -2,11 +2,13 @@
 #include "rl/control_priv.h"
 #include "rl/keep.h"
 
+#include "base/step_name.h"
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,18 +49,77 @@ static int64_t count_of(const json_t *o, const char *key)
 	return n > 0 ? n : 0;
 }
 
+static void say(const struct control *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(const struct control *c, const char *fmt, ...)
+{
+	char text[2 * PATH_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (c->o->say)
+		c->o->say(c->o->arg, text);
+}
+
+static bool automatic(const struct control *c)
+{
+	return c->o->resume && !strcmp(c->o->resume, "auto");
+}
+
+int control_find(struct control *c, struct dt_err *err)
+{
+	const char *path = automatic(c) ? c->o->save : c->o->resume;
+	struct dt_ckpt *ck;
+	int rc;
+
+	if (!path)
+		return 0;
+	rc = dt_ckpt_open(path, &ck, err);
+	if (rc < 0)
+		return automatic(c) && rc == -ENOENT ? 0 : rc;
+	if (dt_ckpt_note(ck))
+		say(c, "%s", dt_ckpt_note(ck));
+	snprintf(c->from, sizeof(c->from), "%s", dt_ckpt_path(ck));
+	dt_ckpt_close(ck);
+	return 0;
+}
+
+/* Reads the newest checkpoint of --save that is intact, from c->from on. */
+static int read_intact(struct control *c, struct dt_kept *k, struct dt_err *err)
+{
+	int rc = dt_net_resume(k, c->from, err);
+
+	while (rc == -EBADMSG && automatic(c)) {
+		const char *name = strrchr(c->from, '/');
+		const int64_t at = dt_step_of(name ? name + 1 : c->from),
+			      older = dt_ckpt_newest(c->o->save, at - 1);
+		char to[DT_STEP_NAME];
+
+		if (older < 0)
+			break;
+		say(c, "checkpoint of update %lld is damaged, using that of update %lld: %s", (long long)at,
+		    (long long)older, err->msg);
+		dt_step_name(to, older);
+		snprintf(c->from, sizeof(c->from), "%s/%s", c->o->save, to);
+		rc = dt_net_resume(k, c->from, err);
+	}
+	return rc;
+}
+
 int control_resume(struct control *c, struct dt_err *err)
 {
 	const struct dt_env_spec *e = &c->o->env;
 	struct dt_kept k = all_of(c);
 	const char *env;
-	int rc = dt_net_resume(&k, c->o->resume, err);
+	int rc = read_intact(c, &k, err);
 
 	if (rc < 0)
 		return rc;
 	env = json_string_value(json_object_get(k.control, "env"));
 	if (json_is_true(json_object_get(k.control, "values")) != c->rule->values)
-		rc = dt_err_set(err, -EINVAL, "'%s' holds %s", c->o->resume,
+		rc = dt_err_set(err, -EINVAL, "'%s' holds %s", c->from,
 				c->rule->values ? "a policy, not Q-values" : "Q-values, not a policy");
 	memcpy(c->run_id, k.run_id, sizeof(c->run_id));
 	c->updates = count_of(k.control, "update");
@@ -69,6 +130,11 @@ int control_resume(struct control *c, struct dt_err *err)
 	if (c->q)
 		dt_qlearn_follow(c->q);
 	json_decref(k.control);
+	if (rc == 0)
+		say(c, "resumed from '%s' at update %lld%s", c->from, (long long)c->updates,
+		    c->rule->values ? "; checkpoints hold no replay buffer: it fills up to --warm-up before "
+				      "updates go on"
+				    : "");
 	return rc;
 }
 
@@ -77,11 +143,11 @@ int control_choose_ids(struct control *c, int agents, struct dt_err *err)
 	const struct dt_control *o = c->o;
 
 	c->ids = o->agent_id < 0 ? agents > 1 : o->agent_id > 0;
-	if (!o->resume)
+	if (!c->from[0])
 		return 0;
-	c->ids = dt_kept_ids(o->resume);
+	c->ids = dt_kept_ids(c->from);
 	if (o->agent_id >= 0 && c->ids != (o->agent_id > 0))
-		return dt_err_set(err, -EINVAL, "'%s' was trained %s --agent-id", o->resume,
+		return dt_err_set(err, -EINVAL, "'%s' was trained %s --agent-id", c->from,
 				  c->ids ? "with" : "without");
 	return 0;
 }
@@ -100,7 +166,7 @@ static int refuse_others(const struct control *c, struct dt_err *err)
 	if (!c->o->resume || (theirs && *theirs && strcmp(theirs, c->run_id))) {
 		rc = dt_err_set(err, -EEXIST, "'%s' holds the checkpoints of another run, the newest '%s'",
 				dir, dt_ckpt_path(there));
-		dt_err_hint(err, "--resume '%s' goes on from it, --overwrite starts over", dir);
+		dt_err_hint(err, "--resume auto continues from it, --overwrite starts over");
 	}
 	dt_ckpt_close(there);
 	return rc;

@@ -7,6 +7,8 @@
 #include "rl/crew.h"
 #include "rl/qlearn.h"
 
+#include <limits.h>
+
 enum { CONTROL_WEIGHTS = 1, CONTROL_UNROLL };
 
 struct control {
@@ -33,6 +35,7 @@ struct control {
 	double score[DT_CONTROL_SCORES];
 	double *place; /* [environments of all, DT_ACTOR_PLACE] where they were when last heard of */
 	struct dt_control_line line;
+	char from[PATH_MAX];	     /* the checkpoint to resume from; "": none */
 	char run_id[DT_CKPT_RUN_ID]; /* of checkpoints */
 	int lock;		     /* of the folder; -1: none */
 	bool outside;		     /* what has failed is not the learner: its weights are whole */
@@ -48,6 +51,9 @@ int control_act(void *arg, int number, int fd, struct dt_err *err);
 
 /* control_keep.c: the checkpoints of struct dt_control. */
 int control_save(struct control *c, struct dt_err *err);
+/* First of all: fills from. */
+int control_find(struct control *c, struct dt_err *err);
+/* If --resume auto finds a checkpoint damaged, the next older one is used. */
 int control_resume(struct control *c, struct dt_err *err);
 /* Whether rows say which agent it is: a checkpoint to go on from decides. */
 int control_choose_ids(struct control *c, int agents, struct dt_err *err);

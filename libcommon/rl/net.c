@@ -171,16 +171,21 @@ bool dt_net_tensor(const struct dt_net *n, int i, const struct dt_param **ret, i
 	return true;
 }
 
-int dt_net_update(struct dt_net *n, double *ret_norm, struct dt_err *err)
+double dt_net_norm(const struct dt_net *n)
 {
-	struct net *net = of(n);
-	struct dt_tensor t[4];
-	double sum = 0, norm;
-	int rc;
+	double sum = 0;
 
 	for (int64_t i = 0; i < n->n; i++)
 		sum += (double)n->grads[i] * (double)n->grads[i];
-	norm = sqrt(sum);
+	return sqrt(sum);
+}
+
+int dt_net_update(struct dt_net *n, double norm, struct dt_err *err)
+{
+	struct net *net = of(n);
+	struct dt_tensor t[4];
+	int rc;
+
 	if (!isfinite(norm))
 		return dt_err_set(err, -EDOM, "the gradient is not finite");
 	net->o.optim.t++;
@@ -191,8 +196,6 @@ int dt_net_update(struct dt_net *n, double *ret_norm, struct dt_err *err)
 		t[2 + k] =
 			k < dt_optim_states(net->o.optim.kind) ? dt_t1(net->state[k], DT_F32, n->n) : DT_NONE;
 	rc = net->dev->ops->optim_step(net->dev, &net->o.optim, DT_NONE, t[0], t[1], t[2], t[3]);
-	if (ret_norm)
-		*ret_norm = norm;
 	return rc < 0 ? dt_kernel_check(rc, "optim_step(", err) : 0;
 }
 

@@ -26,8 +26,13 @@ struct dt_net {
 int dt_net_check_hidden(const char *hidden, struct dt_err *err);
 int dt_net_open(struct dt_net **ret, const struct dt_net_opts *o, struct dt_err *err);
 void dt_net_close(struct dt_net *net); /* NULL is allowed */
-/* One optimizer step with the current gradients; *ret_norm: their norm before clipping; may be NULL. */
-int dt_net_update(struct dt_net *net, double *ret_norm, struct dt_err *err);
+/* The norm of the current gradients. */
+double dt_net_norm(const struct dt_net *net);
+/*
+ * One optimizer step with the current gradients. norm: their norm, or the norm of all gradients of nets that
+ * learn together, which are clipped together; -EDOM if it is not finite.
+ */
+int dt_net_update(struct dt_net *net, double norm, struct dt_err *err);
 /* Optimizer state k, [n] as weights; NULL: the optimizer has no such state. */
 float *dt_net_state(struct dt_net *net, int k);
 /* The number of updates so far, which the optimizer counts; go_on sets it. */

@@ -343,13 +343,13 @@ void dt_qlearn_follow(struct dt_qlearn *q)
 
 int dt_qlearn_update(struct dt_qlearn *q, double *ret_norm, struct dt_err *err)
 {
-	double norm = 0, other = 0;
-	int rc = dt_net_update(q->agent.net, &norm, err);
+	const double norm = hypot(dt_net_norm(q->agent.net), q->mix.net ? dt_net_norm(q->mix.net) : 0);
+	int rc = dt_net_update(q->agent.net, norm, err);
 
 	if (rc == 0 && q->mix.net)
-		rc = dt_net_update(q->mix.net, &other, err);
+		rc = dt_net_update(q->mix.net, norm, err);
 	if (ret_norm)
-		*ret_norm = hypot(norm, other);
+		*ret_norm = norm;
 	if (rc == 0 && ++q->updates % (q->o.target_every > 0 ? q->o.target_every : 1) == 0)
 		dt_qlearn_follow(q);
 	return rc;

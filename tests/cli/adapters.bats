@@ -154,6 +154,10 @@ merge() { # BASE ADAPTER DST OPTION...
     merge "$golden/base" a from-peft
     cmp merged/model.safetensors from-gguf/model.safetensors
     cmp merged/model.safetensors from-peft/model.safetensors
+    # a full disk leaves nothing behind, and is named as the reason
+    run -1 bash -c 'ulimit -f 1; dt-shard-ckpt lora-convert "$1" "$2" b' - "$golden/base" "$golden/adapter"
+    [[ $output == *"cannot write 'b"*"File too large" ]]
+    [ "$(echo b*)" = 'b*' ]
     # adapters with ranks and alphas per module, scaled by the square root of the rank (rsLoRA)
     merge "$golden/base" "$golden/rs" rs
     dt-shard-ckpt lora-convert "$golden/base" "$golden/rs" rs-a

@@ -89,6 +89,29 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 1 "no tensor mixer/" train --algorithm qmix --env twostep --resume sum
 }
 
+@test "resume auto starts anew in an empty folder, continues the newest checkpoint, and skips a damaged one" {
+    train=(timeout 60 dt-rl train -a qmix --env twostep --actors 1 --every 1000 --save kept --resume auto)
+    run --separate-stderr -0 "${train[@]}" --frames 2k --save-every 50
+    [ -z "$stderr" ]
+    steps=(kept/step-*)
+    [ ${#steps[@]} -gt 2 ]
+    newest=${steps[-1]}
+    # nothing is left to do: the counts are those of the checkpoint
+    run --separate-stderr -3 "${train[@]}" --frames 2k --until 100
+    [[ $stderr == "dt-rl: resumed from '$newest' at update $((10#${newest#*-})); checkpoints hold no replay buffer: "* ]]
+    [[ $stderr == *"mean score of the last 100 episodes after 2048 steps: "* && $stderr != *": 0.00,"* ]]
+    printf '\377\377\377\377' | dd of="$newest/shard-00000.h5" bs=1 seek=$(($(stat -c %s "$newest/shard-00000.h5") / 2)) conv=notrunc status=none
+    run -3 dt-shard-ckpt verify "$newest"
+    run --separate-stderr -0 "${train[@]}" --frames 4k
+    older=${steps[-2]}
+    [[ $stderr == *"is damaged, using that of update $((10#${older#*-})): "*"resumed from '$older' at update "* ]]
+    dt-shard-ckpt verify kept
+    refused 2 "--resume auto needs --save" train --env cartpole --resume auto
+    refused 2 "end before the first update" train -a dqn --env cartpole --frames 500 --save other --resume auto
+    run --separate-stderr -1 timeout 60 dt-rl train -a dqn --env cartpole --resume nowhere
+    [ "$stderr" = "dt-rl: cannot open 'nowhere': No such file or directory" ]
+}
+
 @test "a2c has the same numbers when an actor is killed" {
     train=(dt-rl train --env cartpole --frames 100k --every 10 --json)
     timeout 60 "${train[@]}" --save calm >calm.jsonl
@@ -161,7 +184,7 @@ END
     timeout 120 dt-rl train -a vdn "${pair[@]}" --epsilon 1 --actors 1 --frames 2k --no-agent-id --save without
     dt-rl play "${pair[@]}" --episodes 4 --json without | jq -e '.score_mean == 0'
     timeout 60 dt-rl train -a vdn "${pair[@]}" --actors 1 --frames 4k --resume without --save without
-    refused 1 "'without' was trained without --agent-id" \
+    refused 1 "' was trained without --agent-id" \
         train -a vdn "${pair[@]}" --actors 1 --frames 6k --resume without --agent-id
 }
 
@@ -188,7 +211,7 @@ END
     train=(dt-rl train --env cartpole --every 1000)
     "${train[@]}" --frames 5k --save kept --save-every 8
     [ -d kept/step-00000008 ] && [ -d kept/step-00000016 ] && [ -d kept/step-00000020 ]
-    refused 1 "'kept' holds the checkpoints of another run, the newest 'kept/step-00000020'; --resume 'kept' goes" \
+    refused 1 "'kept' holds the checkpoints of another run, the newest 'kept/step-00000020'; --resume auto continues" \
         train --env cartpole --frames 3k --save kept
     "${train[@]}" --frames 6k --save kept --resume kept
     [ -d kept/step-00000024 ]

@@ -473,6 +473,11 @@ $T/a/step-00000002" ]
 	[ "$status" -eq 2 ]
 	run "$S" prune --keep 1 "$T/nothing"
 	[ "$status" -eq 1 ]
+	run -1 "$S" prune --keep 1 "$T/a/step-00000012"
+	[ "$output" = "dt-shard-ckpt: '$T/a/step-00000012' has no step folder" ]
+	rm "$T/a/step-00000012/shard-00000.h5"
+	run -1 "$S" prune --keep 1 "$T/a"
+	[ "$output" = "dt-shard-ckpt: no checkpoint in '$T/a' is complete" ]
 }
 
 @test "prune keeps the checkpoint that latest names, also an older one" {

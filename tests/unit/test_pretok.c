@@ -94,8 +94,10 @@ static void families_split_as_published(void **state)
 		check_words(root, name, json_object_get(g, "texts"), words);
 		json_object_set_new(json_object_get(root, "model"), "ignore_merges",
 				    json_boolean(!strcmp(name, "llama 3")));
-		assert_non_null(src_pre_of(root));
-		assert_string_equal(src_pre_of(root)->name, json_string_value(json_array_get(gguf, 0)));
+		assert_int_equal(src_pre_of(root) != NULL, json_array_size(gguf) > 0);
+		if (src_pre_of(root))
+			assert_string_equal(src_pre_of(root)->name,
+					    json_string_value(json_array_get(gguf, 0)));
 		for (size_t i = 0; i < json_array_size(gguf); i++) {
 			const char *known = json_string_value(json_array_get(gguf, i));
 			const struct src_pre *pre = src_pre_find(known, strlen(known));
@@ -108,7 +110,7 @@ static void families_split_as_published(void **state)
 		json_decref(root);
 		families++;
 	}
-	assert_int_equal(families, 13);
+	assert_int_equal(families, 15);
 	assert_null(src_pre_find("poro-chat", 9));
 	assert_null(src_pre_find("falco", 5));
 	json_decref(g);

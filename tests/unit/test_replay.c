@@ -360,6 +360,44 @@ static void test_losses(void **state)
 	dt_unroll_release(&b.u);
 }
 
+/* The nets of agents and of the mixer are clipped together: their step has the length lr clip. */
+static void test_clip(void **state)
+{
+	const struct dt_net_opts agents = {.observation = SEEN,
+					   .outputs = ACTIONS + 1,
+					   .hidden = "7-5",
+					   .seed = 3,
+					   .optim = {.kind = DT_OPTIM_SGD, .lr = 0.5f},
+					   .clip = 0.125};
+	const struct dt_qlearn_opts o = {.mixer = DT_MIX_NET, .width = WIDTH, .net = agents};
+	struct dt_net *net[2] = {NULL};
+	struct dt_qlearn *q = NULL;
+	struct dt_err err = {0};
+	double loss, norm, moved = 0;
+	float was[2][1024];
+	struct batch b;
+
+	make_batch(&b);
+	assert_int_equal(dt_net_open(&net[0], &agents, &err), 0);
+	assert_int_equal(dt_qlearn_open(&q, net[0], &o, ROWS, AGENTS, true, &err), 0);
+	net[1] = dt_qlearn_mixer(q);
+	for (int k = 0; k < 2; k++)
+		memcpy(was[k], net[k]->weights, (size_t)net[k]->n * sizeof(float));
+	assert_int_equal(dt_qlearn_learn(q, b.t, b.weight, b.error, &loss, NULL, &err), 0);
+	for (int k = 0; k < 2; k++)
+		assert_true(dt_net_norm(net[k]) > 1e-3);
+	assert_int_equal(dt_qlearn_update(q, &norm, &err), 0);
+	assert_true(norm > 0.125);
+	for (int k = 0; k < 2; k++)
+		for (int64_t i = 0; i < net[k]->n; i++)
+			moved += pow((double)net[k]->weights[i] - (double)was[k][i], 2);
+	if (!(fabs(sqrt(moved) - 0.0625) < 1e-6))
+		fail_msg("a step of length %.9g, not 0.0625", sqrt(moved));
+	dt_qlearn_close(q);
+	dt_net_close(net[0]);
+	dt_unroll_release(&b.u);
+}
+
 /* Its derivatives by differences, and none of them by a value is below 0. */
 static void test_mixer(void **state)
 {
@@ -403,7 +441,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sumtree), cmocka_unit_test(test_ahead),  cmocka_unit_test(test_replay),
-		cmocka_unit_test(test_mixer),	cmocka_unit_test(test_losses),
+		cmocka_unit_test(test_mixer),	cmocka_unit_test(test_losses), cmocka_unit_test(test_clip),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

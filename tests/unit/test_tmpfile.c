@@ -124,6 +124,7 @@ static void kill_in_the_middle_keeps_the_old(void **state)
 
 static void full_disk_keeps_the_old(void **state)
 {
+	static const char block[1 << 16];
 	struct rlimit was, small;
 	struct dt_err err = {0};
 	struct dt_tmpfile t;
@@ -137,7 +138,11 @@ static void full_disk_keeps_the_old(void **state)
 	assert_int_equal(dt_tmpfile_open(&t, path, &err), 0);
 	for (int i = 0; i < 10000; i++)
 		fputc('x', t.f);
-	assert_true(dt_tmpfile_commit(&t, &err) < 0);
+	assert_int_equal(dt_tmpfile_commit(&t, &err), -EFBIG);
+	/* the reason is told also if nothing is left in the buffer */
+	assert_int_equal(dt_tmpfile_open(&t, path, &err), 0);
+	fwrite(block, 1, sizeof(block), t.f);
+	assert_int_equal(dt_tmpfile_commit(&t, &err), -EFBIG);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	signal(SIGXFSZ, SIG_DFL);
 	assert_non_null(strstr(err.msg, path));

@@ -300,6 +300,7 @@ static void test_refusals(void **state)
 		{"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram"},
 		{"{" MODEL("") "}", "ByteLevel"},
 		{"{" MODEL(",\"byte_fallback\":true") "," BYTELEVEL "}", "byte_fallback"},
+		{"{" MODEL(",\"byte_fallback\":true") "}", "replaces blanks"},
 		{"{" MODEL(",\"dropout\":0.1") "," BYTELEVEL "}", "dropout"},
 		{"{" MODEL(",\"end_of_word_suffix\":\"</w>\"") "," BYTELEVEL "}", "end_of_word_suffix"},
 		{"{" MODEL(",\"unk_token\":\"a\"") "," BYTELEVEL "}", "unk_token"},

@@ -58,6 +58,27 @@ static void check_decoded(const struct dt_tokenizer *t, const json_t *list, cons
 	free(ids);
 }
 
+/* Texts among which are added tokens of all kinds, with the tokenizer of this name. */
+static void check_among(const char *name, const json_t *golden, const json_t *texts)
+{
+	json_t *root;
+	struct dt_tokenizer *t;
+	struct dt_err err;
+	char path[1024], *text;
+
+	snprintf(path, sizeof(path), "%s/tokenizer/%s.json", GOLDEN_DIR, name);
+	assert_int_equal(dt_json_load(path, 1 << 24, &root, &err), 0);
+	json_object_set(root, "added_tokens", json_object_get(golden, "added_tokens"));
+	text = json_dumps(root, JSON_COMPACT);
+	if (dt_tokenizer_from_text(text, strlen(text), &t, &err) < 0)
+		fail_msg("%s", err.msg);
+	for (size_t i = 0; i < json_array_size(texts); i++)
+		check(t, json_array_get(texts, i), json_array_get(json_object_get(golden, "among"), i), true);
+	dt_tokenizer_close(t);
+	free(text);
+	json_decref(root);
+}
+
 static void test_golden(void **state)
 {
 	static const char *const names[] = {"sp-llama", "sp-first", "sp-always", "sp-gemma"};
@@ -82,6 +103,7 @@ static void test_golden(void **state)
 			check_decoded(t, ids, json_array_get(json_object_get(o, "decoded"), i));
 		}
 		dt_tokenizer_close(t);
+		check_among(names[k], o, json_object_get(g, "among"));
 	}
 	json_decref(plain);
 	json_decref(g);
@@ -163,7 +185,9 @@ static void test_llama_vocabulary(void **state)
 static void test_token_over_a_blank(void **state)
 {
 	static const char text[] =
-		"{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":null,"
+		"{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,\"pre_tokenizer\":"
+		"{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"never\",\"split\":"
+		"false},"
 		"\"post_processor\":null,\"decoder\":null,\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
 		"\"fuse_unk\":true,\"vocab\":{\"a\":0,\"b\":1,\"\u2581\":2,\"a\u2581\":3,\"a\u2581b\":4},"
 		"\"merges\":[\"a \u2581\",\"a\u2581 b\"]}}";

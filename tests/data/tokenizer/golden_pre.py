@@ -90,6 +90,9 @@ FAMILIES = {  # name: (names of GGUF, the one that comes back first), normalizer
     ),
     "tekken": (["tekken"], None, [split(TEKKEN), byte_level(False)]),
     "gpt-4o": (["gpt-4o", "llama4"], None, [split(GPT4O), byte_level(False)]),
+    # patterns with empty matches, which GGUF has no names for
+    "digits in threes from the right": ([], None, [split(r"(?=(\d{3})+(?!\d))"), split(QWEN2), byte_level(False)]),
+    "edges of words": ([], None, [split(r"\b|(?<=[aeiou])|;*"), byte_level(False)]),
 }
 
 TEXTS = [

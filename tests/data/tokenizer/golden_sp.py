@@ -9,7 +9,7 @@ are those of golden.json.
 import json
 import pathlib
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 here = pathlib.Path(__file__).parent
 MARK = "\u2581"
@@ -47,6 +47,21 @@ def make():
     yield "sp-gemma", json.loads(tok.to_str())
 
 
+ADDED = [  # looked for after normalisation
+    AddedToken("<a>", normalized=True),
+    AddedToken("<b>", normalized=True, lstrip=True, rstrip=True),
+    AddedToken("qu", normalized=True, rstrip=True),
+    AddedToken(" x", normalized=True),
+    AddedToken("x  y", normalized=True, lstrip=True),
+    AddedToken("<c>", normalized=False, lstrip=True),
+]
+AMONG = [
+    "a", "<a>", " <a>", "<a> a", "one <a>two", "<b>", "  <b>  ", "a <b> b", "a\n<b>\t b", "<b><a>", "<b> <a>  <b> the",
+    "quick", "the quick, qu  ick", " x", "a x", "a  x", "x", "x  y", " x  y", "a x  y", "a  \u2003x  y",
+    "<c>x", "<c> <a>", "a <c><a>the", " <c> the", "\u3000<a>", "the\u3000 <b>\u3000 the", "\u2581<a>\u2581x", "<a><a>",
+]
+
+
 def main():
     texts = json.loads((here / "golden.json").read_text())["texts"]
     golden = {}
@@ -61,6 +76,10 @@ def main():
             "plain": [plain.encode(t, add_special_tokens=False).ids for t in texts],
             "decoded": [tok.decode(i, skip_special_tokens=False) for i in ids],
         }
+        tok.add_tokens(ADDED)
+        golden[name]["added_tokens"] = json.loads(tok.to_str())["added_tokens"]
+        golden[name]["among"] = [tok.encode(t, add_special_tokens=False).ids for t in AMONG]
+    golden["among"] = AMONG
     text = json.dumps(golden, ensure_ascii=True, separators=(",", ":"))
     (here / "golden-sp.json").write_text(text.replace("]],", "]],\n") + "\n")
 
