@@ -98,8 +98,7 @@ static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool f
 		if (rc < 0)
 			return rc;
 		kept = from = end;
-		if (begin ==
-		    end) /* an empty match only splits; the next one starts behind the next character */
+		if (begin == end) /* it only splits; the next match starts behind the next character */
 			from += end < n ? dt_utf8_next(s + end, n - end, &cp) : 1;
 	}
 	if (kept < n && !st->drop_gap)

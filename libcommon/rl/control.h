@@ -79,11 +79,10 @@ struct dt_control {
 	const char *save;   /* write a checkpoint at the end, and when stopped; NULL: none */
 	int64_t save_every; /* write one every so many updates as well; 0: none */
 	bool overwrite;	    /* remove another run's checkpoints from save */
-	const char
-		*resume; /* the checkpoint to resume from; "auto": the newest of save, if any; NULL: none */
-	int64_t frames;	 /* at most */
-	double until;	 /* NAN: none; the mean score over DT_CONTROL_SCORES episodes that is enough */
-	int64_t every;	 /* updates between lines */
+	const char *resume; /* the checkpoint, or "auto": the newest of save, if any; NULL: a new run */
+	int64_t frames;	    /* at most */
+	double until;	    /* NAN: none; the mean score over DT_CONTROL_SCORES episodes that is enough */
+	int64_t every;	    /* updates between lines */
 	int (*report)(void *arg, const struct dt_control_line *l, struct dt_err *err);
 	/* An actor is started anew, with the reason; NULL: nobody asks. */
 	void (*anew)(void *arg, int number, const char *why);
