@@ -13,6 +13,7 @@
 struct dt_jsonl {
 	/* set after opening: count lines that are no JSON object in `bad` instead of failing */
 	bool skip_bad;
+	bool texts;	  /* set after opening: strings may contain NUL (dt_json_parse_texts) */
 	size_t line, bad; /* lines read; lines skipped because of skip_bad */
 	const char *name; /* name of the input in messages; borrowed */
 	int fd;

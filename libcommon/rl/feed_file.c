@@ -45,6 +45,7 @@ static int read_file(struct feed *f, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
+	file.texts = true;
 	while ((rc = dt_jsonl_next(&file, &o, err)) > 0) {
 		rc = add_group(f, o, err);
 		json_decref(o);
