@@ -119,7 +119,7 @@ static int amid(struct dt_world *w, struct dt_comm *c, int sig, const char *op, 
 	return rc;
 }
 
-/* Rank 1 dies when it has offered its memory; rank 0 opens that later than it would notice this by waiting. */
+/* Rank 1 dies when it has offered its memory; rank 0 opens it half a second later. */
 static int offered(struct dt_world *w, struct dt_comm *c, int rank, struct dt_err *err)
 {
 	struct dt_comm_req *q;

@@ -1,6 +1,6 @@
 /*
- * Counts libgomp's parallel regions in this process, in `regions`, by functions of the same names. With another
- * OpenMP, regions_count is false.
+ * Counts libgomp's parallel regions in this process, in `regions`, by functions of the same names. With
+ * another OpenMP, regions_count is false.
  */
 #ifndef OPENMP_COUNT_H
 #define OPENMP_COUNT_H
