@@ -4,6 +4,7 @@
 #include "kernels/backend.h"
 #include "kernels/check.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/team.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -100,6 +101,12 @@ void dt_dev_rest(struct dt_dev *dev)
 {
 	if (of(dev)->rest)
 		of(dev)->rest(dev);
+}
+
+void dt_dev_rows(struct dt_dev *dev, int64_t rows, int64_t each,
+		 void (*fn)(void *arg, int t, int64_t first, int64_t last), void *arg)
+{
+	dt_cpu_rows(dev, rows, each, fn, arg);
 }
 
 struct dt_scratch_on dt_dev_scratch_on(const struct dt_dev *dev)

@@ -100,6 +100,13 @@ void dt_dev_close(struct dt_dev *dev);
  */
 void dt_dev_rest(struct dt_dev *dev);
 /*
+ * Calls fn(arg, t, first, last) for parts of `rows` rows of `each` elements of host memory, on the device's
+ * host threads, which are those of its ops: the team where it infers (steps). So work of the host between
+ * passes does not wake other threads, which would be in the team's way. t: number of the thread.
+ */
+void dt_dev_rows(struct dt_dev *dev, int64_t rows, int64_t each,
+		 void (*fn)(void *arg, int t, int64_t first, int64_t last), void *arg);
+/*
  * Parses "cpu", "cuda", "cuda:N" or "auto" (the first card, or the CPU if there is none). -EINVAL: none of
  * these.
  */

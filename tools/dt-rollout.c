@@ -355,6 +355,7 @@ static int run_score(int n, char **v)
 		return rc;
 	if (dt_jsonl_open(&file, v[0], &err) < 0)
 		return dt_program_fail(&program, &err);
+	file.texts = true;
 	rc = open_reward(&r, &err);
 	while (rc == 0 && (rc = dt_jsonl_next(&file, &o, &err)) > 0) {
 		struct dt_group g = {0};

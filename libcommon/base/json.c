@@ -22,10 +22,10 @@ static bool is_blank(const char *text, size_t n)
 	return i == n;
 }
 
-int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err)
+static int parse(const char *text, size_t n, const char *name, size_t flags, json_t **ret, struct dt_err *err)
 {
 	json_error_t je;
-	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &je);
 
 	if (!v && is_blank(text, n))
 		return dt_err_set(err, -EINVAL, "%s: empty, not JSON", name);
@@ -33,6 +33,37 @@ int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, st
 		return dt_err_set(err, -EINVAL, "%s: line %d: %s", name, je.line, je.text);
 	*ret = v;
 	return 0;
+}
+
+int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err)
+{
+	return parse(text, n, name, 0, ret, err);
+}
+
+int dt_json_parse_texts(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err)
+{
+	return parse(text, n, name, JSON_ALLOW_NUL, ret, err);
+}
+
+char *dt_json_text(const char *s, size_t n)
+{
+	size_t nuls = 0, k = 0;
+	char *to;
+
+	for (size_t i = 0; i < n; i++)
+		nuls += !s[i];
+	to = malloc(n + 2 * nuls + 1);
+	for (size_t i = 0; to && i < n; i++) {
+		if (s[i]) {
+			to[k++] = s[i];
+		} else {
+			memcpy(to + k, "\xef\xbf\xbd", 3);
+			k += 3;
+		}
+	}
+	if (to)
+		to[k] = '\0';
+	return to;
 }
 
 int dt_read_file(const char *path, size_t max_bytes, char **ret, size_t *ret_n, struct dt_err *err)
@@ -164,6 +195,8 @@ int dt_json_str(const json_t *o, const char *key, bool required, const char **re
 		return rc;
 	if (!json_is_string(v))
 		return dt_err_set(err, -EINVAL, "'%s' is not a string", key);
+	if (memchr(json_string_value(v), 0, json_string_length(v)))
+		return dt_err_set(err, -EINVAL, "'%s' contains a NUL character", key);
 	*ret = json_string_value(v);
 	return 1;
 }

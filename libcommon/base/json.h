@@ -15,6 +15,15 @@
 /* Parses text of n bytes; name is used in the message ("NAME: line 3: ..."). Duplicate keys are refused. */
 int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err);
 
+/* The same for texts that a model wrote: strings may contain NUL. Copy them by dt_json_text. */
+int dt_json_parse_texts(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err);
+
+/*
+ * A copy of n bytes as a C string: each NUL in them becomes U+FFFD, so that nothing behind it is lost. NULL:
+ * no memory.
+ */
+char *dt_json_text(const char *s, size_t n);
+
 /* Reads a whole file of at most max_bytes ("-" is standard input). */
 int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err *err);
 
@@ -27,7 +36,7 @@ int dt_json_int(const json_t *o, const char *key, bool required, int64_t min, in
 		struct dt_err *err);
 int dt_json_real(const json_t *o, const char *key, bool required, double *ret, struct dt_err *err);
 int dt_json_bool(const json_t *o, const char *key, bool required, bool *ret, struct dt_err *err);
-/* *ret is borrowed from o. */
+/* *ret is borrowed from o. A string with a NUL in it is -EINVAL. */
 int dt_json_str(const json_t *o, const char *key, bool required, const char **ret, struct dt_err *err);
 
 /* Checks that o is an object with only keys of `known`, which ends with NULL; -EINVAL. */

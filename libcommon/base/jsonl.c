@@ -142,7 +142,8 @@ static int take(struct dt_jsonl *j, size_t n, bool last, json_t **ret, struct dt
 	if (strspn(text, " \t\r") == n)
 		return 0;
 	snprintf(where, sizeof(where), "%s:%zu", j->name, j->line);
-	if (dt_json_parse(text, n, where, &v, &why) == 0 && json_is_object(v)) {
+	if ((j->texts ? dt_json_parse_texts : dt_json_parse)(text, n, where, &v, &why) == 0 &&
+	    json_is_object(v)) {
 		*ret = v;
 		return 1;
 	}

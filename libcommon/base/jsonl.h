@@ -18,6 +18,7 @@ struct dt_jsonl {
 	 * was killed or is not done, is skipped; `cut` is then set
 	 */
 	bool skip_cut, cut;
+	bool texts;	  /* set after opening: strings may contain NUL (dt_json_parse_texts) */
 	size_t line, bad; /* lines read; lines skipped because of skip_bad */
 	const char *name; /* name of the input in messages; borrowed */
 	int fd;

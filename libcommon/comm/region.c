@@ -4,6 +4,7 @@
  * the board and a generation number that is never reused, so stale mappings are detected and dropped.
  */
 #include "comm/internal.h"
+#include "comm/watchdog.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Mapping in this process of a region of another rank of the machine. */
@@ -123,6 +125,24 @@ struct dt_comm_offer dt_comm_region_find(struct dt_world *w, const void *p, size
 	return (struct dt_comm_offer){.region = -1};
 }
 
+/*
+ * Why another rank's memory cannot be opened. The files of a process that dies are closed some time before it
+ * counts as dead.
+ */
+static int cannot_open(const struct dt_world *w, int local, int error, struct dt_err *err)
+{
+	const int pid = atomic_load(&w->board[local].pid);
+	uint64_t born;
+
+	for (int i = 0; i < 100; i++) {
+		if (dt_comm_process(pid, &born) == 0)
+			return dt_err_set(err, -EIO, "rank %d died (process %d is gone)",
+					  w->node_ranks[local], pid);
+		nanosleep(&(struct timespec){0, 1000000}, NULL);
+	}
+	return dt_err_sys(err, -error, "cannot open the memory of rank %d", w->node_ranks[local]);
+}
+
 int dt_comm_region_reach(struct dt_world *w, int local, const struct dt_comm_offer *o, char **ret,
 			 struct dt_err *err)
 {
@@ -146,8 +166,7 @@ int dt_comm_region_reach(struct dt_world *w, int local, const struct dt_comm_off
 		snprintf(path, sizeof(path), "/proc/%d/fd/%d", atomic_load(&w->board[local].pid), r->fd);
 		fd = open(path, O_RDWR | O_CLOEXEC);
 		if (fd < 0)
-			return dt_err_sys(err, -errno, "cannot open the memory of rank %d",
-					  w->node_ranks[local]);
+			return cannot_open(w, local, errno, err);
 		if (fstat(fd, &st) || (size_t)st.st_size < r->bytes) {
 			close(fd);
 			return dt_err_set(err, -EIO, "the memory of rank %d is gone", w->node_ranks[local]);

@@ -171,7 +171,7 @@ static int take(const struct dt_question *q, const struct asked *a, struct dt_qu
 	if (dt_completion_failed(r, &e))
 		return dt_err_set(err, -EIO, "%s", e.msg);
 	if (!q->continuation) {
-		ret->text = strndup(r->detok.text ? r->detok.text : "", r->detok.n);
+		ret->text = dt_json_text(r->detok.text, r->detok.n);
 		return ret->text ? 0 : dt_err_sys(err, -ENOMEM, "cannot keep an answer");
 	}
 	ret->logprob = 0;

@@ -115,7 +115,7 @@ static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 	struct dt_question *q = &r->q[r->turn[i]];
 	const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
 	const json_t *usage = json_object_get(reply, "usage");
-	const char *text;
+	const json_t *text = json_object_get(choice, "text");
 
 	if (q->continuation)
 		return dt_question_error(
@@ -123,10 +123,9 @@ static int take(void *arg, int64_t i, const json_t *reply, struct dt_err *err)
 			take_scores(q, choice, json_integer_value(json_object_get(usage, "prompt_tokens")), q,
 				    err),
 			err);
-	text = json_string_value(json_object_get(choice, "text"));
-	if (!text)
+	if (!json_is_string(text))
 		return dt_err_set(err, -EIO, "'%s': the response has no text", dt_asks_url(r->asks));
-	q->text = strdup(text);
+	q->text = dt_json_text(json_string_value(text), json_string_length(text));
 	return q->text ? 0 : dt_err_sys(err, -ENOMEM, "cannot keep an answer");
 }
 

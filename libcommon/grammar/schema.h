@@ -80,6 +80,7 @@ struct dt_schema {
 };
 
 /* ---- schema_keys.c ---- */
+#define DT_SCHEMA_NUL "a value of the schema's 'enum' or 'const' with a NUL character is only supported alone"
 int dt_schema_fail(struct dt_schema *b, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Charges n steps of work; schemas that need too many are refused. false: there was an error. */
 bool dt_schema_work(struct dt_schema *b, int64_t n);

@@ -142,6 +142,18 @@ static int types_of(const json_t *type)
 	return types;
 }
 
+/* Whether a string, or one in an array or object of them, would be cut off where it is read as a C string. */
+static bool has_nul(const json_t *v)
+{
+	const json_t *e;
+	const char *key;
+	size_t i;
+
+	json_array_foreach(v, i, e) if (has_nul(e)) return true;
+	json_object_foreach((json_t *)v, key, e) if (has_nul(e)) return true;
+	return json_is_string(v) && memchr(json_string_value(v), 0, json_string_length(v));
+}
+
 static bool texts(const json_t *v)
 {
 	const json_t *e;
@@ -198,6 +210,8 @@ static void check_form(struct dt_schema *b, const struct keyword *k, const json_
 	char f = k->form;
 	bool good = true;
 
+	if (strchr("TtrR", f) && k->role != DESCRIBES && has_nul(v))
+		dt_schema_fail(b, -EINVAL, "the schema's '%s' contains a NUL character", k->name);
 	if (f == 'T') {
 		check_types(b, v);
 		return;

@@ -112,6 +112,13 @@ void dt_schema_combine(struct dt_schema *b, struct dt_auto **a, const struct dt_
 	}
 }
 
+static const char *whole(struct dt_schema *b, const json_t *v)
+{
+	if (strlen(json_string_value(v)) != json_string_length(v))
+		dt_schema_fail(b, -ENOTSUP, DT_SCHEMA_NUL);
+	return json_string_value(v);
+}
+
 /* The automaton of the listed texts that satisfy c. */
 static struct dt_auto *listed(struct dt_schema *b, const struct dt_conj *c, const json_t *one,
 			      const json_t *list)
@@ -127,9 +134,9 @@ static struct dt_auto *listed(struct dt_schema *b, const struct dt_conj *c, cons
 		return NULL;
 	}
 	if (json_is_string(one) && dt_schema_meets(b, one, c))
-		word[n++] = json_string_value(one);
+		word[n++] = whole(b, one);
 	json_array_foreach(list, i, v) if (json_is_string(v) && dt_schema_meets(b, v, c)) word[n++] =
-		json_string_value(v);
+		whole(b, v);
 	dt_schema_good(b, dt_auto_words(word, n, &b->work, &a));
 	free(word);
 	return a;

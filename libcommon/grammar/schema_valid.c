@@ -86,13 +86,18 @@ static bool valid_number(struct dt_schema *b, const json_t *v, const json_t *s)
 static bool valid_string(struct dt_schema *b, const json_t *v, const json_t *s)
 {
 	const char *text = json_string_value(v);
-	json_int_t n = (json_int_t)dt_utf8_count(text, strlen(text));
+	json_int_t n = (json_int_t)dt_utf8_count(text, json_string_length(v));
 	const json_t *k;
 	const struct dt_auto *a;
 
 	if (((k = json_object_get(s, "minLength")) && n < json_integer_value(k)) ||
 	    ((k = json_object_get(s, "maxLength")) && n > json_integer_value(k)))
 		return false;
+	if (json_string_length(v) != strlen(text) &&
+	    (json_object_get(s, "pattern") || json_object_get(s, "format"))) {
+		dt_schema_fail(b, -ENOTSUP, DT_SCHEMA_NUL);
+		return false;
+	}
 	k = json_object_get(s, "pattern");
 	if (k && (a = dt_schema_pattern(b, json_string_value(k))) && !dt_auto_accepts(a, text))
 		return false;

@@ -45,6 +45,7 @@ static int read_file(struct feed *f, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
+	file.texts = true;
 	while ((rc = dt_jsonl_next(&file, &o, err)) > 0) {
 		rc = add_group(f, o, err);
 		json_decref(o);
@@ -59,20 +60,24 @@ static int read_file(struct feed *f, struct dt_err *err)
 	return rc;
 }
 
-/* Compares the fingerprint in the rollouts with that of the run's initial weights. */
+/* Compares the fingerprint in the rollouts, of which a server's have none, with that of the run's weights. */
 static int compare_weights(struct feed *f, struct dt_err *err)
 {
 	char name[DT_FINGERPRINT] = "";
 	struct dt_source *src = NULL;
-	bool same = true;
+	bool same = true, named = true;
 	int rc = dt_source_open(f->site.run->model, DT_SOURCE_AUTO, "none", &src, err);
 
 	if (rc == 0)
 		rc = dt_source_fingerprint(src, name, err);
 	dt_source_close(src);
-	for (int64_t i = 0; i < f->npool; i++)
-		same &= !strcmp(f->pool[i].weights, name);
-	f->foreign = rc < 0 || !same;
+	for (int64_t i = 0; i < f->npool; i++) {
+		named &= f->pool[i].weights[0] != '\0';
+		same &= !f->pool[i].weights[0] || !strcmp(f->pool[i].weights, name);
+	}
+	f->foreign = rc < 0 || !same || !named;
+	if (rc == 0 && same && !named)
+		dt_log_msg(f->site.log, "'%s' does not say which weights sampled it", f->o.rollouts);
 	if (rc == 0 && !same)
 		dt_log_msg(f->site.log, "'%s' was sampled from other weights than '%s'", f->o.rollouts,
 			   f->site.run->model);

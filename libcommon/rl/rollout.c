@@ -135,7 +135,8 @@ static int read_logprobs(const json_t *o, struct dt_answer *a, struct dt_err *er
 static int read_answer(const json_t *o, int64_t vocab, struct dt_answer *a, struct dt_err *err)
 {
 	const json_t *reward = json_object_get(o, "reward");
-	const char *text = "", *finish = "";
+	const json_t *text = json_object_get(o, "text");
+	const char *finish = "";
 	int rc = json_is_object(o) ? 0 : dt_err_set(err, -EINVAL, "it is not a JSON object");
 
 	if (rc == 0)
@@ -144,13 +145,14 @@ static int read_answer(const json_t *o, int64_t vocab, struct dt_answer *a, stru
 		a->n = rc;
 		rc = read_logprobs(o, a, err);
 	}
-	if (rc >= 0)
-		rc = dt_json_str(o, "text", false, &text, err);
+	if (rc >= 0 && text && !json_is_null(text) && !json_is_string(text))
+		rc = dt_err_set(err, -EINVAL, "'text' is not a string");
 	if (rc >= 0)
 		rc = dt_json_str(o, "finish", false, &finish, err);
 	if (rc < 0)
 		return rc;
-	a->text = strdup(text);
+	a->text = json_is_string(text) ? dt_json_text(json_string_value(text), json_string_length(text))
+				       : strdup("");
 	if (!a->text)
 		return dt_err_sys(err, -ENOMEM, "cannot read rollouts");
 	put_text(a->finish, sizeof(a->finish), finish);
@@ -228,7 +230,7 @@ int dt_groups_next(const char **at, int64_t vocab, struct dt_group *g, struct dt
 {
 	const char *end = strchr(*at, '\n');
 	json_t *o = NULL;
-	int rc = dt_json_parse(*at, end ? (size_t)(end - *at) : 0, "rollouts", &o, err);
+	int rc = dt_json_parse_texts(*at, end ? (size_t)(end - *at) : 0, "rollouts", &o, err);
 
 	if (rc == 0) {
 		dt_group_release(g);

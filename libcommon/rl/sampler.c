@@ -1,5 +1,6 @@
 #include "rl/sampler.h"
 
+#include "base/json.h"
 #include "serve/api/openai.h"
 
 #include <errno.h>
@@ -84,16 +85,18 @@ int dt_rl_take(const struct dt_completion *c, int i, struct dt_answer *a, struct
 	const struct dt_serve_req *r = &c->call->req[i];
 	struct dt_api_error e;
 	json_t *text;
-	char *both = NULL;
+	char *more, *both = NULL;
 
 	if (dt_completion_failed(r, &e))
 		return dt_err_set(err, -EIO, "%s", e.msg);
 	a->reward = (double)NAN;
 	snprintf(a->finish, sizeof(a->finish), "%s", dt_finish_name(r->finish));
 	text = dt_completion_text(c, i);
-	if (!text || asprintf(&both, "%s%s", a->text ? a->text : "", json_string_value(text)) < 0)
+	more = text ? dt_json_text(json_string_value(text), json_string_length(text)) : NULL;
+	if (!more || asprintf(&both, "%s%s", a->text ? a->text : "", more) < 0)
 		both = NULL;
 	json_decref(text);
+	free(more);
 	free(a->text);
 	a->text = both;
 	return both ? add_tokens(a, r, err) : dt_err_sys(err, -ENOMEM, "cannot keep an answer");

@@ -27,6 +27,7 @@ static const struct row {
 	{"retry_backoff_s", SECONDS, AT(backoff), 0, 60, 0.05},
 	{"connect_timeout_s", SECONDS, AT(connect_timeout), 0.01, 600, 5},
 	{"first_byte_timeout_s", SECONDS, AT(first_byte_timeout), 0.01, MAX, 600},
+	{"between_bytes_timeout_s", SECONDS, AT(between_bytes_timeout), 0.01, MAX, 600},
 	{"request_timeout_s", SECONDS, AT(request_timeout), 0.01, MAX, 3600},
 	{"idle_timeout_s", SECONDS, AT(idle_timeout), 0.1, MAX, 75},
 	{"head_timeout_s", SECONDS, AT(head_timeout), 0.1, MAX, 15},

@@ -49,7 +49,7 @@ struct dt_route_conf {
 	int retries;		/* max retries of one request */
 	double retry_budget;	/* retries as a share of all requests */
 	double backoff;		/* seconds before a retry if no other server is left; times 1.5 each */
-	double connect_timeout, first_byte_timeout, request_timeout, idle_timeout;
+	double connect_timeout, first_byte_timeout, between_bytes_timeout, request_timeout, idle_timeout;
 	double health_interval, health_timeout;
 	int fall, rise; /* consecutive probes that mark a server as down, or up again */
 	int circuit_failures, circuit_successes;

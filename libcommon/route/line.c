@@ -90,6 +90,7 @@ static void on_data(void *arg)
 		return;
 	}
 	l->any = true;
+	l->since = dt_now();
 	while (!l->in_body) {
 		ssize_t n = dt_route_head_parse(dt_route_buf_data(in), dt_route_buf_size(in), true,
 						&l->scanned, &h, &why);
@@ -255,8 +256,14 @@ void dt_route_line_close(struct dt_route_line *l)
 
 void dt_route_line_pause(struct dt_route_x *x, bool on)
 {
-	for (int i = 0; i < 2; i++)
-		if (x->line[i])
-			dt_route_conn_read(&x->line[i]->conn, !on);
+	for (int i = 0; i < 2; i++) {
+		struct dt_route_line *l = x->line[i];
+
+		if (!l)
+			continue;
+		dt_route_conn_read(&l->conn, !on);
+		if (!on && l->any)
+			l->since = dt_now();
+	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -83,6 +83,10 @@ static void tick_exchange(struct dt_route_x *x, double now)
 			dt_route_x_broken(x, l, "no response within first_byte_timeout_s", false);
 			return;
 		}
+		if (l->any && l->conn.reading && now - l->since > c->between_bytes_timeout) {
+			dt_route_x_broken(x, l, "the answer stalled for between_bytes_timeout_s", false);
+			return;
+		}
 		if (now > x->deadline) {
 			dt_route_x_broken(x, l, "the request exceeded request_timeout_s", false);
 			return;

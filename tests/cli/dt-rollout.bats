@@ -61,6 +61,26 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     grep -q 401 wrong.txt
 }
 
+@test "a NUL in an answer does not end its text, here or from a server, and is no right answer" {
+    "$DT_HELP/make-model" random
+    dt-rollout sample --threads 1 --precision fp32 --max-tokens 3 --temperature 5 --task copy:2 --count 400 random |
+        jq -c 'del(.step, .weights)' >here.jsonl
+    jq -es '[.[].answers[] | select((.ids | all(.[]; . < 128)) and (.ids | index(0)))] | length > 0 and
+        all(.[]; .text == (.ids | map(if . == 0 then 65533 else . end) | implode))' here.jsonl
+    dt-serve --precision fp32 --threads 1 --port 0 random >url.nul 2>serve.log 3>&- &
+    server=$!
+    until [ -s url.nul ] || ! kill -0 $server; do sleep 0.1; done
+    status=0
+    dt-rollout sample --max-tokens 3 --temperature 5 --task copy:2 --count 400 "$(cat url.nul)" >there.jsonl || status=$?
+    kill $server
+    wait $server || true
+    [ "$status" -eq 0 ]
+    cmp <(jq -cS . here.jsonl) <(jq -cS 'del(.step, .weights)' there.jsonl)
+    # of rollouts that are scored again
+    jq -nc '{rollout: 1, prompt: "ab>", prompt_ids: [97], answers: [{ids: [97], text: "ab\u0000b"}, {ids: [97], text: "ab"}]}' >nul.jsonl
+    [ "$(dt-rollout score --task copy:2 nul.jsonl | jq -c '[.answers[].reward]')" = '[0,1]' ]
+}
+
 @test "options that would have no effect, with or without a server, are refused" {
     for option in '--precision fp32' '--seq 9' '--tokenizer byte' '--any-base' '--device cpu' '--threads 1'; do
         # shellcheck disable=SC2086 # an option and its value

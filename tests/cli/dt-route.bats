@@ -840,6 +840,30 @@ END
     until_true shows held_bytes 0
 }
 
+@test "a stalled answer ends after between_bytes_timeout_s; a steady one and a client that pauses do not" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 0, \"circuit_failures\": 100000, \"between_bytes_timeout_s\": 2}" >conf
+    route 1 --config conf
+    body='{"model":"m","prompt":"hello","stream":true}'
+    set_mock "$a" '{"tokens": 9, "gap": 0.4}'
+    ask -N >steady
+    [ "$(grep -c DONE steady)" = 1 ]
+    set_mock "$a" '{"gap": 30}'
+    ask -N >stalled
+    [ "$(sed -n 's/^data: //p' stalled | jq -r '.choices[0].text // .error.message')" = "a0 
+the connection to the server failed: the answer stalled for between_bytes_timeout_s" ]
+    shows broken_total 1
+    until_true said "$a" .running 0
+    # within an answer that is not streamed
+    set_mock "$a" '{"raw": "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "raw_stalls": true}'
+    body='{"model":"m","prompt":"hello"}'
+    [ "$(ask -o out -w '%{http_code}')" = 502 ]
+    grep -q between_bytes_timeout_s out
+    set_mock "$a" '{"raw": null, "raw_stalls": false}'
+    body='{"model":"m","prompt":"flood","stream":true}'
+    [ "$(ask -m 100 -N | { sleep 4; wc -c; })" = "$((4096 * (65536 + 8)))" ]
+}
+
 @test "100,000 keys: looked up fast, reloaded fast, none of them written out" {
     mock a
     awk 'BEGIN { for (i = 0; i < 100000; i++) print "sk-" i * 7919 " tenant=t" i; print "sk-admin admin=yes" }' >keys

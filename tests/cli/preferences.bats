@@ -106,6 +106,12 @@ close() { # A B TOLERANCE
     close "$(line 0 loss)" "$(train 1 --objective orpo --steps 1 --global-batch 2 && line 0 loss)" 1e-6
 }
 
+@test "--extremes is about the model that learns, not about its reference" {
+    train 1 --objective dpo --lora 4 --steps 2 --global-batch 2 --lr 3e-2 --details 1 --extremes
+    # both steps have the same pairs, and the first step made the activations smaller than the reference's
+    jq -se 'map(.details.units // empty | map(.activation_max)) | .[1][0] < .[0][0] and .[1][1] < .[0][1]' m.jsonl
+}
+
 @test "a resumed run has the reference that it started with" {
     train 1 --objective dpo --reference k.h5 --steps 6 --global-batch 2 --lr 1e-2
     local whole

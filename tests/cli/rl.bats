@@ -409,6 +409,10 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     jq -c '.weights = "0"' r.jsonl >other.jsonl
     dt-train "${common[@]}" --objective grpo --rollouts other.jsonl --steps 1 2>log | jq -e '.staleness == null'
     grep -q "other weights" log
+    jq -c 'del(.weights)' r.jsonl >server.jsonl # a server does not give their fingerprint
+    dt-train "${common[@]}" --objective grpo --rollouts server.jsonl --steps 1 2>log | jq -e '.staleness == null'
+    grep -q "'server.jsonl' does not say which weights sampled it" log
+    run ! grep -q "other weights" log
 }
 
 @test "sort:7 from 0.44 to 0.85 in 300 steps, three seeds; also with older answers" {

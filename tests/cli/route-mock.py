@@ -3,7 +3,8 @@
 Prints its URL. Every answer names the server. GET /mock returns counters (requests, cancelled) and the last
 headers and body. POST /mock sets: status (of answers), retry_after, health, delay (seconds before the head),
 hold (no head while it is set), tokens, gap (seconds between events), raw (bytes sent instead of an answer),
-raw_endless (then x forever), die_after (events, then the connection is cut), close (after each answer)."""
+raw_endless (then x forever), raw_stalls (then nothing), die_after (events, then the connection is cut),
+close (after each answer)."""
 import argparse
 import asyncio
 import json
@@ -14,7 +15,7 @@ p.add_argument("--models", default="m")
 p.add_argument("--port", type=int, default=0)
 p.add_argument("--key")
 args = p.parse_args()
-state = dict(status=200, retry_after=None, health=200, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, die_after=None, close=False)
+state = dict(status=200, retry_after=None, health=200, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, raw_stalls=False, die_after=None, close=False)
 seen = dict(requests=0, cancelled=0, running=0, most=0, prompts=[], headers={}, body=None, path=None)
 
 
@@ -89,6 +90,8 @@ async def answer(w, q):
         while state["raw_endless"]:
             w.write(b"x" * 65536)
             await w.drain()
+        while state["raw_stalls"]:
+            await asyncio.sleep(0.01)
         w.close()
     elif state["status"] != 200:
         more = f"Retry-After: {state['retry_after']}\r\n" if state["retry_after"] else ""

@@ -59,6 +59,7 @@ expect absent 1 55 3 absent 2 -- "victim: rank [02]: $op: rank 1 has not arrived
 expect stopped 1 55 3 stop 2 -- "$op: rank 1 has not arrived" 'rank 1: process [0-9]+ is stopped'
 expect killed 1 55 3 kill 2 -- "$op: rank 1 died" 'rank 1: died \(process [0-9]+ is gone\)'
 expect 'killed amid registered buffers' 1 55 3 kill-registered 2 -- "$op: rank 1 died"
+expect 'killed when its memory is offered' 1 55 2 kill-offered 2 -- 'victim: rank 0: rank 1 died \(process [0-9]+ is gone\)'
 expect 'left without a word' 1 55 3 exit 4 -- "$op: rank 1 died"
 expect 'absent on another machine' 1 55 4 absent 2 2 -- "$op: rank 1 has not arrived after"
 expect 'stopped on another machine' 1 55 4 stop 2 2 -- 'rank [23]: .*rank 1 has not arrived|rank 0: .*rank 1 has not arrived' \

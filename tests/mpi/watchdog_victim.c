@@ -119,6 +119,25 @@ static int amid(struct dt_world *w, struct dt_comm *c, int sig, const char *op, 
 	return rc;
 }
 
+/* Rank 1 dies when it has offered its memory; rank 0 opens it half a second later. */
+static int offered(struct dt_world *w, struct dt_comm *c, int rank, struct dt_err *err)
+{
+	struct dt_comm_req *q;
+	float *big;
+	int rc = dt_buffer_alloc(w, 1 << 20, (void **)&big, err);
+
+	signal(SIGTERM, SIG_IGN); /* of mpirun, which has noticed the death */
+	if (rc == 0 && rank == 1) {
+		rc = dt_isend(c, big, 1 << 18, DT_F32, 0, 0, "activations", &q, err);
+		raise(SIGKILL);
+	}
+	usleep(500000);
+	if (rc == 0)
+		rc = dt_recv(c, big, 1 << 18, DT_F32, 1, 0, "activations", err);
+	dt_log_err(w->log, err);
+	return rc < 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 2 ? argv[1] : "";
@@ -152,6 +171,8 @@ int main(int argc, char **argv)
 			return 1;
 	if (argc > 4 && (!strcmp(mode, "stop-amid") || !strcmp(mode, "kill-amid")))
 		return amid(w, c, mode[0] == 's' ? SIGSTOP : SIGKILL, argv[4], argc - 5, argv + 5, &err);
+	if (!strcmp(mode, "kill-offered"))
+		return offered(w, c, info.rank, &err);
 	if (!strcmp(mode, "kill-registered")) { /* mapped by all before it happens */
 		if (dt_buffer_alloc(w, 1 << 20, (void **)&big, &err) ||
 		    dt_all_reduce(c, big, NULL, 1 << 18, DT_F32, DT_SUM, "warm up", &err))

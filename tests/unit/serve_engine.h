@@ -18,7 +18,7 @@ static double stuck_after = 600; /* seconds of a pass, of the same */
 static bool overlaps;		 /* several steps are under way at once */
 static bool draws;		 /* the models draw tokens themselves */
 static struct fake *drafter;	 /* the model that guesses; NULL: from the text */
-static int threads;		 /* that compute log-probabilities */
+static struct dt_dev *dev;	 /* whose threads compute log-probabilities; NULL: one thread does */
 static uint64_t kv_host;	 /* where the prefix cache of these engines goes on */
 static struct dt_kvdisk *kv_disk;
 static const struct dt_kvpeers_params *peers; /* servers that compute prompts for these engines */
@@ -53,7 +53,7 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 				     .tok = tok,
 				     .max_seqs = max_seqs,
 				     .max_tokens = max_tokens,
-				     .threads = threads,
+				     .dev = dev,
 				     .max_len = 120,
 				     .blocks = blocks,
 				     .block_size = 4,

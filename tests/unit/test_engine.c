@@ -1,4 +1,5 @@
 /* The engine over a stand-in model, against the plain loop "append the next token". */
+#include "openmp_count.h"
 #include "serve_engine.h"
 
 /* Request number i of the tests: its prompt, length and sampling are functions of i. */
@@ -423,9 +424,9 @@ static void score_four(int with, struct dt_scores prompt[4], struct dt_scores ou
 	struct dt_engine *e;
 	struct fake f;
 
-	threads = with;
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, with), 0);
+	dev->steps = true;
 	e = start(&f, 100, 8, 64, 4);
-	threads = 0;
 	for (int i = 0; i < 4; i++) {
 		int32_t ids[30];
 
@@ -446,6 +447,8 @@ static void score_four(int with, struct dt_scores prompt[4], struct dt_scores ou
 	}
 	dt_call_drop(c);
 	finish(e, &f);
+	dt_dev_close(dev);
+	dev = NULL;
 }
 
 static void assert_same_scores(const struct dt_scores *a, const struct dt_scores *b)
@@ -456,10 +459,11 @@ static void assert_same_scores(const struct dt_scores *a, const struct dt_scores
 	assert_memory_equal(a->top, b->top, 7 * (size_t)a->n * sizeof(*a->top));
 }
 
-/* Any number of threads gives the same bits. */
+/* Any number of threads gives the same bits, and where the device infers they are the team, not OpenMP's. */
 static void test_scores_of_threads(void **state)
 {
 	struct dt_scores prompt[2][4], out[2][4];
+	const long before = regions;
 
 	score_four(1, prompt[0], out[0]);
 	for (int with = 2; with < 6; with += 3) {
@@ -475,6 +479,7 @@ static void test_scores_of_threads(void **state)
 			free(out[1][i].top);
 		}
 	}
+	assert_int_equal(regions, before);
 	for (int i = 0; i < 4; i++) {
 		free(prompt[0][i].chosen);
 		free(prompt[0][i].top);

@@ -1,38 +1,9 @@
 /*
  * No op of a step of inference uses OpenMP, whose threads and the team's would be in each other's way
  * (kernels/cpu/team.h): such a step takes a third longer, or several times as long, with the same results.
- * Counts libgomp's parallel regions by functions of the same names.
  */
 #include "infer_golden.h"
-
-#include <dlfcn.h>
-#include <stdbool.h>
-
-static long regions;
-
-#ifdef __clang__
-static const bool counts = false; /* libomp has other functions */
-#else
-static const bool counts = true;
-
-/* All of them have a function and its argument first, and at most six more integers. */
-typedef void parallel_fn(void *fn, void *arg, long a, long b, long c, long d, long e, long f);
-
-#define COUNTED(name)                                                                                        \
-	void name(void *fn, void *arg, long a, long b, long c, long d, long e, long f);                      \
-	void name(void *fn, void *arg, long a, long b, long c, long d, long e, long f)                       \
-	{                                                                                                    \
-		static parallel_fn *next;                                                                    \
-                                                                                                             \
-		if (!next)                                                                                   \
-			*(void **)&next = dlsym(RTLD_NEXT, #name);                                           \
-		regions++;                                                                                   \
-		next(fn, arg, a, b, c, d, e, f);                                                             \
-	}
-COUNTED(GOMP_parallel)
-COUNTED(GOMP_parallel_loop_dynamic)
-COUNTED(GOMP_parallel_loop_nonmonotonic_dynamic)
-#endif
+#include "openmp_count.h"
 
 #define SIZES                                                                                                \
 	"\"vocab_size\": 1024, \"hidden_size\": 512, \"num_attention_heads\": 8, \"num_hidden_layers\": 2, " \
@@ -125,7 +96,7 @@ static void steps_of(const char *name, struct dt_source *src, int weights, enum 
 
 static void test_steps(void **state)
 {
-	if (!counts)
+	if (!regions_count)
 		skip();
 	for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
 		struct zeros z = zeros_of(models[i].config);

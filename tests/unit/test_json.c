@@ -21,6 +21,30 @@ static json_t *parse(const char *text)
 	return v;
 }
 
+static void nul_in_texts(void **state)
+{
+	static const char text[] = "{\"a\": \"x\\u0000y\\u0000\"}";
+	struct dt_err err = {0};
+	const char *s = "none";
+	json_t *v = NULL, *a;
+	char *copy;
+
+	assert_int_equal(dt_json_parse(text, strlen(text), "t", &v, &err), -EINVAL);
+	assert_int_equal(dt_json_parse_texts(text, strlen(text), "t", &v, &err), 0);
+	assert_int_equal(dt_json_str(v, "a", true, &s, &err), -EINVAL); /* not cut off */
+	assert_string_equal(err.msg, "'a' contains a NUL character");
+	assert_string_equal(s, "none");
+	a = json_object_get(v, "a");
+	copy = dt_json_text(json_string_value(a), json_string_length(a));
+	assert_string_equal(copy, "x\xef\xbf\xbd"
+				  "y\xef\xbf\xbd");
+	free(copy);
+	copy = dt_json_text(NULL, 0);
+	assert_string_equal(copy, "");
+	free(copy);
+	json_decref(v);
+}
+
 static void garbage_is_refused_with_its_line(void **state)
 {
 	static const char *const bad[] = {"{",	 "{\"a\":1,}", "{\"a\":1}x", "{\"a\":NaN}",
@@ -270,6 +294,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(garbage_is_refused_with_its_line),
+		cmocka_unit_test(nul_in_texts),
 		cmocka_unit_test(deep_nesting_is_refused),
 		cmocka_unit_test(members),
 		cmocka_unit_test(files),

@@ -29,7 +29,7 @@ static bool accepts(struct dt_grammar *g, const char *s)
 static int compile(const char *text, struct dt_grammar **ret, struct dt_err *err)
 {
 	json_error_t e;
-	json_t *v = json_loads(text, JSON_DECODE_ANY, &e);
+	json_t *v = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
 	int rc;
 
 	if (!v)
@@ -188,6 +188,13 @@ static const struct {
 	{"contentSchema", "{\"contentSchema\":{},\"type\":\"null\"}", "null", NULL},
 	{"x-unknown", "{\"x-unknown\":1}", NULL, NULL}, /* and whatever is no keyword */
 	{"nullable", "{\"nullable\":true}", NULL, NULL},
+	{"'pattern' contains a NUL", "{\"pattern\":\"^a\\u0000b$\"}", NULL, NULL}, /* not cut off there */
+	{"'format' contains a NUL", "{\"format\":\"date\\u0000\"}", NULL, NULL},
+	{"'type' contains a NUL", "{\"type\":[\"string\\u0000\"]}", NULL, NULL},
+	{"'required' contains a NUL", "{\"required\":[\"a\\u0000\"]}", NULL, NULL},
+	{"'$ref' contains a NUL", "{\"$ref\":\"#\\u0000\"}", NULL, NULL},
+	{"with a NUL character", "{\"enum\":[\"a\\u0000b\"],\"pattern\":\"^a$\"}", NULL, NULL},
+	{"title", "{\"title\":\"a\\u0000\",\"enum\":[\"a\\u0000b\"]}", "\"a\\u0000b\"", "\"a\""},
 };
 
 static void test_every_keyword(void **state)

@@ -78,7 +78,7 @@ static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **r
 	if (status != 200)
 		return dt_err_set(err, -EIO, "'%s' answers %ld: %.200s", url, status,
 				  s->reply ? s->reply : "");
-	return dt_json_parse(s->reply ? s->reply : "", s->n, url, ret, err);
+	return dt_json_parse_texts(s->reply ? s->reply : "", s->n, url, ret, err);
 }
 
 /* Whether to retry after a failure: the server may come back. */

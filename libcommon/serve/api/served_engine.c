@@ -4,7 +4,6 @@
 #include "plan/inferplan.h"
 
 #include <errno.h>
-#include <omp.h>
 #include <string.h>
 
 static int copy_block(void *m, int replica, int32_t from, int32_t to)
@@ -138,7 +137,7 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .max_seqs = (int)p->seqs * s->cut.layout.dp,
 				      .max_tokens = (int)p->tokens * s->cut.layout.dp,
 				      .replicas = s->cut.layout.dp,
-				      .threads = s->dev->nthreads ? s->dev->nthreads : omp_get_max_threads(),
+				      .dev = s->dev,
 				      .max_len = (int)len,
 				      .blocks = (int)blocks,
 				      .block_size = (int)p->block,

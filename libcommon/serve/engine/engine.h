@@ -80,7 +80,8 @@ struct dt_engine_params {
 	int max_seqs, max_tokens;	/* max sequences and tokens of one step */
 	int replicas;			/* number of data-parallel replicas; divides max_seqs and
 					 * max_tokens; 0: one. blocks is per replica */
-	int threads;			/* that compute log-probabilities; 0: one */
+	struct dt_dev *dev;		/* whose threads compute log-probabilities; outlives the engine;
+					 * NULL: one thread does */
 	int max_len;			/* max tokens of a sequence, prompt and output */
 	int blocks, block_size;
 	int window; /* > 0: no layer of any model here attends to more keys than this */

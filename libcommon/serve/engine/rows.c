@@ -24,6 +24,14 @@ static void row_score(const struct dt_engine *e, int row)
 		w->chosen = dt_logprobs_of(logits, vocab, w->target, w->log_sum);
 }
 
+static void score_some(void *arg, int t, int64_t first, int64_t last)
+{
+	const struct dt_engine *e = arg;
+
+	for (int64_t i = first; i < last; i++)
+		row_score(e, e->out.todo[i]);
+}
+
 /* What is to be computed of row `at` of r; false: nothing. */
 static bool row_plan(const struct dt_serve_req *r, int at, struct dt_engine_row *ret)
 {
@@ -36,6 +44,8 @@ static bool row_plan(const struct dt_serve_req *r, int at, struct dt_engine_row 
 	*ret = (struct dt_engine_row){.target = -1, .ntop = r->ask->logprobs, .temperature = 1};
 	return r->ask->logprobs >= 0 && r->nout < r->max_tokens;
 }
+
+#define LOGIT_COST 8 /* an exponential beside an element of other ops */
 
 void dt_engine_score_rows(struct dt_engine *e, const struct dt_sched_item *items, int n)
 {
@@ -51,9 +61,9 @@ void dt_engine_score_rows(struct dt_engine *e, const struct dt_sched_item *items
 				e->out.todo[todo++] = want;
 			want++;
 		}
-#pragma omp parallel for schedule(dynamic, 1)                                                                \
-	num_threads(e->p.threads > 0 ? e->p.threads : 1) if (todo > 1 && e->p.threads > 1)
-	for (int i = 0; i < todo; i++)
-		row_score(e, e->out.todo[i]);
+	if (e->p.dev)
+		dt_dev_rows(e->p.dev, todo, (int64_t)e->p.model.vocab * LOGIT_COST, score_some, e);
+	else
+		score_some(e, 0, 0, todo);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
