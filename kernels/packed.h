@@ -24,6 +24,7 @@ struct dt_packed {
 	int spare; /* entries after these whose memory dt_packed_rewind kept */
 	bool lent; /* the parts point into memory of the caller (dt_packed_lend) */
 	struct dt_packed_part *part;
+	const struct dt_packed *then; /* used next (dt_packed_follow); NULL: unknown */
 };
 
 struct dt_packed_set {

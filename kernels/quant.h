@@ -63,6 +63,12 @@ int dt_packed_borrow(struct dt_packed *w, const struct dt_packed *from, int64_t 
  */
 void dt_packed_rewind(struct dt_packed *w);
 
+/*
+ * Says that `then` is used next after w (NULL: unknown). The CPU prefetches its first panels during products
+ * with w and while threads wait after them. `then` must outlive products with w.
+ */
+void dt_packed_follow(struct dt_packed *w, const struct dt_packed *then);
+
 int64_t dt_packed_rows(const struct dt_packed *w); /* rows appended so far: n */
 int64_t dt_packed_k(const struct dt_packed *w);
 size_t dt_packed_bytes(const struct dt_packed *w); /* owned memory: dt_panels_bytes of each append */

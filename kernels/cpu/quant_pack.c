@@ -294,6 +294,11 @@ int64_t dt_packed_rows(const struct dt_packed *w)
 	return w->rows;
 }
 
+void dt_packed_follow(struct dt_packed *w, const struct dt_packed *then)
+{
+	w->then = then;
+}
+
 int64_t dt_packed_k(const struct dt_packed *w)
 {
 	return w->k;

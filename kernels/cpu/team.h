@@ -31,6 +31,13 @@ void dt_cpu_together(int n, bool by_team, void (*fn)(void *arg, int t, int n), v
 void dt_cpu_rows(struct dt_dev *dev, int64_t rows, int64_t each,
 		 void (*fn)(void *arg, int t, int64_t first, int64_t last), void *arg);
 
+/*
+ * While this thread waits from now on, it prefetches the n bytes at p, until they end or the next call. Only
+ * threads of the team wait so. A step of one sequence takes 0.92 (Q4_0) to 0.97 (Q8_0) of the time if its
+ * products leave the first panels of the weights that are used next, one of 32 sequences 0.985 (Zen 4).
+ */
+void dt_cpu_ahead(const void *p, int64_t n);
+
 /* Within fn: waits until all threads are here. What they wrote before can be read after. */
 void dt_cpu_meet(void);
 

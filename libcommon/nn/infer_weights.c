@@ -70,6 +70,29 @@ static int join_experts(struct dt_infer *m, int owner, struct dt_err *err)
 	return 0;
 }
 
+/* Tells each matrix which one is used after it, and the last one the first of the next pass. */
+static void order(const struct dt_infer *m)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	struct dt_packed *last = NULL, *first = NULL;
+
+	for (int s = 0; s < p->nstep; s++) {
+		const struct dt_node *n = &p->step[s].n;
+		const int owner = n->op != DT_OP_EMBED && n->param[0] >= 0 ? m->owner[n->param[0]] : -1;
+
+		if (n->op == DT_OP_EXPERTS)
+			last = NULL; /* which experts come is not known */
+		if (owner < 0 || !m->packed[owner])
+			continue;
+		if (last)
+			dt_packed_follow(last, m->packed[owner]);
+		last = m->packed[owner];
+		first = first ? first : last;
+	}
+	if (last)
+		dt_packed_follow(last, first);
+}
+
 int dt_infer_weights_join(struct dt_infer *m, struct dt_err *err)
 {
 	int rc = 0;
@@ -81,6 +104,7 @@ int dt_infer_weights_join(struct dt_infer *m, struct dt_err *err)
 			rc = join_experts(m, i, err);
 		else if (m->heads[i].n)
 			rc = join_heads(m, &m->heads[i], err);
+	order(m);
 	return rc;
 }
 

@@ -5,6 +5,9 @@
 #include "infer_golden.h"
 #include "openmp_count.h"
 
+#include "kernels/packed.h"
+#include "nn/infer_priv.h"
+
 #define SIZES                                                                                                \
 	"\"vocab_size\": 1024, \"hidden_size\": 512, \"num_attention_heads\": 8, \"num_hidden_layers\": 2, " \
 	"\"max_position_embeddings\": 256, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, "                  \
@@ -94,6 +97,41 @@ static void steps_of(const char *name, struct dt_source *src, int weights, enum 
 	dt_dev_close(dev);
 }
 
+/* Each matrix names the one that is used next: query, output, gate, down of both layers, head, and again. */
+static void test_order(void **state)
+{
+	static const int64_t rows[] = {1536, 512, 1536, 512, 1536, 512, 1536, 512, 1024};
+	const struct dt_infer_params p = {.dtype = DT_BF16,
+					  .cache = DT_BF16,
+					  .weights = DT_FMT_Q8_0,
+					  .max_tokens = ROWS,
+					  .max_seqs = ROWS,
+					  .blocks = BLOCKS,
+					  .block_size = BLOCK};
+	struct zeros z = zeros_of(models[0].config);
+	const struct dt_packed *w = NULL;
+	struct dt_infer *m;
+	struct dt_dev *dev;
+	struct dt_err err;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	if (dt_infer_open(&m, dev, z.src, &p, &err) < 0)
+		fail_msg("%s", err.msg);
+	for (int s = 0; s < m->plan.stage.chunk[0].nstep && !w; s++)
+		if (m->plan.stage.chunk[0].step[s].n.op == DT_OP_LINEAR)
+			w = dt_infer_packed_at(m, m->plan.stage.chunk[0].step[s].n.param[0]);
+	for (int i = 0; i < 2 * 9; i++, w = w->then) {
+		assert_non_null(w);
+		assert_int_equal(dt_packed_rows(w), rows[i % 9]);
+		assert_int_equal(dt_packed_k(w), i % 9 == 3 || i % 9 == 7 ? 768 : 512);
+	}
+	dt_infer_close(m);
+	dt_dev_close(dev);
+	dt_source_close(z.src);
+	free(z.data);
+	free(z.of);
+}
+
 static void test_steps(void **state)
 {
 	if (!regions_count)
@@ -113,7 +151,7 @@ static void test_steps(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_order), cmocka_unit_test(test_steps)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
