@@ -120,6 +120,9 @@ static int raise_extremes(struct dt_exec *x, const struct dt_step *s, struct dt_
 {
 	const int64_t units = x->c->layers + 2, u = s->n.unit + 1;
 
+	/* The sum for the next stage, which without stages is a further result of the next norm. */
+	if (s->n.op == DT_OP_ADD && s->n.out[0] == x->p->output)
+		return 0;
 	for (int i = 0; i < DT_NODE_OUT && u >= 0 && u < units; i++) {
 		const struct dt_value *v = s->n.out[i] < 0 ? NULL : &x->p->value[s->n.out[i]];
 		struct dt_tensor t = v ? dt_call_vec(x, s->n.out[i]) : DT_NONE;

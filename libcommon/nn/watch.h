@@ -17,7 +17,8 @@ struct dt_watch {
 	char text[320];
 	/*
 	 * [DT_WATCH_N, layers + 2] For each unit, the embedding first: the largest magnitude of its nodes'
-	 * first results, and of their gradients (with the loss scale). Entries are raised only; INFINITY
+	 * first results, and of their gradients (with the loss scale). A stage's output, a sum that one stage
+	 * alone does not have, is not among them. Entries are raised only; INFINITY
 	 * stands for a value that is not finite. NULL: not recorded.
 	 */
 	double *most;

@@ -107,6 +107,13 @@ adds_up() {
     jq -n '{model_type: "gemma3_text", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5, head_dim: 20,
         num_attention_heads: 4, num_key_value_heads: 1, max_position_embeddings: 64, sliding_window: 7, sliding_window_pattern: 3,
         query_pre_attn_scalar: 24, rope_theta: 10000, rope_local_base_freq: 1000, hidden_activation: "gelu_pytorch_tanh"}' >gemma3.json
+    # the sum that a stage sends is no node of a single stage; here it is the largest of its unit
+    for layout in pp1 pp2; do
+        mpirun -np "${layout#pp}" dt-train --model gemma3.json --data d.h5 --seq 64 --global-batch 2 --microbatch 2 --threads 1 --precision fp32 \
+            --steps 1 --no-mfu --layout $layout --details 1 --extremes --metrics $layout.jsonl
+    done
+    jq -n --slurpfile a pp1.jsonl --slurpfile b pp2.jsonl '[$a[-1], $b[-1] | .details.units | map(.activation_max)] |
+        transpose | length == 7 and all(.[]; (.[0] - .[1] | fabs) <= 1e-4 * .[0])' | grep -x true
     for how in gather ring; do
         mpirun -np 2 dt-train --model gemma3.json --data d.h5 --seq 64 --global-batch 8 --microbatch 2 --threads 1 --precision fp32 --steps 2 \
             --optimizer momentum --lr 0.1 --no-mfu --layout cp2.z2 --cp-comm $how --offload activations,optimizer --offload-to disk:. \
