@@ -190,8 +190,8 @@ static int by_text(const void *a, const void *b)
 }
 
 /*
- * A prefix tree of n sorted texts, without their first `at` bytes, which are equal. The common beginning of all
- * of them is one rule, so the depth of the tree is limited by the number of texts, not by their length.
+ * A prefix tree of n sorted texts, without their first `at` bytes, which are equal. What all of them begin
+ * with is one rule, so the depth of the tree is limited by the number of texts, not by their length.
  */
 static int tree(struct dt_schema *b, char **text, int n, size_t at)
 {
