@@ -100,7 +100,7 @@ static int decode_text(struct dt_classification *r, struct dt_classify *c, int a
 	return rc;
 }
 
-static int read_top(const json_t *v, int *ret, struct dt_api_error *e)
+int dt_classification_read_top(const json_t *v, int *ret, struct dt_api_error *e)
 {
 	const json_int_t k = json_integer_value(v);
 
@@ -138,7 +138,7 @@ int dt_classification_parse(struct dt_classification *r, struct dt_classify *c, 
 	if (n < 1 || n > DT_CLASSIFY_IMAGES)
 		return dt_api_fail(e, 400, "invalid_request_error", NULL,
 				   "'images' is not an array of 1 to %d images", DT_CLASSIFY_IMAGES);
-	rc = read_top(json_object_get(body, "top_k"), &r->top, e);
+	rc = dt_classification_read_top(json_object_get(body, "top_k"), &r->top, e);
 	if (rc == 0)
 		rc = make_room(r, c, (int)n, e);
 	for (size_t i = 0; i < n && rc == 0; i++)
@@ -149,7 +149,7 @@ int dt_classification_parse(struct dt_classification *r, struct dt_classify *c, 
 int dt_classification_raw(struct dt_classification *r, struct dt_classify *c, const void *bytes, size_t n,
 			  int top, struct dt_api_error *e)
 {
-	r->top = top ? top : DT_CLASSIFY_TOP;
+	r->top = top;
 	return make_room(r, c, 1, e) < 0 ? -EINVAL : decode(r, c, 0, bytes, n, e);
 }
 
