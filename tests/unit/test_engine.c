@@ -667,10 +667,18 @@ static void test_failures_end_requests(void **state)
 	dt_call_drop(c);
 	f.fail = 0;
 	f.poison = 1;
-	submit(e, c = one(1, 5));
-	dt_call_wait_done(c);
-	assert_int_equal(c->req[0].finish, DT_FINISH_ERROR);
-	dt_call_drop(c);
+	for (int grammar = 0; grammar < 2; grammar++) {
+		c = one(1, 5);
+		if (grammar) {
+			c->ask.grammar = dt_grammar_json();
+			c->req[0].matcher = dt_matcher_new(c->ask.grammar);
+		}
+		submit(e, c);
+		dt_call_wait_done(c);
+		assert_int_equal(c->req[0].finish, DT_FINISH_ERROR);
+		assert_string_equal(c->req[0].err.msg, "the model's output at token 1 is not a number");
+		dt_call_drop(c);
+	}
 	f.poison = 0;
 	submit(e, c = one(1, 5)); /* and the engine goes on */
 	dt_call_wait_done(c);

@@ -120,7 +120,8 @@ int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float
 	if (rc < 0)
 		return rc;
 	for (int i = 0; p->allow && i < s->vocab; i++)
-		if (!(p->allow[i / 32] >> i % 32 & 1))
+		if (!(p->allow[i / 32] >> i % 32 & 1) &&
+		    !isnan(logits[i])) /* NaN shows that the model failed */
 			logits[i] = -INFINITY;
 	if (dt_sampling_own(p)) {
 		for (int i = 0; i < d.edits; i++) {
