@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEQ	  DT_SEQ
-#define MAX_ELEMS (1 << 20)
-#define MAX_SETS  256 /* max character sets of one automaton that are cached */
+#define SEQ	 DT_SEQ
+#define MAX_SETS 256 /* max character sets of one automaton that are cached */
 
 /* ---- automata as rules ---- */
 
@@ -144,7 +143,7 @@ int dt_schema_emit(struct dt_schema *b, const struct dt_auto *a)
 			dt_gr_rule(b->g);
 		for (int s = 0; s < a->nstate && b->rc == 0 && !b->g->no_memory; s++) {
 			emit_state(b, m, a, base, s);
-			if (b->g->nelem > MAX_ELEMS)
+			if (b->g->nelem > DT_MAX_ELEMS)
 				dt_schema_good(b, -E2BIG);
 		}
 	}

@@ -57,8 +57,7 @@ static int make_room(struct dt_serve_sampler *s, size_t n)
 static int make_edits(struct dt_serve_sampler *s, const struct dt_sampling *p, const int32_t *prompt,
 		      size_t nprompt, const int32_t *out, size_t nout)
 {
-	const bool penalties =
-		p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+	const bool penalties = dt_sampling_penalises(p);
 	const bool dry = p->dry_multiplier > 0 && p->dry_last != 0;
 	const int first = s->nedits;
 	int rc = make_room(s, (size_t)p->nbias + (size_t)p->nban + (penalties || dry ? nprompt + nout : 0));
