@@ -1,4 +1,5 @@
 #include "serve/api/classify.h"
+#include "serve/api/priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -115,23 +116,16 @@ int dt_classification_parse(struct dt_classification *r, struct dt_classify *c, 
 			    struct dt_api_error *e)
 {
 	static const char *const known[] = {"image", "images", "top_k", "model", NULL};
-	json_t *one = json_object_get(body, "image"), *many = json_object_get(body, "images"), *v;
+	json_t *one = json_object_get(body, "image"), *many = json_object_get(body, "images");
 	const size_t n = one ? 1 : json_array_size(many);
 	const char *key;
 	int rc;
 
 	if (!json_is_object(body))
 		return dt_api_fail(e, 400, "invalid_request_error", NULL, "the body is not an object");
-	json_object_foreach((json_t *)body, key, v)
-	{
-		int i = 0;
-
-		while (known[i] && strcmp(known[i], key))
-			i++;
-		if (!known[i])
-			return dt_api_fail(e, 400, "invalid_request_error", NULL, "unknown key '%.100s'",
-					   key);
-	}
+	key = dt_api_unknown(body, known, false);
+	if (key)
+		return dt_api_fail(e, 400, "invalid_request_error", NULL, "unknown key '%.100s'", key);
 	if (!one == !many)
 		return dt_api_fail(e, 400, "invalid_request_error", NULL,
 				   "either 'image' or 'images' is required");
