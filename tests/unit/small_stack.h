@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 /* Code that clients' texts reach must get by with the stack of a thread that serves a connection. */
 #ifndef DT_TEST_SMALL_STACK_H
 #define DT_TEST_SMALL_STACK_H
@@ -20,3 +19,4 @@ static inline void on_small_stack(void *(*f)(void *), void *arg)
 }
 
 #endif
+/* SPDX-License-Identifier: Apache-2.0 */

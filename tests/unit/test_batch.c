@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines of a batch whose engine is busy with others. */
 #include "serve/api/batch.h"
 #include "serve_engine.h"
@@ -39,3 +38,4 @@ int main(void)
 
 	return cmocka_run_group_tests(tests, setup, teardown);
 }
+/* SPDX-License-Identifier: Apache-2.0 */
