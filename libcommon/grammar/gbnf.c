@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define MAX_PARTS (1 << 18) /* items, sets, ranges, alternatives, rules: of each */
+#define MAX_MANY  256	    /* operators on one symbol, which are read by recursion */
 
 bool dt_gbnf_fail(struct dt_gbnf *x, const char *at, int code, const char *fmt, ...)
 {
@@ -139,6 +140,20 @@ bool dt_gbnf_add_alt(struct dt_gbnf *x, int rule, const struct dt_gbnf_item *ite
 		r->alt = x->nalt;
 	r->last = x->nalt++;
 	return true;
+}
+
+int dt_gbnf_add_many(struct dt_gbnf *x, const char *at, struct dt_gbnf_item of, int min, int max)
+{
+	const int depth = of.kind == DT_GBNF_MANY ? x->many[of.at].depth + 1 : 1;
+
+	if (depth > MAX_MANY) {
+		dt_gbnf_fail(x, at, -E2BIG, "more than %d operators follow one symbol", MAX_MANY);
+		return -1;
+	}
+	if (!dt_gbnf_room(x, (void **)&x->many, x->nmany, &x->many_cap, sizeof(*x->many)))
+		return -1;
+	x->many[x->nmany] = (struct dt_gbnf_many){of, min, max, depth};
+	return x->nmany++;
 }
 
 bool dt_gbnf_check_names(struct dt_gbnf *x)

@@ -28,6 +28,7 @@ struct dt_gbnf_set { /* code points in ranges first to first + n - 1 */
 struct dt_gbnf_many {
 	struct dt_gbnf_item of;
 	int min, max; /* max -1: no limit */
+	int depth;    /* 1 + that of `of` if it is a repetition too */
 };
 
 struct dt_gbnf_alt {
@@ -79,6 +80,8 @@ int dt_gbnf_rule_of(struct dt_gbnf *x, const char *name, size_t n);
 /* Adds an alternative of n items to a rule. */
 bool dt_gbnf_add_alt(struct dt_gbnf *x, int rule, const struct dt_gbnf_item *item, int n);
 
+/* Index of a new repetition of `of`, whose operator is at `at`; -1: failed. */
+int dt_gbnf_add_many(struct dt_gbnf *x, const char *at, struct dt_gbnf_item of, int min, int max);
 /* Whether every rule is defined, and there is one called root. */
 bool dt_gbnf_check_names(struct dt_gbnf *x);
 

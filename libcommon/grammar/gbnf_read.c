@@ -257,11 +257,8 @@ static bool repeat(struct dt_gbnf *x, struct seq *s)
 			return false;
 		of = (struct dt_gbnf_item){DT_GBNF_RULE, rule};
 	}
-	if (!dt_gbnf_room(x, (void **)&x->many, x->nmany, &x->many_cap, sizeof(*x->many)))
-		return false;
-	x->many[x->nmany] = (struct dt_gbnf_many){of, min, max};
 	s->n = s->symbol;
-	return push(x, s, DT_GBNF_MANY, x->nmany++);
+	return push(x, s, DT_GBNF_MANY, dt_gbnf_add_many(x, from, of, min, max));
 }
 
 /* ---- sequences ---- */

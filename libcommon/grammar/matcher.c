@@ -17,7 +17,7 @@ void dt_parser_free(struct dt_parser *p)
 	free(p);
 }
 
-size_t dt_parser_bytes(const struct dt_parser *p)
+static size_t bytes_of(const struct dt_parser *p)
 {
 	const size_t nodes = (size_t)p->node_cap * (sizeof(*p->node) + 2 * sizeof(*p->table));
 	const size_t states = (size_t)p->known_cap * (sizeof(*p->known) + 2 * sizeof(*p->number) +
@@ -72,7 +72,7 @@ struct dt_matcher *dt_matcher_new(struct dt_grammar *g)
 		m->now = g->parser->start;
 		LIST_INSERT_HEAD(&g->parser->matchers, m, link);
 		g->parser->nmatchers++;
-		atomic_store(&g->parser_bytes, dt_parser_bytes(g->parser));
+		atomic_store(&g->parser_bytes, bytes_of(g->parser));
 		look_at_end(m);
 	}
 	pthread_mutex_unlock(&g->mu);
@@ -136,7 +136,7 @@ static struct dt_parser *begin_work(struct dt_matcher *m)
 static void end_work(struct dt_matcher *m)
 {
 	m->failed = m->g->parser->failed;
-	atomic_store(&m->g->parser_bytes, dt_parser_bytes(m->g->parser));
+	atomic_store(&m->g->parser_bytes, bytes_of(m->g->parser));
 	pthread_mutex_unlock(&m->g->mu);
 }
 

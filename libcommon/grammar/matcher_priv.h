@@ -83,7 +83,6 @@ struct dt_matcher {
 
 void dt_parser_free(struct dt_parser *p);		   /* NULL is allowed */
 void dt_matchers_sweep(struct dt_grammar *g, bool unlink); /* frees g->gone; unlink: with g->mu locked */
-size_t dt_parser_bytes(const struct dt_parser *p);
 
 /* The stacks before the first byte. */
 void dt_stacks_begin(struct dt_parser *p, struct dt_stacks *ret);

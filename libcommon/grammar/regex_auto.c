@@ -18,27 +18,46 @@ static int nfa(struct dt_regex *x, int set, int out, int out2)
 	return x->nnfa++;
 }
 
-/* The start state of t when the text after it continues at state `after`. */
+static int states(struct dt_regex *x, int t, int after);
+
+/* The start state of alternatives, which are a chain of nodes as long as the pattern has bars. */
+static int choices(struct dt_regex *x, int t, int after)
+{
+	int first = -1, last = -1, s;
+
+	for (; x->tree[t].kind == DT_REGEX_ALT; t = x->tree[t].a) {
+		s = nfa(x, -1, -1, states(x, x->tree[t].b, after));
+		if (x->no_memory || x->too_large)
+			return 0;
+		if (last >= 0)
+			x->nfa[last].out = s;
+		first = last < 0 ? s : first;
+		last = s;
+	}
+	s = states(x, t, after);
+	if (!x->no_memory && !x->too_large)
+		x->nfa[last].out = s;
+	return first;
+}
+
+/*
+ * The start state of t when the text after it continues at state `after`. Recursion is only as deep as groups
+ * are nested.
+ */
 static int states(struct dt_regex *x, int t, int after)
 {
-	struct dt_regex_tree n = x->tree[t];
+	struct dt_regex_tree n;
 	int s;
 
-	if (x->no_memory || x->too_large)
-		return 0;
-	switch (n.kind) {
-	case DT_REGEX_EMPTY:
+	for (; x->tree[t].kind == DT_REGEX_CAT && !x->no_memory && !x->too_large; t = x->tree[t].a)
+		after = states(x, x->tree[t].b, after);
+	n = x->tree[t];
+	if (x->no_memory || x->too_large || n.kind == DT_REGEX_EMPTY)
 		return after;
-	case DT_REGEX_SET:
+	if (n.kind == DT_REGEX_SET)
 		return nfa(x, t, after, -1);
-	case DT_REGEX_CAT:
-		return states(x, n.a, states(x, n.b, after));
-	case DT_REGEX_ALT:
-		s = states(x, n.a, after);
-		return nfa(x, -1, s, states(x, n.b, after));
-	case DT_REGEX_REP:
-		break;
-	}
+	if (n.kind == DT_REGEX_ALT)
+		return choices(x, t, after);
 	if (n.max < 0) {
 		s = nfa(x, -1, after, -1);
 		after = states(x, n.a, s);

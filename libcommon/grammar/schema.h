@@ -27,8 +27,9 @@ enum {
 	DT_T_ALL = 127
 };
 
-#define DT_MAX_LEAF 48
-#define DT_MAX_NOT  8
+#define DT_MAX_ELEMS (1 << 20) /* elements of the grammar of a schema */
+#define DT_MAX_LEAF  48
+#define DT_MAX_NOT   8
 
 /* All schemas of leaf hold, and none of the schemas in each no[].list, except number `but` of it. */
 struct dt_conj {
@@ -130,9 +131,7 @@ void dt_schema_combine(struct dt_schema *b, struct dt_auto **a, const struct dt_
  */
 const struct dt_auto *dt_schema_pattern(struct dt_schema *b, const char *pattern);
 const char *dt_schema_format(const char *name);
-/* The automaton of allowed texts; NULL and !rc: any text of min to max (-1: no limit) characters. */
-struct dt_auto *dt_schema_text(struct dt_schema *b, const struct dt_conj *c, int64_t *min, int64_t *max);
-/* The same, but NULL only on failure. */
+/* The automaton of the texts that c allows; NULL: failed. */
 struct dt_auto *dt_schema_text_auto(struct dt_schema *b, const struct dt_conj *c);
 int dt_schema_string(struct dt_schema *b, const struct dt_conj *c); /* returns a rule */
 int dt_schema_number(struct dt_schema *b, const struct dt_conj *c, bool integer);
@@ -152,7 +151,6 @@ int dt_schema_literals(struct dt_schema *b, const json_t *const *value, int n);
 /* The schemas that property `name` must satisfy. */
 void dt_schema_property(struct dt_schema *b, const struct dt_conj *c, const char *name,
 			struct dt_places *ret);
-bool dt_schema_required(const struct dt_conj *c, const char *name);
 bool dt_schema_named(const struct dt_conj *c, const char *name); /* required or in properties */
 int dt_schema_object(struct dt_schema *b, const struct dt_conj *c);
 

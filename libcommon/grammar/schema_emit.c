@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEQ	  DT_SEQ
-#define MAX_ELEMS (1 << 20)
-#define MAX_SETS  256 /* max character sets of one automaton that are cached */
+#define SEQ	 DT_SEQ
+#define MAX_SETS 256 /* max character sets of one automaton that are cached */
 
 /* ---- automata as rules ---- */
 
@@ -144,7 +143,7 @@ int dt_schema_emit(struct dt_schema *b, const struct dt_auto *a)
 			dt_gr_rule(b->g);
 		for (int s = 0; s < a->nstate && b->rc == 0 && !b->g->no_memory; s++) {
 			emit_state(b, m, a, base, s);
-			if (b->g->nelem > MAX_ELEMS)
+			if (b->g->nelem > DT_MAX_ELEMS)
 				dt_schema_good(b, -E2BIG);
 		}
 	}
@@ -189,13 +188,22 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A prefix tree of n sorted texts, without their first `at` bytes, which are equal. */
+/*
+ * A prefix tree of n sorted texts, without their first `at` bytes, which are equal. What all of them begin
+ * with is one rule, so the depth of the tree is limited by the number of texts, not by their length.
+ */
 static int tree(struct dt_schema *b, char **text, int n, size_t at)
 {
-	int r = dt_gr_rule(b->g), i = 0;
+	const char *first = text[0] + at, *last = text[n - 1] + at;
+	size_t same = 0;
+	int r, all, i = 0;
 
-	if (n == 1)
-		return dt_gr_literal(b->g, text[0] + at, strlen(text[0] + at));
+	while (first[same] && first[same] == last[same])
+		same++;
+	if (!first[same] && !last[same]) /* all texts are equal */
+		return dt_gr_literal(b->g, first, same);
+	r = dt_gr_rule(b->g);
+	at += same;
 	while (i < n && !text[i][at]) {
 		if (i == 0)
 			dt_gr_alt(b->g, r, NULL, 0);
@@ -210,7 +218,11 @@ static int tree(struct dt_schema *b, char **text, int n, size_t at)
 		dt_gr_alt(b->g, r, SEQ(dt_gr_byte(b->g, (unsigned char)text[i][at]), dt_gr_r(rest)));
 		i = end;
 	}
-	return r;
+	if (same == 0)
+		return r;
+	all = dt_gr_rule(b->g);
+	dt_gr_alt(b->g, all, SEQ(dt_gr_r(dt_gr_literal(b->g, first, same)), dt_gr_r(r)));
+	return all;
 }
 
 int dt_schema_literals(struct dt_schema *b, const json_t *const *value, int n)
@@ -225,9 +237,6 @@ int dt_schema_literals(struct dt_schema *b, const json_t *const *value, int n)
 			dt_schema_work(b, 20 * (int64_t)strlen(text[k]));
 			k++;
 		}
-	for (int i = 0; i < k; i++)
-		if (strlen(text[i]) > 16384) /* the tree is as deep as the longest common prefix */
-			dt_schema_good(b, -E2BIG);
 	if (b->rc == 0) {
 		qsort(text, (size_t)k, sizeof(*text), by_text);
 		r = k ? tree(b, text, k, 0) : dt_gr_rule(b->g);

@@ -61,7 +61,7 @@ static bool among(const json_t *list, const char *name)
 	return false;
 }
 
-bool dt_schema_required(const struct dt_conj *c, const char *name)
+static bool is_required(const struct dt_conj *c, const char *name)
 {
 	for (int i = 0; i < c->nleaf; i++)
 		if (among(json_object_get(c->leaf[i], "required"), name))
@@ -74,7 +74,7 @@ bool dt_schema_named(const struct dt_conj *c, const char *name)
 	for (int i = 0; i < c->nleaf; i++)
 		if (json_object_get(json_object_get(c->leaf[i], "properties"), name))
 			return true;
-	return dt_schema_required(c, name);
+	return is_required(c, name);
 }
 
 /* ---- members in order ---- */
@@ -165,7 +165,7 @@ static void one_more(struct dt_schema *b, const struct dt_conj *c, const struct 
 	json_t *text = json_string(m->name[i]);
 	const json_t *const name = text;
 	int word = dt_schema_literals(b, &name, text != NULL), value;
-	bool required = dt_schema_required(c, m->name[i]);
+	bool required = is_required(c, m->name[i]);
 
 	json_decref(text);
 	dt_schema_property(b, c, m->name[i], &place);
@@ -189,7 +189,7 @@ static void count(struct dt_schema *b, const struct dt_conj *c, struct members *
 
 	dt_schema_counts(c, "minProperties", "maxProperties", &m->min, &m->max);
 	for (int i = 0; i < m->n; i++) {
-		bool must = dt_schema_required(c, m->name[i]);
+		bool must = is_required(c, m->name[i]);
 
 		required += must;
 		run = must ? 0 : run + 1;

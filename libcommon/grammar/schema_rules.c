@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define SEQ	  DT_SEQ
-#define MAX_ELEMS (1 << 20)
 #define MAX_STEPS 60000000 /* takes well under a second */
 
 const json_t *dt_schema_no(const json_t *list, int64_t but, size_t *at)
@@ -296,7 +295,7 @@ int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_e
 	b.g->root = dt_schema_rule(&b, &top);
 	for (int i = 0; i < b.nmemo && b.rc == 0 && !b.g->no_memory; i++) { /* fill may add more */
 		fill(&b, b.memo[i].c, b.memo[i].rule);
-		if (b.g->nelem > MAX_ELEMS)
+		if (b.g->nelem > DT_MAX_ELEMS)
 			dt_schema_fail(&b, -E2BIG, "the schema is too large");
 	}
 	if (b.rc == 0 && !dt_gr_prune(b.g) && !b.g->no_memory)

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEQ	  DT_SEQ
-#define MAX_ELEMS (1 << 20)
-#define MAX_SETS  256 /* max character sets of one automaton that are cached */
-#define MAX_NO	  8   /* max nested `not` */
+#define SEQ    DT_SEQ
+#define MAX_NO 8 /* max nested `not` */
 
 /* ---- formats ---- */
 
@@ -156,6 +154,9 @@ static bool lengths(struct dt_schema *b, int64_t min, int64_t max, struct dt_aut
 	return dt_schema_good(b, dt_auto_length(min, max, &b->work, ret));
 }
 
+/* As dt_schema_text_auto; NULL and !b->rc: any text of min to max (-1: no limit) characters. */
+static struct dt_auto *narrowed(struct dt_schema *b, const struct dt_conj *c, int64_t *min, int64_t *max);
+
 struct dt_auto *dt_schema_text_auto(struct dt_schema *b, const struct dt_conj *c)
 {
 	const json_t *one, *list = dt_schema_values(c, &one);
@@ -164,7 +165,7 @@ struct dt_auto *dt_schema_text_auto(struct dt_schema *b, const struct dt_conj *c
 
 	if (one || list)
 		return listed(b, c, one, list);
-	a = dt_schema_text(b, c, &min, &max);
+	a = narrowed(b, c, &min, &max);
 	if (!a && b->rc == 0)
 		lengths(b, min, max, &a);
 	return a;
@@ -192,7 +193,7 @@ static void take_away(struct dt_schema *b, struct dt_auto **a, const json_t *s)
 	b->depth--;
 }
 
-struct dt_auto *dt_schema_text(struct dt_schema *b, const struct dt_conj *c, int64_t *min, int64_t *max)
+static struct dt_auto *narrowed(struct dt_schema *b, const struct dt_conj *c, int64_t *min, int64_t *max)
 {
 	struct dt_auto *a = NULL, *len = NULL;
 	const json_t *s;
@@ -251,7 +252,7 @@ static int chain(struct dt_schema *b, int **rule, int *n, int64_t want, bool few
 int dt_schema_string(struct dt_schema *b, const struct dt_conj *c)
 {
 	int64_t min, max;
-	struct dt_auto *a = dt_schema_text(b, c, &min, &max);
+	struct dt_auto *a = narrowed(b, c, &min, &max);
 	struct dt_elem quote = dt_gr_byte(b->g, '"');
 	int r = dt_gr_rule(b->g), first, rest = r;
 

@@ -91,17 +91,24 @@ int dt_infer_placed_numbers(const struct dt_infer_adapter *a, const struct dt_in
 
 	if (!to || to->base)
 		return 0;
-	to->of = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*to->of));
+	if (!to->of) /* else an earlier attempt failed */
+		to->of = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*to->of));
 	rc = to->of ? dt_dev_alloc(m->dev, (void **)&to->base, bytes_of(a, m) + ALIGN) : -ENOMEM;
-	if (rc < 0)
+	if (rc < 0) {
+		to->base = NULL;
 		return dt_err_sys(err, rc, "cannot allocate %zu bytes on the device for an adapter",
 				  bytes_of(a, m));
+	}
 	to->dev = m->dev;
 	to->gains = to->base;
 	rc = place_numbers(to, a, m, &to->gains);
 	if (rc == 0)
 		rc = dt_dev_sync(m->dev);
-	return rc < 0 ? dt_err_sys(err, rc, "cannot copy an adapter to the device") : 0;
+	if (rc == 0)
+		return 0;
+	dt_dev_free(m->dev, to->base);
+	to->base = to->gains = NULL;
+	return dt_err_sys(err, rc, "cannot copy an adapter to the device");
 }
 
 /* Copies all to the device; with several ranks norms are measured first (dt_infer_adapter_measure). */

@@ -119,6 +119,27 @@ void dt_infer_side_release(struct dt_infer *m)
 	dt_dev_free(m->dev, s->drawn);
 }
 
+/* Tables with room for more edits. After a failure the old ones are still there. */
+static int tables_grow(struct dt_infer *m, int edits, struct dt_err *err)
+{
+	struct dt_infer_side *s = &m->side, old;
+	int rc;
+
+	dt_infer_side_forget(m); /* recorded steps use the old tables */
+	old = *s;
+	s->host = s->there = NULL;
+	rc = tables_open(m, edits, err);
+	if (rc < 0) {
+		tables_close(m);
+		*s = old;
+		return rc;
+	}
+	dt_dev_tables(m->dev, NULL, NULL, 0);
+	dt_dev_host_free(m->dev, old.host);
+	dt_dev_free(m->dev, old.there);
+	return 0;
+}
+
 /* Copies the batch into the pinned tables and on to the device; *ret: the batch in these tables. */
 static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_infer_batch *ret,
 		struct dt_err *err)
@@ -129,12 +150,8 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 
 	if (b->nseq > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d sequences exceeds %d", b->nseq, m->p.max_seqs);
-	if (b->draw && b->nedits > s->max_edits) { /* recorded steps use the old tables */
-		dt_infer_side_forget(m);
-		tables_close(m);
-		if ((rc = tables_open(m, 2 * b->nedits, err)) < 0)
-			return rc;
-	}
+	if (b->draw && b->nedits > s->max_edits && (rc = tables_grow(m, 2 * b->nedits, err)) < 0)
+		return rc;
 	memcpy(s->ids, b->ids, tokens * 4);
 	memcpy(s->pos, b->pos, tokens * 4);
 	memcpy(s->slot, b->slot, tokens * sizeof(*s->slot));

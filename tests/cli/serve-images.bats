@@ -20,8 +20,9 @@ setup_file() {
     dt-train --model cnn2 --data bars.h5 --precision fp32 --no-mfu --threads 1 --lr 3e-3 --microbatch 24 --steps 12 \
         --metrics m.jsonl --save net 2>log || { cat log; return 1; }
     { find bars -name '*.pgm' | sort; echo bars.h5; echo '{"id": 7, "path": "nothere"}'
-      jq -nc --arg i "$(base64 -w0 bars/left/1.pgm)" '{id: 8, image: $i, top_k: 1}'; echo '{"id": 9'; } >lines
-    # three lines are invalid
+      jq -nc --arg i "$(base64 -w0 bars/left/1.pgm)" '{id: 8, image: $i, top_k: 1}'; echo '{"id": 9'
+      echo '{"path": "bars/left/1.pgm", "top_k": 4294967295}'; } >lines
+    # four lines are invalid
     dt-serve --batch net --precision fp32 --threads 1 <lines >one.jsonl 2>/dev/null || true
 }
 
@@ -37,14 +38,15 @@ setup() {
 
 @test "one line per image, in order, classes by name; invalid images are named and no line is lost" {
     run -1 --separate-stderr dt-serve --batch net "${common[@]}" <lines
-    [ "${#lines[@]}" -eq 28 ]
-    [[ $stderr == *"25 images in "*" images/s, latency "*"2 could not be decoded"*"3 lines failed"* ]]
+    [ "${#lines[@]}" -eq 29 ]
+    [[ $stderr == *"25 images in "*" images/s, latency "*"2 could not be decoded"*"4 lines failed"* ]]
     # Batches are formed by arrival, and last digits of some products depend on the batch.
     cmp <(printf '%s\n' "${lines[@]}" | near) <(near <one.jsonl)
     near <one.jsonl >rounded
-    jq -es '[.[].index / 1e5] == [range(28)] and all(.[:24][]; . as $l | .path | contains($l.predictions[0].class)) and
+    jq -es '[.[].index / 1e5] == [range(29)] and all(.[:24][]; . as $l | .path | contains($l.predictions[0].class)) and
         (.[24].error.message | contains("bars.h5")) and .[25].id == 7e5 and (.[25].error.message | contains("nothere")) and
-        .[26].predictions == [.[0].predictions[0]] and (.[27].error.message | contains("JSON"))' rounded
+        .[26].predictions == [.[0].predictions[0]] and (.[27].error.message | contains("JSON")) and
+        (.[28].error.message | contains("top_k"))' rounded
     # dt-eval's results on the same images, up to the last digits
     dt-eval images bars.h5 net "${common[@]}" --predictions seen.jsonl >table
     jq -en --slurpfile a one.jsonl --slurpfile b seen.jsonl '[$a[:24][].predictions[0] | [.class, (.probability * 1e5 | round)]] ==

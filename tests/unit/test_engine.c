@@ -1,5 +1,6 @@
 /* The engine over a stand-in model, against the plain loop "append the next token". */
 #include "openmp_count.h"
+#include "serve/engine/speculate.h"
 #include "serve_engine.h"
 
 /* Request number i of the tests: its prompt, length and sampling are functions of i. */
@@ -167,6 +168,52 @@ static void test_a_smaller_model_guesses(void **state)
 }
 
 /* n choices: the prompt is computed once, its last block is copied, the tokens are those of n requests. */
+/* Mirostat's state follows the tokens of the answer, not those that a draft model guesses. */
+static void test_guesses_by_mirostat(void **state)
+{
+	struct fake f, d;
+	int32_t out[2][40];
+
+	for (int with = 0; with < 2; with++) {
+		struct dt_call *c = one(7, 40);
+		struct dt_engine *e;
+
+		guesses = with ? 3 : 0;
+		drafter = with ? &d : NULL;
+		e = start(&f, 100, 2, 64, 2);
+		c->ask.sampling.temperature = 1;
+		c->ask.sampling.mirostat = 2;
+		c->ask.ignore_eos = true;
+		submit(e, c);
+		dt_call_wait_done(c);
+		assert_int_equal(c->req[0].finish, DT_FINISH_LENGTH);
+		memcpy(out[with], c->req[0].tokens + 1, sizeof(out[with]));
+		dt_call_drop(c);
+		finish(e, &f);
+	}
+	assert_memory_equal(out[0], out[1], sizeof(out[0]));
+	free(d.cache);
+	drafter = NULL;
+	guesses = 0;
+}
+
+/* The slower alternative is tried now and then, also after very many steps. */
+static void test_slower_is_rare(void **state)
+{
+	struct dt_spec s = {.max = 4};
+	int slower = 0;
+
+	dt_spec_measured(&s, 1, false, 1, 1);
+	dt_spec_measured(&s, 1, true, 3, 1);
+	for (int i = 0; i < 6400; i++) {
+		const bool on = dt_spec_on(&s, 1);
+
+		slower += !on;
+		dt_spec_measured(&s, 1, on, on ? 3 : 1, 1);
+	}
+	assert_true(slower > 300 && slower < 500);
+}
+
 static void test_choices_share_their_prompt(void **state)
 {
 	enum { N = 6, PROMPT = 42 };
@@ -625,10 +672,18 @@ static void test_failures_end_requests(void **state)
 	dt_call_drop(c);
 	f.fail = 0;
 	f.poison = 1;
-	submit(e, c = one(1, 5));
-	dt_call_wait_done(c);
-	assert_int_equal(c->req[0].finish, DT_FINISH_ERROR);
-	dt_call_drop(c);
+	for (int grammar = 0; grammar < 2; grammar++) {
+		c = one(1, 5);
+		if (grammar) {
+			c->ask.grammar = dt_grammar_json();
+			c->req[0].matcher = dt_matcher_new(c->ask.grammar);
+		}
+		submit(e, c);
+		dt_call_wait_done(c);
+		assert_int_equal(c->req[0].finish, DT_FINISH_ERROR);
+		assert_string_equal(c->req[0].err.msg, "the model's output at token 1 is not a number");
+		dt_call_drop(c);
+	}
 	f.poison = 0;
 	submit(e, c = one(1, 5)); /* and the engine goes on */
 	dt_call_wait_done(c);
@@ -692,6 +747,8 @@ int main(void)
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_guesses_change_nothing),
 		cmocka_unit_test(test_a_smaller_model_guesses),
+		cmocka_unit_test(test_guesses_by_mirostat),
+		cmocka_unit_test(test_slower_is_rare),
 		cmocka_unit_test(test_choices_share_their_prompt),
 		cmocka_unit_test(test_prefixes_are_found),
 		cmocka_unit_test(test_embeds),

@@ -177,6 +177,27 @@ static void test_truncation_to_the_context(void **state)
 	dt_completion_release(&c);
 }
 
+/* The limit of Anthropic's API replaces a default, and is reduced to the context; counting needs none. */
+static void assert_messages_limit(int asked, int want)
+{
+	struct dt_api_model m = {
+		.engine = dt_engine_params(engine), .name = "tiny", .chat = &chat, .defaults = defaults};
+	json_t *v = json_loads("{" U "}", 0, NULL), *count = NULL;
+	struct dt_completion c;
+	struct dt_api_error e;
+
+	if (dt_messages_count(v, &m, &count, &e) < 0)
+		fail_msg("%s", e.msg);
+	json_object_set_new(v, "max_tokens", json_integer(asked));
+	if (dt_messages_parse(v, &m, &c, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(c.call->req[0].max_tokens, want < 0 ? c.max_len - c.call->req[0].nprompt : want);
+	assert_int_equal(json_integer_value(json_object_get(count, "input_tokens")), c.call->req[0].nprompt);
+	dt_completion_release(&c);
+	json_decref(count);
+	json_decref(v);
+}
+
 static void test_limits(void **state)
 {
 	static const struct {
@@ -203,8 +224,14 @@ static void test_limits(void **state)
 	c = good("{" P "}");
 	assert_int_equal(c.call->req[0].max_tokens, 3);
 	dt_completion_release(&c);
+	assert_messages_limit(7, 7);
+	json_decref(defaults);
+	defaults = json_pack("{s:i}", "max_completion_tokens", 1000); /* more than the context */
+	assert_messages_limit(7, 7);
 	json_decref(defaults);
 	defaults = NULL;
+	assert_messages_limit(7, 7);
+	assert_messages_limit(1000, -1);
 	c = good("{" P ", \"repeat_penalty\": 1.25}");
 	assert_true(c.call->ask.sampling.repetition_penalty == 1.25);
 	dt_completion_release(&c);

@@ -225,16 +225,19 @@ static bool stopped(const struct batch *b)
 	return b->p->stop && b->p->stop(b->p->arg);
 }
 
-/* As dt_engine_submit, but a patient batch waits while the queue is full or the quota is used up. */
+/*
+ * As dt_engine_submit, but a patient batch waits while the queue is full or the quota is used up. The time
+ * limit counts from the attempt that succeeds.
+ */
 static int submit(struct batch *b, struct dt_call *c, struct dt_err *err)
 {
-	for (;;) {
-		int rc = dt_engine_submit(b->engine, c, err);
-		bool wait = rc == -EAGAIN || (rc == -EDQUOT && c->retry_after > 0);
+	for (;; usleep(WAIT_MS * 1000)) {
+		int rc;
 
-		if (!wait || !b->p->patient || stopped(b))
+		c->deadline = b->p->request_timeout > 0 ? dt_now() + b->p->request_timeout : 0;
+		rc = dt_engine_submit(b->engine, c, err);
+		if ((rc != -EAGAIN && (rc != -EDQUOT || c->retry_after == 0)) || !b->p->patient || stopped(b))
 			return rc;
-		usleep(WAIT_MS * 1000);
 	}
 }
 
@@ -256,7 +259,6 @@ static void start_line(struct batch *b, struct line *l, const json_t *v)
 		return;
 	if (l->c.call->ask.priority == 0)
 		l->c.call->ask.priority = b->p->priority;
-	l->c.call->deadline = b->p->request_timeout > 0 ? dt_now() + b->p->request_timeout : 0;
 	l->c.call->on_done = on_done;
 	l->c.call->arg = b;
 	rc = submit(b, l->c.call, &err);

@@ -22,7 +22,7 @@ struct dt_batch_params {
 	const char *model_name;
 	const struct dt_chat *chat; /* may be NULL */
 	json_t *defaults;	    /* dt_api_check_defaults; may be NULL */
-	double request_timeout;	    /* seconds, 0: none */
+	double request_timeout;	    /* seconds from a line's submission, 0: none */
 	int tenant;
 	int priority; /* of lines that do not set it */
 	bool patient; /* lines wait while the queue is full or the quota used up, and do not fail */

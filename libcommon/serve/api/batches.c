@@ -1,6 +1,7 @@
 #include "base/cond.h"
 #include "serve/api/batch.h"
 #include "serve/api/batches_priv.h"
+#include "serve/api/priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,23 +18,18 @@ static int bad(struct dt_api_error *e, const char *param, const char *msg, const
 
 static int check_body(struct dt_batches *b, const char *tenant, const json_t *body, struct dt_api_error *e)
 {
-	static const char *const known[] = {"input_file_id", "endpoint", "completion_window", "metadata"};
-	json_t *file = dt_store_get(b->store, tenant, "file", batch_text_of(body, "input_file_id")), *v;
+	static const char *const known[] = {"input_file_id", "endpoint", "completion_window", "metadata",
+					    NULL};
+	json_t *file = dt_store_get(b->store, tenant, "file", batch_text_of(body, "input_file_id"));
 	const char *key, *purpose = batch_text_of(file, "purpose");
 	bool is_input = !strcmp(purpose, "batch");
 
 	json_decref(file);
 	if (!json_is_object(body))
 		return bad(e, "", "the body is %s", "not an object");
-	json_object_foreach((json_t *)body, key, v)
-	{
-		bool found = false;
-
-		for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-			found |= !strcmp(key, known[i]);
-		if (!found && !json_is_null(v))
-			return bad(e, "", "unknown key '%.60s'", key);
-	}
+	key = dt_api_unknown(body, known, true);
+	if (key)
+		return bad(e, "", "unknown key '%.60s'", key);
 	if (!file || !is_input)
 		return bad(e, "input_file_id", "no file '%.60s' with purpose batch",
 			   batch_text_of(body, "input_file_id"));

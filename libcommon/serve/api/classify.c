@@ -1,4 +1,5 @@
 #include "serve/api/classify.h"
+#include "serve/api/priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -100,7 +101,7 @@ static int decode_text(struct dt_classification *r, struct dt_classify *c, int a
 	return rc;
 }
 
-static int read_top(const json_t *v, int *ret, struct dt_api_error *e)
+int dt_classification_read_top(const json_t *v, int *ret, struct dt_api_error *e)
 {
 	const json_int_t k = json_integer_value(v);
 
@@ -115,30 +116,23 @@ int dt_classification_parse(struct dt_classification *r, struct dt_classify *c, 
 			    struct dt_api_error *e)
 {
 	static const char *const known[] = {"image", "images", "top_k", "model", NULL};
-	json_t *one = json_object_get(body, "image"), *many = json_object_get(body, "images"), *v;
+	json_t *one = json_object_get(body, "image"), *many = json_object_get(body, "images");
 	const size_t n = one ? 1 : json_array_size(many);
 	const char *key;
 	int rc;
 
 	if (!json_is_object(body))
 		return dt_api_fail(e, 400, "invalid_request_error", NULL, "the body is not an object");
-	json_object_foreach((json_t *)body, key, v)
-	{
-		int i = 0;
-
-		while (known[i] && strcmp(known[i], key))
-			i++;
-		if (!known[i])
-			return dt_api_fail(e, 400, "invalid_request_error", NULL, "unknown key '%.100s'",
-					   key);
-	}
+	key = dt_api_unknown(body, known, false);
+	if (key)
+		return dt_api_fail(e, 400, "invalid_request_error", NULL, "unknown key '%.100s'", key);
 	if (!one == !many)
 		return dt_api_fail(e, 400, "invalid_request_error", NULL,
 				   "either 'image' or 'images' is required");
 	if (n < 1 || n > DT_CLASSIFY_IMAGES)
 		return dt_api_fail(e, 400, "invalid_request_error", NULL,
 				   "'images' is not an array of 1 to %d images", DT_CLASSIFY_IMAGES);
-	rc = read_top(json_object_get(body, "top_k"), &r->top, e);
+	rc = dt_classification_read_top(json_object_get(body, "top_k"), &r->top, e);
 	if (rc == 0)
 		rc = make_room(r, c, (int)n, e);
 	for (size_t i = 0; i < n && rc == 0; i++)
@@ -149,7 +143,7 @@ int dt_classification_parse(struct dt_classification *r, struct dt_classify *c, 
 int dt_classification_raw(struct dt_classification *r, struct dt_classify *c, const void *bytes, size_t n,
 			  int top, struct dt_api_error *e)
 {
-	r->top = top ? top : DT_CLASSIFY_TOP;
+	r->top = top;
 	return make_room(r, c, 1, e) < 0 ? -EINVAL : decode(r, c, 0, bytes, n, e);
 }
 

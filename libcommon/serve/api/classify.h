@@ -20,15 +20,17 @@ struct dt_classification {
 
 /*
  * Decodes the images of a request body: {"image": BASE64} or {"images": [BASE64, ...]}, also as "data:" URLs,
- * with "top_k" and "model". dt_classification_raw takes the bytes of one image; top: classes in the answer
- * (0: the default). Images that cannot be decoded are counted in c. -EINVAL with e filled; call
- * dt_classification_release in every case.
+ * with "top_k" and "model". dt_classification_raw takes the bytes of one image; top: classes in the answer.
+ * Images that cannot be decoded are counted in c. -EINVAL with e filled; call dt_classification_release in
+ * every case.
  */
 int dt_classification_parse(struct dt_classification *r, struct dt_classify *c, const json_t *body,
 			    struct dt_api_error *e);
 int dt_classification_raw(struct dt_classification *r, struct dt_classify *c, const void *bytes, size_t n,
 			  int top, struct dt_api_error *e);
 void dt_classification_release(struct dt_classification *r);
+/* Number of classes in an answer; v NULL: DT_CLASSIFY_TOP. -EINVAL with e filled. */
+int dt_classification_read_top(const json_t *v, int *ret, struct dt_api_error *e);
 
 /* Submits the job and waits for it. -EINVAL with e filled. */
 int dt_classification_run(struct dt_classification *r, struct dt_classify *c, struct dt_api_error *e);
@@ -45,8 +47,7 @@ json_t *dt_classification_json(const struct dt_classification *r, const struct d
  */
 struct dt_classify_batch {
 	FILE *in, *out;
-	int window; /* max lines in flight */
-	int top;
+	int window;		  /* max lines in flight */
 	const struct dt_log *log; /* receives the first reason of a failure */
 };
 int64_t dt_classify_batch_run(struct dt_classify *c, const struct dt_classify_batch *p, struct dt_err *err);

@@ -152,23 +152,21 @@ static int take_file(struct ring *g, struct line *l, int top)
 
 static int take_object(struct ring *g, struct line *l, json_t *v)
 {
-	const json_t *path = json_object_get(v, "path"), *top = json_object_get(v, "top_k");
+	const json_t *path = json_object_get(v, "path"), *top_k = json_object_get(v, "top_k");
+	int top;
 
 	if (!json_is_object(v))
 		return bad(l, "the line is not an object");
 	l->id = json_incref(json_object_get(v, "id"));
 	json_object_del(v, "id");
-	if (!top && g->p->top)
-		json_object_set_new(v, "top_k", json_integer(g->p->top));
 	if (!path)
 		return dt_classification_parse(&l->r, g->c, v, &l->e);
-	if (!json_is_string(path) || json_object_size(v) > (json_object_get(v, "top_k") ? 2u : 1u))
+	if (!json_is_string(path) || json_object_size(v) > (top_k ? 2u : 1u))
 		return bad(l, "'path' must be a file name; only 'id' and 'top_k' may accompany it");
-	top = json_object_get(v, "top_k");
-	if (top && (!json_is_integer(top) || json_integer_value(top) < 1))
-		return bad(l, "'top_k' is not a positive integer");
+	if (dt_classification_read_top(top_k, &top, &l->e) < 0)
+		return -EINVAL;
 	l->path = strdup(json_string_value(path));
-	return l->path ? take_file(g, l, top ? (int)json_integer_value(top) : 0) : bad(l, "out of memory");
+	return l->path ? take_file(g, l, top) : bad(l, "out of memory");
 }
 
 /* Decodes the image of a line; fills e if there is none. */
@@ -180,7 +178,7 @@ static int take(struct ring *g, struct line *l, const char *s, size_t n)
 
 	if (*s != '{') {
 		l->path = strndup(s, n);
-		return l->path ? take_file(g, l, g->p->top) : bad(l, "out of memory");
+		return l->path ? take_file(g, l, DT_CLASSIFY_TOP) : bad(l, "out of memory");
 	}
 	v = json_loadb(s, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
 	if (!v)

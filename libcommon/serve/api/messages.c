@@ -263,6 +263,8 @@ static json_t *to_chat(const json_t *body, const struct dt_api_model *m, struct 
 		for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++)
 			if (json_object_get(body, same[i]))
 				json_object_set(chat, same[i], json_object_get(body, same[i]));
+		/* the rest of the context, whatever the server's defaults say; the caller reduces it */
+		json_object_set_new(chat, "n_predict", json_integer(-1));
 		if (json_object_get(body, "stop_sequences"))
 			json_object_set(chat, "stop", json_object_get(body, "stop_sequences"));
 		if (thinking && !strcmp(thinking, "disabled") && m->chat && m->chat->switches)

@@ -48,15 +48,13 @@ int dt_native_read(struct dt_body *b, struct dt_completion *c)
 {
 	const struct dt_sampling *s = &b->ask.sampling;
 	const json_t *last = json_object_get(b->o, "repeat_last_n");
-	const bool penalties =
-		s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
 	const json_t *seed = json_object_get(b->o, "seed");
 
 	c->native = true;
 	c->ids = b->ids;
 	if (last && !json_is_null(last) && !json_is_integer(last))
 		return dt_body_bad(b->e, "repeat_last_n", "'repeat_last_n' is not an integer");
-	if (json_is_integer(last) && json_integer_value(last) != -1 && penalties)
+	if (json_is_integer(last) && json_integer_value(last) != -1 && dt_sampling_penalises(s))
 		return dt_body_bad(
 			b->e, "repeat_last_n",
 			"'repeat_last_n' is only supported as -1 with a penalty: penalties count all "

@@ -30,16 +30,11 @@ static const struct sampler *find(const char *name, char letter)
 	return NULL;
 }
 
-static bool penalises(const struct dt_sampling *s)
-{
-	return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
-}
-
 static bool has_effect(const struct dt_sampling *s, int what)
 {
 	switch (what) {
 	case PENALTIES:
-		return penalises(s);
+		return dt_sampling_penalises(s);
 	case DRY:
 		return s->dry_multiplier > 0;
 	case DT_SAMPLER_TEMPERATURE:
@@ -177,7 +172,7 @@ json_t *dt_api_samplers(const struct dt_sampling *s)
 
 	if (s->dry_multiplier > 0)
 		json_array_append_new(list, json_string("dry"));
-	if (penalises(s))
+	if (dt_sampling_penalises(s))
 		json_array_append_new(list, json_string("penalties"));
 	for (int i = 0; i < (s->norder < 0 ? DT_SAMPLER_XTC + 1 : s->norder); i++) {
 		const int what = s->norder < 0 ? i : s->order[i];

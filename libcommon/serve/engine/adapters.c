@@ -60,7 +60,8 @@ void dt_adapters_close(struct dt_adapters *a)
 	free(a);
 }
 
-void dt_adapters_unref(struct dt_served_adapter *s)
+/* Drops one reference; the last one frees the adapter. Call with the lock held. */
+static void unref(struct dt_served_adapter *s)
 {
 	if (--s->refs == 0)
 		adapter_free(s);
@@ -83,7 +84,7 @@ static void unlist(struct dt_served_adapter *s)
 	s->listed = false;
 	if (s->holds == 0)
 		dt_adapters_evict(s);
-	dt_adapters_unref(s);
+	unref(s);
 }
 
 /* Resolves the path that a client gave; it must be inside the folder of adapters. */
@@ -273,7 +274,7 @@ void dt_adapters_drop(struct dt_served_adapter *s)
 	if (!s)
 		return;
 	pthread_mutex_lock(&a->mu);
-	dt_adapters_unref(s);
+	unref(s);
 	pthread_mutex_unlock(&a->mu);
 }
 

@@ -22,8 +22,6 @@ struct dt_adapters {
 	uint64_t bytes, loads, evictions;
 };
 
-/* adapters.c: drops one reference; the last one frees the adapter. Call with the lock held. */
-void dt_adapters_unref(struct dt_served_adapter *s);
 /* adapters_hold.c: removes the adapter from memory if it is there. Call with the lock held. */
 void dt_adapters_evict(struct dt_served_adapter *s);
 /* Reads the adapter from disk. Call without the lock. */

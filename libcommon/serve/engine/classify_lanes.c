@@ -56,7 +56,8 @@ static void answer_all(struct dt_classify *c, struct dt_classify_images *list, i
 	}
 }
 
-void dt_classify_fail(struct dt_classify *c, int rc, const struct dt_err *why)
+/* Marks the classifier as failed: nothing more is computed, and all waiting requests fail. */
+static void fail(struct dt_classify *c, int rc, const struct dt_err *why)
 {
 	if (!c->failed)
 		c->why = *why;
@@ -204,7 +205,7 @@ static void *computer_main(void *arg)
 			spread(c, l);
 		pthread_mutex_lock(&c->mu);
 		if (rc < 0)
-			dt_classify_fail(c, rc, &err);
+			fail(c, rc, &err);
 		put(c, l, rc);
 	}
 	pthread_mutex_unlock(&c->mu);
@@ -315,7 +316,7 @@ static void *speaker_main(void *arg)
 		}
 	}
 	if (rc < 0)
-		dt_classify_fail(c, rc, &err);
+		fail(c, rc, &err);
 	for (int r = 1; r < c->ranks && c->failed; r++) /* running passes get no answer */
 		put(c, &c->lane[r], rc < 0 ? rc : -EIO);
 	pthread_mutex_unlock(&c->mu);

@@ -64,11 +64,6 @@ int dt_classify_start(struct dt_classify *c, struct dt_err *err);
 void dt_classify_stop(struct dt_classify *c);
 /* Assigns queued images to ranks. Call with the lock held. */
 void dt_classify_deal(struct dt_classify *c);
-/*
- * Marks the classifier as failed: nothing more is computed, and all waiting requests fail. Call with the lock
- * held.
- */
-void dt_classify_fail(struct dt_classify *c, int rc, const struct dt_err *why);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -17,11 +17,13 @@ static int draw(struct dt_engine *e, int n)
 		struct dt_serve_req *r = dt_serve_req_of(it->seq);
 		int end = it->first + it->n;
 		struct dt_sampling s = dt_serve_req_sampling(r);
+		double mu = r->mu; /* a draft token that is rejected leaves no trace */
 		int32_t id;
 
 		r->drafted = end;
 		if (it->seq->draft == 0)
 			continue;
+		s.mu = &mu;
 		id = e->step->batch.draw
 			     ? e->out.drawn[want].id
 			     : dt_sample(&e->sampler, &s, e->out.logits + (size_t)want * vocab, r->tokens,

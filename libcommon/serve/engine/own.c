@@ -217,7 +217,7 @@ static int run_mirostat(struct left *l, const struct dt_sampling *p, const struc
 	int at;
 
 	l->n = rank(d->cold, logits, vocab, max, 1, l->r);
-	if (d->index == 0)
+	if (d->index == p->from) /* the first draw */
 		*p->mu = 2 * p->tau;
 	l->n = p->mirostat == 1 ? zipf_count(l->r, l->n, *p->mu, vocab) : bits_count(l->r, l->n, *p->mu);
 	at = pick(d, l->r, l->n);

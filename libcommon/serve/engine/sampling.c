@@ -57,8 +57,7 @@ static int make_room(struct dt_serve_sampler *s, size_t n)
 static int make_edits(struct dt_serve_sampler *s, const struct dt_sampling *p, const int32_t *prompt,
 		      size_t nprompt, const int32_t *out, size_t nout)
 {
-	const bool penalties =
-		p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+	const bool penalties = dt_sampling_penalises(p);
 	const bool dry = p->dry_multiplier > 0 && p->dry_last != 0;
 	const int first = s->nedits;
 	int rc = make_room(s, (size_t)p->nbias + (size_t)p->nban + (penalties || dry ? nprompt + nout : 0));
@@ -120,7 +119,8 @@ int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float
 	if (rc < 0)
 		return rc;
 	for (int i = 0; p->allow && i < s->vocab; i++)
-		if (!(p->allow[i / 32] >> i % 32 & 1))
+		if (!(p->allow[i / 32] >> i % 32 & 1) &&
+		    !isnan(logits[i])) /* NaN shows that the model failed */
 			logits[i] = -INFINITY;
 	if (dt_sampling_own(p)) {
 		for (int i = 0; i < d.edits; i++) {

@@ -118,6 +118,12 @@ int dt_sampling_draw(struct dt_serve_sampler *s, const struct dt_sampling *p, co
 int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float *logits,
 		  const int32_t *prompt, size_t nprompt, const int32_t *out, size_t nout);
 
+/* Whether tokens of the text so far are penalised (DRY apart). */
+static inline bool dt_sampling_penalises(const struct dt_sampling *p)
+{
+	return p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
+
 /* Whether dt_sampling_draw_own must draw the token: no other draw does what p asks for. */
 static inline bool dt_sampling_own(const struct dt_sampling *p)
 {

@@ -44,7 +44,6 @@ static struct dt_spec_arm *arm_of(struct dt_spec *s, int nseq)
 bool dt_spec_on(struct dt_spec *s, int nseq)
 {
 	struct dt_spec_arm *a = arm_of(s, nseq);
-	int turn = a->steps % AGAIN;
 	bool better = a->rate[1] >= a->rate[0];
 
 	if (s->max == 0)
@@ -53,7 +52,7 @@ bool dt_spec_on(struct dt_spec *s, int nseq)
 		return true;
 	if (a->rate[0] == 0)
 		return false;
-	return turn < TRIES ? !better : better;
+	return a->turn < TRIES ? !better : better;
 }
 
 void dt_spec_measured(struct dt_spec *s, int nseq, bool guessed, int tokens, double seconds)
@@ -63,6 +62,6 @@ void dt_spec_measured(struct dt_spec *s, int nseq, bool guessed, int tokens, dou
 	double *r = &a->rate[guessed];
 
 	*r = *r == 0 ? rate : *r + SMOOTH * (rate - *r);
-	a->steps++;
+	a->turn = (a->turn + 1) % AGAIN;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

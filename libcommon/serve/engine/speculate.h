@@ -21,7 +21,7 @@ struct dt_spec {
 	struct dt_spec_arm {
 		double rate[2]; /* tokens a second without and with speculation, moving average; 0: not
 				 * measured yet */
-		int steps;
+		int turn;	/* steps since the slower alternative was last tried */
 	} arm[DT_SPEC_SIZES];
 };
 

@@ -3,6 +3,7 @@
 #include "serve/engine/priv.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,8 +122,9 @@ static int32_t next_token(struct dt_engine *e, struct dt_serve_req *r, float *lo
 	}
 	if (id < 0) {
 		dt_err_set(&err, -EDOM,
-			   r->matcher ? "no token fits the grammar of the response format at token %d"
-				      : "the model's output at token %d is not a number",
+			   r->matcher && !isnan(dt_sample_max(logits, e->p.model.vocab))
+				   ? "no token fits the grammar of the response format at token %d"
+				   : "the model's output at token %d is not a number",
 			   r->seq.known);
 		dt_engine_retire_error(e, r, &err);
 		return -1;

@@ -7,17 +7,18 @@
 #include <string.h>
 #include <time.h>
 
-/* top_k of the query string, used when the body is an image; 0: not given. -EINVAL with e filled. */
-static int top_of(struct dt_http_req *q, struct dt_api_error *e)
+/* top_k of the query string, used when the body is an image. -EINVAL with e filled. */
+static int top_of(struct dt_http_req *q, int *ret, struct dt_api_error *e)
 {
 	const char *s = MHD_lookup_connection_value(q->mhd, MHD_GET_ARGUMENT_KIND, "top_k");
-	char *end = NULL;
-	const long k = s ? strtol(s, &end, 10) : 0;
+	json_t *v = s ? json_loads(s, JSON_DECODE_ANY, NULL) : NULL;
+	int rc;
 
-	if (s && (!*s || *end || k < 1 || k > 100000))
-		return dt_api_fail(e, 400, "invalid_request_error", NULL,
-				   "'top_k' is not a number from 1 to 100000");
-	return (int)k;
+	if (s && !v)
+		v = json_null();
+	rc = dt_classification_read_top(v, ret, e);
+	json_decref(v);
+	return rc;
 }
 
 /* Charges the memory of n decoded images before they are decoded. */
@@ -31,10 +32,11 @@ static int charge(struct dt_http_req *q, size_t n, struct dt_api_error *e)
 
 static int read_raw(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
 {
-	const int top = top_of(q, e);
+	int top;
 
-	return top < 0 || charge(q, 1, e) < 0 ? -EINVAL
-					      : dt_classification_raw(r, q->classify, q->body, q->n, top, e);
+	return top_of(q, &top, e) < 0 || charge(q, 1, e) < 0
+		       ? -EINVAL
+		       : dt_classification_raw(r, q->classify, q->body, q->n, top, e);
 }
 
 static int read_json(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
