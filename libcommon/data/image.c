@@ -11,10 +11,14 @@ int dt_image_resize(struct dt_image *x, int channels, int height, int width, str
 	size_t need;
 	uint8_t *grown;
 
-	if (channels < 1 || height < 1 || width < 1 || height > DT_IMAGE_SIDE_MAX ||
-	    width > DT_IMAGE_SIDE_MAX || (int64_t)height * width > DT_IMAGE_PIXELS_MAX)
+	if (channels < 1 || height < 1 || width < 1)
 		return dt_err_set(err, -EBADMSG, "an image of %d x %d x %d is not supported", channels,
 				  height, width);
+	if (height > DT_IMAGE_SIDE_MAX || width > DT_IMAGE_SIDE_MAX ||
+	    (int64_t)height * width > DT_IMAGE_PIXELS_MAX)
+		return dt_err_set(err, -EBADMSG,
+				  "%d x %d pixels are too many: the limit is %d a side and %d in all", height,
+				  width, DT_IMAGE_SIDE_MAX, (int)DT_IMAGE_PIXELS_MAX);
 	need = (size_t)channels * (size_t)height * (size_t)width;
 	if (need > x->room) {
 		grown = malloc(need);

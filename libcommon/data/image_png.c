@@ -54,7 +54,7 @@ static void ask_for_bytes(png_structp png, png_infop info, struct dt_image_facts
 	facts->deep = depth == 16;
 	facts->palette = type == PNG_COLOR_TYPE_PALETTE;
 	facts->grey = !(type & PNG_COLOR_MASK_COLOR);
-	facts->alpha = (type & PNG_COLOR_MASK_ALPHA) != 0;
+	facts->alpha = (type & PNG_COLOR_MASK_ALPHA) || png_get_valid(png, info, PNG_INFO_tRNS);
 	if (facts->deep)
 		png_set_scale_16(png);
 	if (facts->palette)

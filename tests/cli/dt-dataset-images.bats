@@ -42,6 +42,32 @@ number() {
 	grep -o "\"$1\":[0-9]*" <<<"$output" | head -n 1 | cut -d: -f2
 }
 
+@test "a PNG's transparent colour counts as alpha; an image of too many pixels is refused with the limit" {
+	mkdir -p see/a huge/a
+	python3 - <<'PY'
+import struct, zlib
+def png(path, side, colour, *between):
+    part = lambda kind, b: struct.pack(">I", len(b)) + kind + b + struct.pack(">I", zlib.crc32(kind + b))
+    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + part(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, colour, 0, 0, 0)) +
+                           b"".join(part(*x) for x in between) + part(b"IDAT", zlib.compress(b"".join(
+                               b"\0" + bytes(i % 2 for i in range(min(side, 64))) for _ in range(min(side, 64))))) + part(b"IEND", b""))
+palette = b"PLTE", bytes([10, 20, 30, 40, 50, 60])
+png("see/a/1.png", 8, 3, palette, (b"tRNS", b"\x00"))
+png("see/a/2.png", 8, 3, palette)
+png("see/a/3.png", 8, 0, (b"tRNS", b"\x00\x01"))
+png("huge/a/1.png", 60000, 0)
+PY
+	run dt-dataset images --json --store raw -o s.h5 see
+	[ "$status" -eq 0 ]
+	[ "$(number alpha)" -eq 2 ]
+	cmp <(dt-dataset cat --count 1 s.h5) <(dt-dataset cat --first 1 --count 1 s.h5)
+	# a file of fewer bytes could not hold so many pixels
+	head -c 300000 /dev/zero >>huge/a/1.png
+	run dt-dataset images -o h.h5 huge
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"60000 x 60000 pixels are too many: the limit is 65535 a side and 134217728 in all"* ]]
+}
+
 @test "IDX, plain and gzipped, images and labels in either order" {
 	make_idx
 	dt-dataset images -o one.h5 a.idx l.idx

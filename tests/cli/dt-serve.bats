@@ -573,6 +573,11 @@ PY
         jq -e '.choices[0].logprobs | .top_logprobs == [{(.tokens[0]): .token_logprobs[0]}]'
     post /v1/completions '{"prompt": "Once upon a", "echo": true, "logprobs": 1, "max_tokens": 0}' | head -n 1 |
         jq -e '.choices[0].logprobs.text_offset == [0, 0, 4, 9]'
+    # the blank before the first word belongs to the answer, and to what stop is compared with
+    post /v1/completions '{"prompt": "Once upon a", "stop": " time", "max_tokens": 4, "temperature": 0}' | head -n 1 |
+        jq -e '.choices[0] | [.text, .finish_reason, .stop_reason] == ["", "stop", " time"]'
+    post /v1/completions '{"prompt": "Once upon a", "stop": "time", "max_tokens": 4, "temperature": 0}' | head -n 1 |
+        jq -e '.choices[0] | [.text, .finish_reason, .stop_reason] == [" ", "stop", "time"]'
     post /v1/completions '{"prompt": "zebras upon", "prompt_logprobs": 1, "max_tokens": 1}' | head -n 1 |
         jq -e '.choices[0].prompt_logprobs[1:] | all(.[]; [.[].rank] | sort | .[0] == 1 and all(. >= 1) and (length == 1 or .[1] > 1))'
 }

@@ -113,12 +113,16 @@ setup() {
     refused 'GIF89a' "the body is neither a JPEG, PNG or PNM image nor a JSON object" 400 /v1/classify
     refused ' {"image": ' "the body is not JSON: line 1" 400 /v1/classify
     refused '{"picture": "aGVsbG8="}' "unknown key 'picture'" 400 /v1/classify
+    jq -nc --arg i "$(base64 -w0 bars/left/1.pgm)" '{image: $i, model: "bars"}' >body
+    curl -s -d @body "$url/v1/classify" | jq -e '.data | length == 1'
+    refused "$(jq -c '.model = "other"' body)" "the model 'other' does not exist; this server has 'bars'" 404 /v1/classify
+    refused "$(jq -c '.model = 5' body)" "model" 400 /v1/classify
     refused '{"prompt": "x"}' "is only for models of text" 404 /v1/completions
     [ "$(curl -s "$url/health" | jq -r .status)" = ok ]
     curl -s "$url/metrics" >metrics
     python3 "$BATS_TEST_DIRNAME/prom-check.py" metrics dt_serve_ >values
     dt-memest ./net --serve --layout dp2 --precision fp32 --check metrics
-    grep -q '^dt_serve_classify_images_total{model_name="bars"} 44$' metrics
+    grep -q '^dt_serve_classify_images_total{model_name="bars"} 45$' metrics
     grep -q '^dt_serve_classify_images_refused_total{model_name="bars"} 3$' metrics
 }
 

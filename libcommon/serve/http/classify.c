@@ -39,6 +39,19 @@ static int read_raw(struct dt_http_req *q, struct dt_classification *r, struct d
 		       : dt_classification_raw(r, q->classify, q->body, q->n, top, e);
 }
 
+/* Answers 404 if the body names another model than the one served, as the routes of text do. */
+static int check_model(const struct dt_http_req *q, const json_t *body, struct dt_api_error *e)
+{
+	const char *model = NULL;
+	struct dt_err err;
+
+	if (dt_json_str(body, "model", false, &model, &err) < 0)
+		return dt_api_fail(e, 400, "invalid_request_error", NULL, "%s", err.msg);
+	return !model || !strcmp(model, q->params->model_name)
+		       ? 0
+		       : dt_api_no_model(e, model, q->params->model_name, NULL);
+}
+
 static int read_json(struct dt_http_req *q, struct dt_classification *r, struct dt_api_error *e)
 {
 	json_t *body;
@@ -53,6 +66,8 @@ static int read_json(struct dt_http_req *q, struct dt_classification *r, struct 
 	body = dt_http_body(q, e);
 	n = json_array_size(json_object_get(body, "images"));
 	rc = body ? charge(q, n ? n : 1, e) : -EINVAL;
+	if (rc == 0)
+		rc = check_model(q, body, e);
 	if (rc == 0)
 		rc = dt_classification_parse(r, q->classify, body, e);
 	json_decref(body);
