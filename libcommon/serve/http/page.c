@@ -1,4 +1,4 @@
-/* The page for browsers (page.html, compiled in as text), and the scheduler's state that it shows. */
+/* The page for browsers (page/, compiled in as text), and the scheduler's state that it shows. */
 #include "serve/http/priv.h"
 
 #include <stdlib.h>

@@ -110,7 +110,7 @@ extern const struct dt_route dt_http_file_routes[DT_HTTP_FILE_ROUTES];
  */
 const struct dt_route *dt_route_find(const char *method, const char *path, const char **ret_allow);
 
-extern const char dt_http_page_text[]; /* page.html */
+extern const char dt_http_page_text[]; /* page/ */
 /* page.c: the page for browsers, and the scheduler's state. */
 enum MHD_Result dt_http_page(struct dt_http_req *q);
 enum MHD_Result dt_http_slots(struct dt_http_req *q);
