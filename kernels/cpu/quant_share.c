@@ -168,8 +168,8 @@ static void multiply_ranges(const struct dt_quant_job *j, int t, int n)
 /* What a thread does of a product. */
 struct run {
 	const struct dt_quant_job *j;
-	int stride;   /* turns of a part */
-	int64_t from; /* rows from here on are not converted yet */
+	int stride; /* turns of a part */
+	bool ready; /* the caller has converted all rows, or ranges do */
 };
 
 /* Fetches rows [first, end) of the operands, which another thread has converted. Products read few lines at a
@@ -200,30 +200,37 @@ static void ask_for_next(const struct dt_quant_job *j, int t, int n)
 	}
 }
 
+/* The rows that thread t of n converts, or has converted. */
+static struct dt_quant_range own_rows(const struct run *a, int t, int n)
+{
+	const int64_t rows = dt_rows(a->j->x), unit = dt_quant_by_tiles(a->j) ? DT_XTILE_ROWS : 1;
+	const int64_t units = dt_ceil_div(rows, unit);
+
+	if (a->ready)
+		return (struct dt_quant_range){0, t == 0 ? rows : 0};
+	return (struct dt_quant_range){units * t / n * unit, dt_min64(rows, units * (t + 1) / n * unit)};
+}
+
 static void run_thread(void *arg, int t, int n)
 {
 	const struct run *a = arg;
 	const struct dt_quant_job *j = a->j;
-	const bool tiles = dt_quant_by_tiles(j);
-	const int64_t rows = dt_rows(j->x), unit = tiles ? DT_XTILE_ROWS : 1;
-	const int64_t units = dt_ceil_div(rows - a->from, unit), adapters = j->lora ? j->lora->units : 0;
-	/* the rows that this thread converts, or has converted */
-	const int64_t first = a->from ? 0 : units * t / n * unit,
-		      end = a->from ? (t ? 0 : a->from) : dt_min64(rows, units * (t + 1) / n * unit);
+	const struct dt_quant_range own = own_rows(a, t, n);
+	const int64_t adapters = j->lora ? j->lora->units : 0;
 
 	for (int64_t i = adapters * t / n; i < adapters * (t + 1) / n; i++)
 		dt_lora_down(j->lora, i);
-	if (!a->from)
-		prepare_rows(j, first, end);
-	if (units || adapters)
+	if (!a->ready)
+		prepare_rows(j, own.first, own.end);
+	if (!a->ready || adapters)
 		dt_cpu_meet();
 	if (j->ranges) {
 		multiply_ranges(j, t, n);
 		return;
 	}
-	if (!j->set && !tiles) {
-		fetch_converted(j, 0, first);
-		fetch_converted(j, end, rows);
+	if (!j->set && !dt_quant_by_tiles(j)) {
+		fetch_converted(j, 0, own.first);
+		fetch_converted(j, own.end, dt_rows(j->x));
 	}
 	multiply_panels(j, t, n, a->stride);
 	ask_for_next(j, t, n);
@@ -235,7 +242,7 @@ void dt_quant_run(struct dt_dev *dev, const struct dt_quant_job *j)
 	const int64_t rows = dt_rows(j->x);
 	/* A few rows are converted before the other threads wake. */
 	const bool first = j->m * w->k < DT_SERIAL;
-	struct run a = {j, dev->nthreads, first || j->ranges ? rows : 0};
+	struct run a = {j, dev->nthreads, first || j->ranges};
 
 	if (first)
 		prepare_rows(j, 0, rows);
