@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
@@ -333,28 +332,6 @@ void dt_tmpfile_abort(struct dt_tmpfile *t)
 	tmpfile_clear(t);
 }
 
-int dt_mkdir_p(const char *path, struct dt_err *err)
-{
-	char copy[PATH_MAX];
-	struct stat st;
-
-	if ((size_t)snprintf(copy, sizeof(copy), "%s", path) >= sizeof(copy))
-		return dt_err_sys(err, -ENAMETOOLONG, "cannot create folder '%s'", path);
-	for (char *p = copy + 1; *p; p++) {
-		if (*p != '/')
-			continue;
-		*p = '\0';
-		if (mkdir(copy, 0777) < 0 && errno != EEXIST)
-			return dt_err_sys(err, -errno, "cannot create folder '%s'", copy);
-		*p = '/';
-	}
-	if (mkdir(copy, 0777) < 0 && errno != EEXIST)
-		return dt_err_sys(err, -errno, "cannot create folder '%s'", copy);
-	if (stat(copy, &st) == 0 && !S_ISDIR(st.st_mode))
-		return dt_err_sys(err, -ENOTDIR, "cannot create folder '%s'", copy);
-	return 0;
-}
-
 int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *err)
 {
 	char *tmp;
@@ -371,18 +348,6 @@ int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *
 	}
 	free(tmp);
 	return rc;
-}
-
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	return remove(path) < 0 && errno != ENOENT ? -1 : 0; /* another process may remove it too */
-}
-
-int dt_remove_tree(const char *path, struct dt_err *err)
-{
-	if (nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
-		return dt_err_sys(err, -errno, "cannot remove '%s'", path);
-	return 0;
 }
 
 int dt_close_stdout(struct dt_err *err)

@@ -78,6 +78,12 @@ int dt_mkdir_p(const char *path, struct dt_err *err);
 int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *err);
 /* Like rm -r; a missing folder is no error. */
 int dt_remove_tree(const char *path, struct dt_err *err);
+/*
+ * Makes the folder `path`, which does not exist or is empty: fill writes its files into a temporary folder
+ * beside it, which is then renamed. On failure nothing is left.
+ */
+int dt_tmpfolder_write(const char *path, int (*fill)(void *arg, const char *folder, struct dt_err *err),
+		       void *arg, struct dt_err *err);
 
 /* Flushes and closes stdout at exit: -EPIPE, -ENOSPC ... if buffered output could not be written. */
 int dt_close_stdout(struct dt_err *err);

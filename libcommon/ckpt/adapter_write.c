@@ -266,8 +266,9 @@ void adapter_put_linear(const struct adapter_linear *l, FILE *f, size_t align)
 }
 
 /* Writes the configuration last. */
-static int fill_peft(struct adapter_writer *w, const char *folder, struct dt_err *err)
+static int fill_peft(void *arg, const char *folder, struct dt_err *err)
 {
+	const struct adapter_writer *w = arg;
 	char path[PATH_MAX];
 	struct dt_tmpfile f;
 	json_t *o;
@@ -306,24 +307,6 @@ static int fill_peft(struct adapter_writer *w, const char *folder, struct dt_err
 	return rc;
 }
 
-/* The folder appears under its name when it is complete. */
-static int write_peft(struct adapter_writer *w, const char *dst, struct dt_err *err)
-{
-	char tmp[PATH_MAX];
-	int rc;
-
-	if (snprintf(tmp, sizeof(tmp), "%s.tmp.%d", dst, (int)getpid()) > (int)sizeof(tmp) - 64)
-		return dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", dst);
-	rc = dt_mkdir_p(tmp, err);
-	if (rc == 0)
-		rc = fill_peft(w, tmp, err);
-	if (rc == 0 && rename(tmp, dst) < 0)
-		rc = dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, dst);
-	if (rc < 0)
-		dt_remove_tree(tmp, NULL);
-	return rc;
-}
-
 int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, const char *dst,
 		     struct dt_err *err)
 {
@@ -356,7 +339,7 @@ int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, c
 	if (rc == 0 && gguf)
 		rc = adapter_write_gguf(&w, dst, err);
 	if (rc == 0 && !gguf)
-		rc = write_peft(&w, dst, err);
+		rc = dt_tmpfolder_write(dst, fill_peft, &w, err);
 	release(&w);
 	return rc;
 }

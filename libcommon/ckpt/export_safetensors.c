@@ -255,10 +255,25 @@ static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 	return 0;
 }
 
+static int fill(void *arg, const char *folder, struct dt_err *err)
+{
+	struct exporter *e = arg;
+	json_t *config;
+	int rc = make_config(e, &config, err);
+
+	if (rc < 0)
+		return rc;
+	rc = write_json(folder, "config.json", config, err);
+	if (rc == 0)
+		rc = write_tokenizer(e, folder, err);
+	if (rc == 0)
+		rc = write_weights(e, folder, err);
+	json_decref(config);
+	return rc;
+}
+
 int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err)
 {
-	char tmp[PATH_MAX];
-	json_t *config = NULL;
 	int rc = exp_list(e, false, err), packed = 0;
 
 	for (int i = 0; i < e->n; i++)
@@ -268,25 +283,6 @@ int exp_safetensors(struct exporter *e, const char *dst, struct dt_err *err)
 				  "no matrix of '%s' can be packed: blocks of %s do not fit its rows, or it "
 				  "stores matrices transposed",
 				  e->s->path, dt_format_info((enum dt_format)e->x->format)->name);
-
-	if (rc == 0 && snprintf(tmp, sizeof(tmp), "%s.tmp.%d", dst, (int)getpid()) > (int)sizeof(tmp) - 64)
-		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", dst);
-	if (rc == 0)
-		rc = make_config(e, &config, err);
-	if (rc < 0)
-		return rc;
-	rc = dt_mkdir_p(tmp, err);
-	if (rc == 0)
-		rc = write_json(tmp, "config.json", config, err);
-	if (rc == 0)
-		rc = write_tokenizer(e, tmp, err);
-	if (rc == 0)
-		rc = write_weights(e, tmp, err);
-	if (rc == 0 && rename(tmp, dst) < 0)
-		rc = dt_err_sys(err, -errno, "cannot rename '%s' to '%s'", tmp, dst);
-	if (rc < 0)
-		dt_remove_tree(tmp, NULL);
-	json_decref(config);
-	return rc;
+	return rc == 0 ? dt_tmpfolder_write(dst, fill, e, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
