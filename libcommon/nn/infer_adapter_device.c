@@ -115,6 +115,7 @@ int dt_infer_placed_numbers(const struct dt_infer_adapter *a, const struct dt_in
 static int place(const struct dt_infer_adapter *a, struct dt_infer *m, struct dt_err *err)
 {
 	struct dt_infer_placed *to = a->placed;
+	char *at;
 	int rc = dt_infer_whole_place((struct dt_infer_adapter *)a, m, err);
 
 	if (rc == 0)
@@ -125,11 +126,14 @@ static int place(const struct dt_infer_adapter *a, struct dt_infer *m, struct dt
 		rc = dt_infer_adapter_measure(a, m, i, 1, err);
 	if (rc < 0)
 		return rc;
-	rc = place_gains(to, a, m, &to->gains);
+	at = to->gains;
+	rc = place_gains(to, a, m, &at);
 	if (rc == 0)
 		rc = dt_dev_sync(m->dev);
+	if (rc < 0) /* gains stay due: the next request tries again */
+		return dt_err_sys(err, rc, "cannot copy an adapter to the device");
 	to->gains = NULL;
-	return rc < 0 ? dt_err_sys(err, rc, "cannot copy an adapter to the device") : 0;
+	return 0;
 }
 
 void dt_infer_placed_free(struct dt_infer_placed *p)

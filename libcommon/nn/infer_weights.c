@@ -130,8 +130,11 @@ static void heads_release(struct dt_infer_heads *h)
 
 void dt_infer_weights_release(struct dt_infer *m)
 {
+	/* The tables are allocated together: where one is missing, the others are empty. */
+	const int n = m->heads && m->packed && m->set && m->expert ? m->plan.stage.local.n : 0;
+
 	dt_infer_disk_close(m);
-	for (int i = 0; m->heads && i < m->plan.stage.local.n; i++) {
+	for (int i = 0; i < n; i++) {
 		heads_release(&m->heads[i]);
 		dt_packed_close(m->packed[i]);
 		dt_packed_set_close(m->set[i]);
