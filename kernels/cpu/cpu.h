@@ -2,42 +2,18 @@
  * Shared by the CPU ops: the device's state, parallel ranges, and rows of f32, bf16 or f16 read as f32.
  *
  * OpenMP outlines the body of a parallel region into a function that target_clones does not clone, so every
- * op is a parallel loop that calls a DT_SIMD function for a row or a chunk. These are static, with names that
- * are unique across files: clang 14 gives a clone a local symbol, but its resolver a global one.
+ * op is a parallel loop that calls a DT_SIMD function (simd.h) for a row or a chunk.
  */
 #ifndef DT_KERNELS_CPU_H
 #define DT_KERNELS_CPU_H
 
 #include "kernels/ops.h"
 #include "kernels/shape.h"
+#include "kernels/simd.h"
 
 #include <errno.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
-
-#ifdef __has_feature
-#define DT_CLANG_TSAN __has_feature(thread_sanitizer)
-#else
-#define DT_CLANG_TSAN 0
-#endif
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !DT_CLANG_TSAN /* TSan crashes in resolvers */
-#define DT_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define DT_SIMD
-#endif
-#define DT_INLINE static inline __attribute__((always_inline))
-
-/*
- * DT_FOR(n, int i = 0; i < count; i++): a loop of at most n iterations, whose count is constant after
- * inlining. It must be unrolled completely, so that the arrays it indexes stay in registers. clang does that
- * early enough only for a full unroll.
- */
-#define DT_PRAGMA(x) _Pragma(#x)
-#ifdef __clang__
-#define DT_FOR(n, ...) DT_PRAGMA(clang loop unroll(full)) for (__VA_ARGS__)
-#else
-#define DT_FOR(n, ...) DT_PRAGMA(GCC unroll n) for (__VA_ARGS__)
-#endif
 
 #define DT_CHUNK  2048 /* elements per elementwise chunk */
 #define DT_GROUPS 64   /* number of row groups whose parameter gradients are summed separately */

@@ -26,6 +26,19 @@
 #define DT_FORMAT_CODE
 #define DT_FORMAT_TABLE static const
 #endif
+/*
+ * DT_FORMAT_WIDE: a function whose loops over sub-blocks become vector instructions (simd.h: its name is
+ * unique across files). DT_FORMAT_FOR: an inner loop of n; unrolled, or gcc makes no vectors of the loop
+ * around it.
+ */
+#ifdef DT_FORMAT_HOST
+#include "kernels/simd.h"
+#define DT_FORMAT_WIDE DT_SIMD
+#define DT_FORMAT_FOR  DT_FOR
+#else
+#define DT_FORMAT_WIDE	      DT_FORMAT_CODE
+#define DT_FORMAT_FOR(n, ...) for (__VA_ARGS__)
+#endif
 
 /* 32 elements of one row of a panel (cpu/quant.h): unsigned integers and their scales. */
 struct dt_panel_piece {

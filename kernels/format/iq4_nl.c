@@ -31,7 +31,7 @@ static void recode(const uint8_t *s, int64_t n, uint8_t *out)
 #endif
 
 /* Code of the nearest value; of two at equal distance the smaller. */
-static DT_FORMAT_CODE int code_of(float q)
+static inline DT_FORMAT_CODE int code_of(float q)
 {
 	int ret = 0;
 
@@ -40,37 +40,62 @@ static DT_FORMAT_CODE int code_of(float q)
 	return ret;
 }
 
+/* The same value: a sum of steps, each exact. Tables have no place in a vector. */
+static inline DT_FORMAT_CODE float value_of(float q)
+{
+	float ret = (float)values[0];
+
+	for (int c = 0; c < 15; c++)
+		ret += 2 * q > (float)(values[c] + values[c + 1]) ? (float)(values[c + 1] - values[c]) : 0;
+	return ret;
+}
+
 static DT_FORMAT_CODE void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
 	dt_nibbles_put(code, s + 2);
 }
 
+/* The best of all roundings; 0: all of x are 0. */
+static DT_FORMAT_WIDE float iq4_nl_fit(const float *x, const float *w)
+{
+	const float most = dt_largest32(x);
+	float best = 0, d = 0, sqq[16], sxq[16];
+
+	if (fabsf(most) <= DT_LEAST)
+		return 0;
+	for (int t = 0; t < 16; t++) { /* 16 fill a vector: the last is not tried */
+		const float inverse = ((float)values[0] + (float)(t - TRIES)) / most;
+		float a = 0, b = 0;
+
+		for (int j = 0; j < 32; j++) {
+			const float q = value_of(inverse * x[j]);
+
+			a += w[j] * q * q;
+			b += w[j] * q * x[j];
+		}
+		sqq[t] = a;
+		sxq[t] = b;
+	}
+	for (int t = 0; t < 2 * TRIES + 1; t++)
+		if (sqq[t] > 0 && sxq[t] * sxq[t] > best * sqq[t]) { /* the reduction of the error */
+			best = sxq[t] * sxq[t] / sqq[t];
+			d = sxq[t] / sqq[t];
+		}
+	return d;
+}
+
+static DT_FORMAT_WIDE void iq4_nl_round_off(const float *x, float inverse, uint8_t *code)
+{
+	for (int j = 0; j < 32; j++)
+		code[j] = (uint8_t)code_of(inverse * x[j]);
+}
+
 static DT_FORMAT_CODE void weighted(const struct dt_format_traits *t, const float *x, const float *w,
 				    uint8_t *out)
 {
-	const float most = dt_largest32(x);
-	float best = 0, d = 0, inverse;
 	uint8_t code[32];
 
-	for (int i = -TRIES; i <= TRIES && fabsf(most) > DT_LEAST; i++) {
-		float sqq = 0, sxq = 0;
-
-		inverse = ((float)values[0] + (float)i) / most;
-		for (int j = 0; j < 32; j++) {
-			const float q = (float)values[code_of(inverse * x[j])];
-
-			sqq += w[j] * q * q;
-			sxq += w[j] * q * x[j];
-		}
-		if (sqq > 0 && sxq * sxq > best * sqq) { /* the reduction of the error, with d = sxq / sqq */
-			best = sxq * sxq / sqq;
-			d = sxq / sqq;
-		}
-	}
-	d = dt_put_half(out, d);
-	inverse = dt_inverse_of(d);
-	for (int j = 0; j < 32; j++)
-		code[j] = (uint8_t)code_of(inverse * x[j]);
+	iq4_nl_round_off(x, dt_inverse_of(dt_put_half(out, iq4_nl_fit(x, w))), code);
 	put(t, code, out);
 }
 

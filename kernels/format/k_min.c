@@ -59,6 +59,16 @@ static inline DT_FORMAT_CODE __attribute__((always_inline)) void decode_of(const
 	}
 }
 
+static DT_FORMAT_CODE void put_codes(int high, const uint8_t *code, uint8_t *s)
+{
+	memset(s + 16, 0, (size_t)high);
+	for (int j = 0; high && j < 256; j++)
+		s[16 + j % 32] |= (uint8_t)(code[j] >> 4 << j / 32);
+	for (int j = 0; j < 128; j++)
+		s[16 + high + j] = (uint8_t)((code[j / 32 * 64 + j % 32] & 15) |
+					     (code[j / 32 * 64 + 32 + j % 32] & 15) << 4);
+}
+
 #ifdef DT_FORMAT_HOST
 void dt_k_min_decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
@@ -81,98 +91,144 @@ void dt_k_min_piece(const struct dt_format_traits *t, struct dt_panel_piece *r, 
 
 void dt_k_min_put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
-	const int high = high_of(t);
-
-	memset(s + 16, 0, (size_t)high);
-	for (int j = 0; high && j < 256; j++)
-		s[16 + j % 32] |= (uint8_t)(code[j] >> 4 << j / 32);
-	for (int j = 0; j < 128; j++)
-		s[16 + high + j] = (uint8_t)((code[j / 32 * 64 + j % 32] & 15) |
-					     (code[j / 32 * 64 + 32 + j % 32] & 15) << 4);
+	put_codes(high_of(t), code, s);
 }
 #endif
 
-/* ---- the search: x = scale q - min, q in [0, top], top 15 or 31, min >= 0; 32 numbers ---- */
+/* ---- the search: x = scale q - min, q in [0, top], top 15 or 31, min >= 0; 8 sub-blocks of 32 ---- */
 
-static DT_FORMAT_CODE float error32(const float *x, const float *w, int top, float scale, float min)
+struct numbers {
+	float x[32][8], w[32][8]; /* [element][sub-block] */
+	float low[8], high[8];	  /* range of each sub-block, with 0 */
+	float sw[8], sx[8];	  /* sums of w, and of w x */
+};
+
+/* Weighted squared error of each sub-block. */
+static inline DT_FORMAT_CODE void errors(const struct numbers *b, int top, const float *scale,
+					 const float *min, float *error)
 {
-	float inverse = dt_inverse_of(scale), sum = 0;
+	for (int j = 0; j < 8; j++) {
+		const float inverse = dt_inverse_of(scale[j]);
+		float sum = 0;
 
-	for (int i = 0; i < 32; i++) {
-		float q = (float)dt_near((x[i] + min) * inverse, 0, top), e = scale * q - min - x[i];
+		DT_FORMAT_FOR (32, int i = 0; i < 32; i++) {
+			float q = (float)dt_near((b->x[i][j] + min[j]) * inverse, 0, top);
+			float e = scale[j] * q - min[j] - b->x[i][j];
 
-		sum += w[i] * e * e;
+			sum += b->w[i][j] * e * e;
+		}
+		error[j] = sum;
 	}
-	return sum;
 }
 
-static DT_FORMAT_CODE void fit32(const float *x, const float *w, int top, float *scale, float *min)
+static inline DT_FORMAT_CODE void look(struct numbers *b)
 {
-	float low = 0, high = x[0], best;
+	for (int j = 0; j < 8; j++) {
+		float low = 0, high = b->x[0][j], sw = 0, sx = 0;
 
-	for (int i = 0; i < 32; i++) {
-		low = x[i] < low ? x[i] : low;
-		high = x[i] > high ? x[i] : high;
+		DT_FORMAT_FOR (32, int i = 0; i < 32; i++) {
+			low = b->x[i][j] < low ? b->x[i][j] : low;
+			high = b->x[i][j] > high ? b->x[i][j] : high;
+			sw += b->w[i][j];
+			sx += b->w[i][j] * b->x[i][j];
+		}
+		b->low[j] = low;
+		b->high[j] = high;
+		b->sw[j] = sw;
+		b->sx[j] = sx;
 	}
-	*min = -low;
-	*scale = high - low > DT_LEAST ? (high - low) / (float)top : 0;
-	if (*scale <= 0)
-		return;
-	best = error32(x, w, top, *scale, *min);
-	for (int t = 0; t <= DT_SEARCH_TRIES; t++) {
-		float inverse = ((float)(top - 1) + 0.1f * (float)t) / (high - low), sw = 0, sq = 0, sqq = 0,
-		      sx = 0, sxq = 0;
-		float det, s, m, e;
+}
 
-		for (int i = 0; i < 32; i++) {
-			float q = (float)dt_near(inverse * (x[i] - low), 0, top);
+/* The least-squares scales and minima for rounding number t; scale 0: none. */
+static inline DT_FORMAT_CODE void fit_once(const struct numbers *b, int top, int t, float *scale, float *min)
+{
+	for (int j = 0; j < 8; j++) {
+		const float low = b->low[j],
+			    inverse = ((float)(top - 1) + 0.1f * (float)t) / (b->high[j] - low);
+		const float sw = b->sw[j], sx = b->sx[j];
+		float sq = 0, sqq = 0, sxq = 0, det, s, m;
 
-			sw += w[i];
-			sq += w[i] * q;
-			sqq += w[i] * q * q;
-			sx += w[i] * x[i];
-			sxq += w[i] * x[i] * q;
+		DT_FORMAT_FOR (32, int i = 0; i < 32; i++) {
+			float q = (float)dt_near(inverse * (b->x[i][j] - low), 0, top);
+
+			sq += b->w[i][j] * q;
+			sqq += b->w[i][j] * q * q;
+			sxq += b->w[i][j] * b->x[i][j] * q;
 		}
 		det = sw * sqq - sq * sq;
-		if (!(det > 0))
-			continue;
 		s = (sw * sxq - sx * sq) / det;
 		m = (sq * sxq - sqq * sx) / det;
-		if (m < 0) { /* the format cannot store m < 0 */
-			m = 0;
-			s = sxq / sqq;
-		}
-		if (!(s > 0))
-			continue;
-		e = error32(x, w, top, s, m);
-		if (e < best) {
-			best = e;
-			*scale = s;
-			*min = m;
+		s = m < 0 ? sxq / sqq : s; /* the format cannot store m < 0 */
+		m = m < 0 ? 0 : m;
+		scale[j] = det > 0 && s > 0 ? s : 0;
+		min[j] = m;
+	}
+}
+
+static DT_FORMAT_WIDE void k_min_fit(struct numbers *b, int top, float *scale, float *min)
+{
+	float least[8], s[8], m[8], error[8];
+
+	look(b);
+	for (int j = 0; j < 8; j++) {
+		min[j] = -b->low[j];
+		scale[j] = b->high[j] - b->low[j] > DT_LEAST ? (b->high[j] - b->low[j]) / (float)top : 0;
+	}
+	errors(b, top, scale, min, least);
+	for (int t = 0; t <= DT_SEARCH_TRIES; t++) {
+		fit_once(b, top, t, s, m);
+		errors(b, top, s, m, error);
+		for (int j = 0; j < 8; j++) {
+			const bool better = scale[j] > 0 && s[j] > 0 && error[j] < least[j];
+
+			least[j] = better ? error[j] : least[j];
+			scale[j] = better ? s[j] : scale[j];
+			min[j] = better ? m[j] : min[j];
 		}
 	}
 }
 
-/* Rounds a sub-block's scale and minimum to integers, and tries their neighbours. */
-static DT_FORMAT_CODE void settle32(const float *x, const float *w, int top, float d, float dmin, int *scale,
-				    int *min)
+/* Replaces scales and minima, in units of d and dmin, by the best of them and their neighbours. */
+static DT_FORMAT_WIDE void k_min_settle(const struct numbers *b, int top, float d, float dmin, int *scale,
+					int *min)
 {
-	int s0 = *scale, m0 = *min;
-	float best = INFINITY;
+	float least[8], s[8], m[8], error[8];
+	int s0[8], m0[8];
 
-	for (int s = s0 - 1; s <= s0 + 1; s++)
-		for (int m = m0 - 1; m <= m0 + 1; m++) {
-			float e;
+	for (int j = 0; j < 8; j++) {
+		least[j] = INFINITY;
+		s0[j] = scale[j];
+		m0[j] = min[j];
+	}
+	for (int k = 0; k < 9; k++) {
+		const int ds = k / 3 - 1, dm = k % 3 - 1;
 
-			if (s < 0 || s > 63 || m < 0 || m > 63)
-				continue;
-			e = error32(x, w, top, d * (float)s, dmin * (float)m);
-			if (e < best) {
-				best = e;
-				*scale = s;
-				*min = m;
-			}
+		for (int j = 0; j < 8; j++) {
+			s[j] = d * (float)(s0[j] + ds);
+			m[j] = dmin * (float)(m0[j] + dm);
 		}
+		errors(b, top, s, m, error);
+		for (int j = 0; j < 8; j++) {
+			const int to = s0[j] + ds, down = m0[j] + dm;
+			const bool fits = to >= 0 && to <= 63 && down >= 0 && down <= 63;
+			const bool better = fits && error[j] < least[j];
+
+			least[j] = better ? error[j] : least[j];
+			scale[j] = better ? to : scale[j];
+			min[j] = better ? down : min[j];
+		}
+	}
+}
+
+static DT_FORMAT_WIDE void k_min_round_off(const struct numbers *b, int top, float d, float dmin,
+					   const int *s, const int *m, uint8_t *code)
+{
+	for (int j = 0; j < 8; j++) {
+		const float inverse = dt_inverse_of(d * (float)s[j]), add = dmin * (float)m[j];
+
+		for (int i = 0; i < 32; i++)
+			code[32 * j + i] = (uint8_t)dt_near((b->x[i][j] + add) * inverse, 0, top);
+	}
 }
 
 /* Packs eight 6-bit scales and minima into 12 bytes. */
@@ -185,15 +241,23 @@ static DT_FORMAT_CODE void put_scales(const int *scale, const int *min, uint8_t 
 	}
 }
 
-static DT_FORMAT_CODE void weigh(const float *x, int n, float *w)
+/* Fills b from finite numbers; without importance an element weighs the block's RMS + its magnitude. */
+static DT_FORMAT_CODE void take(struct numbers *b, const float *src, const float *importance)
 {
-	float sum = 0;
+	float x[256];
 
-	for (int i = 0; i < n; i++)
-		sum += x[i] * x[i];
-	sum = sqrtf(sum / (float)n);
-	for (int i = 0; i < n; i++)
-		w[i] = sum + fabsf(x[i]);
+	dt_take_finite(src, 256, x);
+	for (int j = 0; j < 8; j++) {
+		float sum = 0;
+
+		for (int i = 0; i < 32; i++)
+			sum += x[32 * j + i] * x[32 * j + i];
+		sum = sqrtf(sum / 32);
+		for (int i = 0; i < 32; i++) {
+			b->x[i][j] = x[32 * j + i];
+			b->w[i][j] = importance ? importance[32 * j + i] : sum + fabsf(x[32 * j + i]);
+		}
+	}
 }
 
 static DT_FORMAT_CODE void search(int high, const float *src, int64_t n, const float *importance,
@@ -202,39 +266,27 @@ static DT_FORMAT_CODE void search(int high, const float *src, int64_t n, const f
 	const int top = high ? 31 : 15, bytes = 144 + high;
 
 	for (; n > 0; n -= 256, src += 256, importance = importance ? importance + 256 : NULL, out += bytes) {
-		float x[256], w[256], scale[8], min[8], d = 0, dmin = 0;
+		struct numbers b;
+		float scale[8], min[8], d = 0, dmin = 0;
+		uint8_t code[256];
 		int s[8], m[8];
 
-		dt_take_finite(src, 256, x);
+		take(&b, src, importance);
+		k_min_fit(&b, top, scale, min);
 		for (int j = 0; j < 8; j++) {
-			if (importance)
-				memcpy(w + 32 * j, importance + 32 * j, 32 * sizeof(*w));
-			else
-				weigh(x + 32 * j, 32, w + 32 * j);
-			fit32(x + 32 * j, w + 32 * j, top, &scale[j], &min[j]);
 			d = scale[j] > d ? scale[j] : d;
 			dmin = min[j] > dmin ? min[j] : dmin;
 		}
 		d = dt_put_half(out, d / 63);
 		dmin = dt_put_half(out + 2, dmin / 63);
-		memset(out + 16, 0, (size_t)high + 128);
 		for (int j = 0; j < 8; j++) {
-			float step, inverse;
-
 			s[j] = d > 0 ? dt_near(scale[j] / d, 0, 63) : 0;
 			m[j] = dmin > 0 ? dt_near(min[j] / dmin, 0, 63) : 0;
-			settle32(x + 32 * j, w + 32 * j, top, d, dmin, &s[j], &m[j]);
-			step = d * (float)s[j];
-			inverse = dt_inverse_of(step);
-			for (int i = 0; i < 32; i++) {
-				int code = dt_near((x[32 * j + i] + dmin * (float)m[j]) * inverse, 0, top);
-
-				out[16 + high + j / 2 * 32 + i] |= (uint8_t)((code & 15) << j % 2 * 4);
-				if (high)
-					out[16 + i] |= (uint8_t)(code >> 4 << j);
-			}
 		}
+		k_min_settle(&b, top, d, dmin, s, m);
+		k_min_round_off(&b, top, d, dmin, s, m, code);
 		put_scales(s, m, out + 4);
+		put_codes(high, code, out);
 	}
 }
 

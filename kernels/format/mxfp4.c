@@ -20,19 +20,30 @@ static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_
 }
 
 /* First code nearest to q; q is in units of dt_e2m1_twice. */
-static DT_FORMAT_CODE unsigned code_of(float q)
+static inline DT_FORMAT_CODE unsigned code_of(float q)
 {
 	unsigned ret = 0;
+	float least = fabsf((float)twice[0] - q);
 
-	for (unsigned c = 1; c < 16; c++)
-		if (fabsf((float)twice[c] - q) < fabsf((float)twice[ret] - q))
-			ret = c;
+	for (unsigned c = 1; c < 16; c++) {
+		const float away = fabsf((float)twice[c] - q);
+
+		ret = away < least ? c : ret;
+		least = away < least ? away : least;
+	}
 	return ret;
+}
+
+static DT_FORMAT_WIDE void mxfp4_round_off(const float *x, float d, uint8_t *code)
+{
+	for (int j = 0; j < 32; j++)
+		code[j] = (uint8_t)code_of(x[j] / d);
 }
 
 static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
 	for (; n > 0; n -= 32, x += 32, out += 17) {
+		uint8_t code[32];
 		float max = 0, d;
 		int e = 0;
 
@@ -44,8 +55,8 @@ static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float 
 		}
 		out[0] = (uint8_t)(e < 0 ? 0 : e);
 		d = half_scale(out[0]);
-		for (int j = 0; j < 16; j++)
-			out[1 + j] = (uint8_t)(code_of(x[j] / d) | code_of(x[j + 16] / d) << 4);
+		mxfp4_round_off(x, d, code);
+		dt_nibbles_put(code, out + 1);
 	}
 }
 

@@ -57,90 +57,130 @@ static void piece(const struct dt_format_traits *t, struct dt_panel_piece *r, co
 }
 #endif
 
-/* ---- the search: x = scale q, q in [-32, 31]; 16 numbers ---- */
+/* ---- the search: x = scale q, q in [-32, 31]; 16 sub-blocks of 16 numbers ---- */
 
-static DT_FORMAT_CODE float error16(const float *x, const float *w, float scale)
+struct numbers {
+	float x[16][16], w[16][16]; /* [element][sub-block] */
+};
+
+/* Weighted squared error of each sub-block. */
+static inline DT_FORMAT_CODE void errors(const struct numbers *b, const float *scale, float *error)
 {
-	float inverse = dt_inverse_of(scale), sum = 0;
-
-	for (int i = 0; i < 16; i++) {
-		float e = scale * (float)dt_near(x[i] * inverse, -32, 31) - x[i];
-
-		sum += w[i] * e * e;
-	}
-	return sum;
-}
-
-static DT_FORMAT_CODE float fit16(const float *x, const float *w)
-{
-	float most = 0, best_error, best;
-
-	for (int i = 0; i < 16; i++)
-		most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
-	if (fabsf(most) < DT_LEAST)
-		return 0;
-	best = most / -32;
-	best_error = error16(x, w, best);
-	for (int t = 0; t <= DT_SEARCH_TRIES; t++) {
-		float inverse = -(31 + 0.1f * (float)t) / most, sqq = 0, sxq = 0, e;
+	for (int j = 0; j < 16; j++) {
+		const float inverse = dt_inverse_of(scale[j]);
+		float sum = 0;
 
 		for (int i = 0; i < 16; i++) {
-			float q = (float)dt_near(x[i] * inverse, -32, 31);
+			float e = scale[j] * (float)dt_near(b->x[i][j] * inverse, -32, 31) - b->x[i][j];
 
-			sqq += w[i] * q * q;
-			sxq += w[i] * x[i] * q;
+			sum += b->w[i][j] * e * e;
 		}
-		if (!(sqq > 0) || sxq == 0)
-			continue;
-		e = error16(x, w, sxq / sqq);
-		if (e < best_error) {
-			best_error = e;
-			best = sxq / sqq;
-		}
+		error[j] = sum;
 	}
-	return best;
 }
 
-static DT_FORMAT_CODE int settle16(const float *x, const float *w, float d, int s0)
+/* The least-squares scales for rounding number t; 0: none. */
+static inline DT_FORMAT_CODE void fit_once(const struct numbers *b, int t, const float *most, float *scale)
 {
-	float best = INFINITY;
-	int ret = s0;
+	for (int j = 0; j < 16; j++) {
+		const float inverse = -(31 + 0.1f * (float)t) / most[j];
+		float sqq = 0, sxq = 0;
 
-	for (int s = s0 - 1; s <= s0 + 1; s++) {
-		float e = s < -128 || s > 127 ? INFINITY : error16(x, w, d * (float)s);
+		for (int i = 0; i < 16; i++) {
+			const float q = (float)dt_near(b->x[i][j] * inverse, -32, 31);
 
-		if (e < best) {
-			best = e;
-			ret = s;
+			sqq += b->w[i][j] * q * q;
+			sxq += b->w[i][j] * b->x[i][j] * q;
+		}
+		scale[j] = sqq > 0 && sxq != 0 ? sxq / sqq : 0;
+	}
+}
+
+static DT_FORMAT_WIDE void q6_k_fit(const struct numbers *b, float *best)
+{
+	float most[16], least[16], scale[16], error[16];
+
+	for (int j = 0; j < 16; j++) {
+		float m = 0;
+
+		for (int i = 0; i < 16; i++)
+			m = fabsf(b->x[i][j]) > fabsf(m) ? b->x[i][j] : m;
+		most[j] = m;
+		best[j] = fabsf(m) < DT_LEAST ? 0 : m / -32;
+	}
+	errors(b, best, least);
+	for (int t = 0; t <= DT_SEARCH_TRIES; t++) {
+		fit_once(b, t, most, scale);
+		errors(b, scale, error);
+		for (int j = 0; j < 16; j++) {
+			const bool better = best[j] != 0 && scale[j] != 0 && error[j] < least[j];
+
+			least[j] = better ? error[j] : least[j];
+			best[j] = better ? scale[j] : best[j];
 		}
 	}
-	return ret;
+}
+
+/* Replaces each s, a scale in units of d, by the best of it and its neighbours. */
+static DT_FORMAT_WIDE void q6_k_settle(const struct numbers *b, float d, int *s)
+{
+	float least[16], scale[16], error[16];
+	int from[16];
+
+	for (int j = 0; j < 16; j++) {
+		least[j] = INFINITY;
+		from[j] = s[j];
+	}
+	for (int k = -1; k <= 1; k++) {
+		for (int j = 0; j < 16; j++)
+			scale[j] = d * (float)(from[j] + k);
+		errors(b, scale, error);
+		for (int j = 0; j < 16; j++) {
+			const int to = from[j] + k;
+			const bool better = to >= -128 && to <= 127 && error[j] < least[j];
+
+			least[j] = better ? error[j] : least[j];
+			s[j] = better ? to : s[j];
+		}
+	}
+}
+
+static DT_FORMAT_WIDE void q6_k_round_off(const struct numbers *b, float d, const int *s, uint8_t *code)
+{
+	for (int j = 0; j < 16; j++) {
+		const float inverse = dt_inverse_of(d * (float)s[j]);
+
+		for (int i = 0; i < 16; i++)
+			code[16 * j + i] = (uint8_t)(dt_near(b->x[i][j] * inverse, -32, 31) + 32);
+	}
 }
 
 static DT_FORMAT_CODE void search(const struct dt_format_traits *t, const float *src, int64_t n,
 				  const float *importance, uint8_t *out)
 {
 	for (; n > 0; n -= 256, src += 256, importance = importance ? importance + 256 : NULL, out += 210) {
-		float x[256], w[256], scale[16], most = 0, d;
+		struct numbers b;
+		float scale[16], most = 0, d;
 		uint8_t code[256];
+		int s[16];
 
-		dt_take_finite(src, 256, x);
-		for (int i = 0; i < 256; i++)
-			w[i] = importance ? importance[i] : x[i] * x[i];
-		for (int j = 0; j < 16; j++) {
-			scale[j] = fit16(x + 16 * j, w + 16 * j);
+		for (int at = 0; at < 256; at++) {
+			const float x = isfinite(src[at]) ? src[at] : 0;
+
+			b.x[at % 16][at / 16] = x;
+			b.w[at % 16][at / 16] = importance ? importance[at] : x * x;
+		}
+		q6_k_fit(&b, scale);
+		for (int j = 0; j < 16; j++)
 			most = fabsf(scale[j]) > fabsf(most) ? scale[j] : most;
-		}
 		d = dt_put_half(out + 208, most / -128);
-		for (int j = 0; j < 16; j++) {
-			int s = d != 0 ? settle16(x + 16 * j, w + 16 * j, d, dt_near(scale[j] / d, -128, 127))
-				       : 0;
-			float step = d * (float)s, inverse = dt_inverse_of(step);
-
-			out[192 + j] = (uint8_t)(int8_t)s;
-			for (int i = 16 * j; i < 16 * j + 16; i++)
-				code[i] = (uint8_t)(dt_near(x[i] * inverse, -32, 31) + 32);
-		}
+		for (int j = 0; j < 16; j++)
+			s[j] = d != 0 ? dt_near(scale[j] / d, -128, 127) : 0;
+		if (d != 0)
+			q6_k_settle(&b, d, s);
+		for (int j = 0; j < 16; j++)
+			out[192 + j] = (uint8_t)(int8_t)s[j];
+		q6_k_round_off(&b, d, s, code);
 		put(t, code, out);
 	}
 }

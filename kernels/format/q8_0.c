@@ -17,29 +17,32 @@ static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_
 }
 
 /* Rounds half away from zero; NaN becomes 0. */
-static DT_FORMAT_CODE int8_t round_i8(float x)
+static inline DT_FORMAT_CODE int8_t round_i8(float x)
 {
 	float a = fabsf(x), whole = floorf(a);
 	float r = whole + floorf(2 * (a - whole)); /* both exact; a + 0.5 would round 0.5 - 2^-25 up */
 
-	if (!(r <= 127))
-		r = r > 127 ? 127 : 0;
+	r = r > 127 ? 127 : r >= 0 ? r : 0; /* NaN: 0 */
 	return (int8_t)(x < 0 ? -r : r);
+}
+
+static DT_FORMAT_WIDE void q8_0_block(const float *x, uint8_t *out)
+{
+	float max = 0, d, inverse;
+
+	for (int j = 0; j < 32; j++)
+		max = fabsf(x[j]) > max ? fabsf(x[j]) : max;
+	d = max / 127.0f;
+	inverse = d != 0 ? 1.0f / d : 0;
+	dt_put_half(out, d);
+	for (int j = 0; j < 32; j++)
+		out[2 + j] = (uint8_t)round_i8(x[j] * inverse);
 }
 
 static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out)
 {
-	for (; n > 0; n -= 32, x += 32, out += 34) {
-		float max = 0, d, inverse;
-
-		for (int j = 0; j < 32; j++)
-			max = fabsf(x[j]) > max ? fabsf(x[j]) : max;
-		d = max / 127.0f;
-		inverse = d != 0 ? 1.0f / d : 0;
-		dt_put_half(out, d);
-		for (int j = 0; j < 32; j++)
-			out[2 + j] = (uint8_t)round_i8(x[j] * inverse);
-	}
+	for (; n > 0; n -= 32, x += 32, out += 34)
+		q8_0_block(x, out);
 }
 
 #ifdef DT_FORMAT_HOST

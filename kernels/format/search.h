@@ -3,6 +3,10 @@
  * least-squares fit to the best of about twenty roundings, then rounded to the integer that is better than
  * its neighbours. Squared errors are weighted by importance [n]; if that is NULL, larger elements weigh more.
  * Deterministic, the same on every processor. NaN and Inf count as 0. n is a multiple of 256.
+ *
+ * Sub-blocks are searched together: their numbers are stored as [element][sub-block], each loop over
+ * sub-blocks is outermost, and a condition selects a value instead of leaving the loop. Compilers make vector
+ * instructions of that, and each sub-block's sums keep the order of its elements.
  */
 #ifndef DT_KERNELS_FORMAT_SEARCH_H
 #define DT_KERNELS_FORMAT_SEARCH_H

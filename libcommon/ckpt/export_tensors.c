@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BAND ((int64_t)4 << 20) /* bytes processed at a time */
+#define BAND	 ((int64_t)4 << 20) /* bytes processed at a time */
+#define PARALLEL (64 << 10)	    /* numbers from which threads pay */
 
 static int64_t cols_of(const struct exp_tensor *t)
 {
@@ -209,40 +210,51 @@ static int read_shifted(struct exporter *e, int param, int64_t at, int64_t n, fl
 	return rc;
 }
 
+/* Encodes rows of x on all threads. */
+static void encode_rows(enum dt_format f, const float *x, int64_t rows, int64_t cols, char *dst)
+{
+	const size_t row_bytes = dt_format_bytes(f, cols);
+
+#pragma omp parallel for if (rows * cols > PARALLEL)
+	for (int64_t r = 0; r < rows; r++)
+		dt_quantize(f, x + r * cols, cols, dst + (size_t)r * row_bytes);
+}
+
 /* Reads rows [row, row + n) of a parameter in the target's rotary order and in format f. */
 static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum dt_format f, char *dst,
 		     struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	const struct dt_param *p = &dt_source_params(e->s)->p[param];
-	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0}, shape[2] = {n, cols};
-	bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
-	size_t row_bytes = dt_format_info(f)->dtype < 0 ? dt_format_bytes(f, cols)
-							: (size_t)cols * (size_t)dt_format_info(f)->bytes;
-	const bool same = f == dt_source_format(e->s, param);
-	float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
-	const void *raw;
+	const enum dt_dtype plain =
+		(enum dt_dtype)dt_format_info(f)->dtype; /* < 0: blocks, encoded from f32 */
+	const bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
+	const float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
+	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0}, shape[2] = {turn ? 1 : n, cols};
+	size_t bytes = (int)plain < 0 ? dt_format_bytes(f, cols) : (size_t)cols * dt_dtype_size(plain);
+	bool raw = f == dt_source_format(e->s, param) && dt_source_raw(e->s, param, row, shape[0]), encode;
+	char *at = dst;
 	int rc = 0;
 
 	if (shift != 0)
 		return read_shifted(e, param, row, n, shift, f, dst, err);
-	for (int64_t done = 0; done < n && rc == 0; done += shape[0], dst += shape[0] * (int64_t)row_bytes) {
-		off[0] = turn ? dt_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing) : row;
-		shape[0] = turn ? 1 : n;
-		raw = same ? dt_source_raw(e->s, param, off[0], shape[0]) : NULL;
-		if (raw) {
-			memcpy(dst, raw, (size_t)shape[0] * row_bytes);
-		} else if (dt_format_info(f)->dtype >= 0) {
-			rc = dt_source_read(e->s, param, off, shape, (enum dt_dtype)dt_format_info(f)->dtype,
-					    dst, err);
-		} else {
-			if (exp_grow(&e->tmp, &e->tmp_bytes, (size_t)(shape[0] * cols) * 4) < 0)
-				return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", p->name);
-			rc = dt_source_read(e->s, param, off, shape, DT_F32, e->tmp, err);
-			if (rc == 0)
-				dt_quantize(f, (const float *)e->tmp, shape[0] * cols, dst);
-		}
+	encode = !raw && (int)plain < 0;
+	if (encode && exp_grow(&e->tmp, &e->tmp_bytes, (size_t)(n * cols) * sizeof(float)) < 0)
+		return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", p->name);
+	if (encode) {
+		at = e->tmp;
+		bytes = (size_t)cols * sizeof(float);
 	}
+	for (int64_t done = 0; done < n && rc == 0; done += shape[0], at += (size_t)shape[0] * bytes) {
+		if (turn)
+			off[0] = dt_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing);
+		if (raw) /* of one row or of all, as above: it lies in the file as well */
+			memcpy(at, dt_source_raw(e->s, param, off[0], shape[0]), (size_t)shape[0] * bytes);
+		else
+			rc = dt_source_read(e->s, param, off, shape, encode ? DT_F32 : plain, at, err);
+	}
+	if (rc == 0 && encode)
+		encode_rows(f, (const float *)e->tmp, n, cols, dst);
 	return rc;
 }
 

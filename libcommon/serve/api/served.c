@@ -110,7 +110,8 @@ static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_pa
 {
 	uint64_t bytes = dt_infer_cache(c, &s->cut.layout, s->cut.at, p->cache, 1, p->block);
 	uint64_t one = (uint64_t)((len + p->block - 1) / p->block), all = one * (uint64_t)p->seqs;
-	uint64_t share = cache_share(s->dev, p), most = INT32_MAX / (uint64_t)p->block; /* positions are int32 */
+	uint64_t share = cache_share(s->dev, p);
+	uint64_t most = INT32_MAX / (uint64_t)p->block; /* positions in the cache are int32 */
 	uint64_t n = (p->cache_mem ? p->cache_mem : share) / bytes;
 	char have[32], need[32];
 
