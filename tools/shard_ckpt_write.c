@@ -283,6 +283,7 @@ static int write_changed(char **argv, struct dt_convert c, const char *doing, co
 		return shard_fail(&err);
 	}
 	begin(&job, doing);
+	dt_eval_threads(shard_options.threads);
 	shard_options.rounding.arg = job.arg;
 	rc = end(dt_convert((const char *const *)argv, 1, argv[1], &c, &job, &err), &job, &err);
 	if (shard_options.calibrated_on)

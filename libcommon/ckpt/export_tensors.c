@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BAND	 ((int64_t)4 << 20) /* bytes processed at a time */
-#define PARALLEL (64 << 10)	    /* numbers from which threads pay */
+#define PARALLEL (16 << 10)	    /* numbers from which threads pay */
 
 static int64_t cols_of(const struct exp_tensor *t)
 {

@@ -345,7 +345,6 @@ quiet() {
 	run -2 "$S" sparsify --sparsity 50% --compress --to gguf "$T/a" "$T/no"
 	run -2 "$S" quantize --type q8_0 --seq 8 "$T/a" "$T/no.gguf"
 	[[ $output == *"--seq requires --text"* ]]
-	run -2 "$S" quantize --type q8_0 --threads 2 "$T/a" "$T/no.gguf"
 	# an explicit step number
 	run "$S" convert --step 12 "$T/a" "$T/d"
 	[[ $output == *"$T/d/step-00000012" ]]
