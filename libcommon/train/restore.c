@@ -90,7 +90,8 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
-	if ((rc = spike_from_json(&t->spike, meta, err)) < 0 || (rc = skips_from_json(t, meta, err)) < 0)
+	if ((rc = spike_from_json(&t->spike, meta, (int)t->run.watch.window, err)) < 0 ||
+	    (rc = skips_from_json(t, meta, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	if (dt_json_str(json_object_get(meta, init_base_key(t)), "fingerprint", false, &base, err) >= 0 &&
 	    strcmp(base, t->base))
@@ -130,7 +131,7 @@ int trainer_take_words(struct trainer *t, const json_t *meta, struct dt_err *err
 		rc = dt_json_str(meta, "run_id", false, &id, err);
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
 	if (rc >= 0)
-		rc = spike_from_json(&t->spike, meta, err);
+		rc = spike_from_json(&t->spike, meta, (int)t->run.watch.window, err);
 	return rc < 0 ? rc : skips_from_json(t, meta, err);
 }
 
