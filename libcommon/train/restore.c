@@ -54,13 +54,17 @@ static bool accepts(const struct trainer *t, const char *option)
 	return false;
 }
 
-/* Refuses frozen weights that are not those of the run's beginning. */
-static int other_base(const struct trainer *t, const struct dt_ckpt *ck, struct dt_err *err)
+/* Refuses frozen weights that are not those of the run's beginning, the fingerprint of which is `base`. */
+static int other_base(const struct trainer *t, const struct dt_ckpt *ck, const char *base, struct dt_err *err)
 {
-	if (t->config.lora.rank)
-		return dt_err_set(err, -EINVAL,
-				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
-				  dt_ckpt_path(ck), t->run.model);
+	if (t->config.lora.rank) {
+		dt_err_set(err, -EINVAL,
+			   "the adapters of checkpoint '%s' were trained on another base than '%s'",
+			   dt_ckpt_path(ck), t->run.model);
+		if (t->init && init_is_drawn(base))
+			dt_err_hint(err, "--init random: their base was drawn at random");
+		return -EINVAL;
+	}
 	dt_err_set(err, -EINVAL, "the run of checkpoint '%s' has another reference model than '%s'",
 		   dt_ckpt_path(ck), t->run.model);
 	dt_err_hint(err, "--model: the weights that the run started from");
@@ -95,7 +99,7 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	if (dt_json_str(json_object_get(meta, init_base_key(t)), "fingerprint", false, &base, err) >= 0 &&
 	    strcmp(base, t->base))
-		return other_base(t, ck, err);
+		return other_base(t, ck, base, err);
 	if (!images && strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
