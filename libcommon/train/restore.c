@@ -71,6 +71,18 @@ static int other_base(const struct trainer *t, const struct dt_ckpt *ck, const c
 	return -EINVAL;
 }
 
+/* A command is not taken from a checkpoint; without it other rewards would be learned from. */
+static int same_rewards(const struct trainer *t, const struct dt_ckpt *ck, struct dt_err *err)
+{
+	if (t->run.rl.reward || !json_object_get(dt_ckpt_meta(ck), REWARDS_KEY))
+		return 0;
+	dt_err_set(err, -EINVAL,
+		   "the answers of the run of checkpoint '%s' were scored by a --reward command",
+		   dt_ckpt_path(ck));
+	dt_err_hint(err, "give --reward again: checkpoints do not store commands");
+	return -EINVAL;
+}
+
 static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	const json_t *meta = dt_ckpt_meta(ck), *data = json_object_get(meta, "data");
@@ -80,6 +92,8 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	const char *hash = "", *id = "", *mixture = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
+	if (rc == 0)
+		rc = same_rewards(t, ck, err);
 	if (rc == 0 && images)
 		rc = images_load_meta(t, meta, dt_ckpt_path(ck), err);
 	if (rc < 0)
