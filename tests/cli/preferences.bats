@@ -216,6 +216,10 @@ labelled() { # one desirable and one undesirable answer
     run -1 dt-train "${common[@]}" --steps 1 --objective dpo --data p.h5,p.h5 --reference ref.h5
     [[ "$output" == *"--reference is for one data set"* ]]
     dt-train "${common[@]}" --steps 2 --objective dpo --data p.h5,p.h5 --lora 4
+    cp p.h5 before.h5
+    run -1 dt-train "${common[@]}" --steps 1 --objective dpo --reference p.h5
+    [[ "$output" == *"--reference would overwrite the input 'p.h5'"* ]]
+    cmp p.h5 before.h5
     # a resumed run has the reference of its checkpoint
     dt-train "${common[@]}" --steps 1 --objective dpo --reference own.h5 --save kept
     dt-train --steps 2 --save kept --resume auto --no-mfu --threads 1
