@@ -118,6 +118,21 @@ curve() {
     dt-shard-ckpt diff sync/step-00000001 async/step-00000001
 }
 
+@test "reshard and merge: states that have another shape than their parameter stay whole, and runs resume" {
+    for more in "--optimizer adafactor" "--grad-comm powersgd:2"; do
+        rm -rf run two one
+        # shellcheck disable=SC2086
+        mpirun -np 2 dt-train "${common[@]}" $more --layout dp2 --steps 2 --stop-at 1 --save run >/dev/null
+        dt-shard-ckpt reshard --layout dp2.z1 run two
+        dt-shard-ckpt merge two one
+        dt-shard-ckpt diff run two
+        dt-shard-ckpt diff run one
+        mpirun -np 2 dt-train --layout dp2 --resume run --no-mfu --threads 1 --steps 2 >a.jsonl
+        mpirun -np 2 dt-train --layout dp2 --resume one --no-mfu --threads 1 --steps 2 >b.jsonl
+        diff <(curve a.jsonl) <(curve b.jsonl)
+    done
+}
+
 @test "a checkpoint that cannot be written: --save-errors continue goes on, stop ends the run, nothing is lost" {
     for async in "" --save-async; do
         for fault in fsync:3:5 pwrite:9:28 fallocate:2:28 rename:3:5; do
