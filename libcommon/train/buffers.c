@@ -96,7 +96,6 @@ int buffers_update(struct trainer *t, struct dt_err *err)
 
 	if (n == 0)
 		return 0;
-	trainer_before_update(t); /* a step that the loss scale skips has no update, but changes buffers */
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_DATA), sum, NULL, (size_t)n, DT_F32, DT_SUM,
 			   "running statistics", err);
 	for (int64_t i = 0; i < n && rc == 0; i++)
