@@ -125,28 +125,43 @@ static int usage_of(int rc, const struct dt_err *err)
 	return rc < 0 ? dt_opt_usage_of(&program, stderr, NULL, err) : 0;
 }
 
+/* No file is written that another option names too, or that is read. */
+static int usage_of_files(int n, char **args)
+{
+	const struct dt_strs *exclude = &dataset_args.exclude;
+	const struct {
+		const char *option, *path;
+	} out[] = {{"--out", dataset_args.out_path},
+		   {"--out-eval", dataset_args.eval_path},
+		   {"--removed", dataset_args.text.removed}};
+	const char *tokenizer = strcmp(dataset_args.tokenizer, "byte") ? dataset_args.tokenizer : NULL;
+
+	for (size_t k = 0; k < sizeof(out) / sizeof(*out); k++) {
+		if (!out[k].path)
+			continue;
+		for (size_t i = 0; i < k; i++)
+			if (out[i].path && dt_out_is(out[k].path, out[i].path))
+				return dt_opt_usage_error(&program, stderr, "%s and %s are the same file",
+							  out[i].option, out[k].option);
+		for (int i = -1; i < n + exclude->n; i++) {
+			const char *in = i < 0 ? tokenizer : i < n ? args[i] : exclude->v[i - n];
+
+			if (in && dt_out_is(out[k].path, in))
+				return dt_opt_usage_error(&program, stderr,
+							  "%s would overwrite the input '%s'", out[k].option,
+							  in);
+		}
+	}
+	return 0;
+}
+
 static int usage_of_build(const char *command, int n, char **args)
 {
 	if (!dataset_args.out_path)
 		return dt_opt_usage_error(&program, stderr, "%s needs --out", command);
 	if (dataset_args.split_given != (dataset_args.eval_path != NULL))
 		return dt_opt_usage_error(&program, stderr, "--split and --out-eval go together");
-	if (dataset_args.eval_path && dt_out_is(dataset_args.out_path, dataset_args.eval_path))
-		return dt_opt_usage_error(&program, stderr, "--out and --out-eval are the same file");
-	for (int i = strcmp(dataset_args.tokenizer, "byte") ? -1 : 0; i < n; i++) { /* -1: the tokenizer's
-										     * file */
-		const char *in = i < 0 ? dataset_args.tokenizer : args[i];
-
-		if (dataset_args.text.removed && dt_out_is(dataset_args.text.removed, in))
-			return dt_opt_usage_error(&program, stderr,
-						  "--removed would overwrite the input '%s'", in);
-		if (dt_out_is(dataset_args.out_path, in) ||
-		    (dataset_args.eval_path && dt_out_is(dataset_args.eval_path, in)))
-			return dt_opt_usage_error(
-				&program, stderr, "%s would overwrite the input '%s'",
-				dt_out_is(dataset_args.out_path, in) ? "--out" : "--out-eval", in);
-	}
-	return usage_of_script(dataset_args.text.clean.script);
+	return usage_of_files(n, args) ? DT_EXIT_USAGE : usage_of_script(dataset_args.text.clean.script);
 }
 
 static int make(const char *command, int (*fn)(int, char **, struct dt_err *), int n, char **args)

@@ -14,6 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST_TEXT   (1ull << 32)
 #define MOST_MODELS 16
@@ -87,9 +88,26 @@ static int check_positions(int n, char **v)
 	return 0;
 }
 
+/* No file is written that is read. */
+static int check_outputs(int n, char **v)
+{
+	const char *const out[] = {eval_args.teacher.out, eval_args.predictions};
+
+	for (int k = 0; k < 2; k++)
+		for (int i = 0; i < n + 2 && out[k]; i++) {
+			const char *in = i < n ? v[i] : i == n ? eval_args.text : eval_args.task;
+
+			if (in && access(in, F_OK) == 0 && dt_out_is(out[k], in))
+				return dt_opt_usage_error(&program, stderr,
+							  "--%s would overwrite the input '%s'",
+							  k ? "predictions" : "out", in);
+		}
+	return 0;
+}
+
 /*
- * Checks models that are servers. Returns 0 or an exit status. Models from number `first` on get the adapter,
- * which servers do not accept. here: the metric needs logits computed by this program.
+ * Checks outputs, and models that are servers. Returns 0 or an exit status. Models from number `first` on get
+ * the adapter, which servers do not accept. here: the metric needs logits computed by this program.
  */
 static int check_servers(int n, char **v, int first, bool here)
 {
@@ -105,7 +123,7 @@ static int check_servers(int n, char **v, int first, bool here)
 				&program, stderr,
 				"--lora does not apply to a server: name its adapter with --model");
 	}
-	return check_models();
+	return check_outputs(n, v) ? DT_EXIT_USAGE : check_models();
 }
 
 /* Checks that some model reads each option. seq: only models in this process read --seq. */

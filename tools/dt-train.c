@@ -149,7 +149,7 @@ static int make_run(const struct dt_log *log, struct dt_err *err)
 	if (rc < 0) {
 		if (dt_launch_speaks()) {
 			dt_log_err(log, err);
-			dt_train_write_error(r->error_file, err);
+			dt_train_write_error(r, err);
 		}
 		return DT_EXIT_FAILED;
 	}

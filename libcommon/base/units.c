@@ -136,9 +136,9 @@ int dt_parse_int(const char *s, int64_t min, int64_t max, int64_t *ret, struct d
 	if (errno != ERANGE && (end == s || *end || isspace((unsigned char)s[0])) && !whole_count(s, &v))
 		return dt_err_set(err, -EINVAL, "'%s' is not a whole number", s);
 	if (errno == ERANGE || v < min || v > max) {
-		if (max >= INT32_MAX)
-			return dt_err_set(err, -ERANGE, "'%s' is out of range (at least %lld)", s,
-					  (long long)min);
+		if (max >= INT32_MAX) /* name the limit that is exceeded, as the other one is far away */
+			return dt_err_set(err, -ERANGE, "'%s' is out of range (at %s %lld)", s,
+					  v < min ? "least" : "most", (long long)(v < min ? min : max));
 		return dt_err_set(err, -ERANGE, "'%s' is out of range (%lld to %lld)", s, (long long)min,
 				  (long long)max);
 	}

@@ -67,7 +67,7 @@ int dt_ckpt_write_shard_from(const char *tmpdir, int rank, const struct dt_piece
 			     dt_ckpt_fill fill, void *arg, json_t **ret_list, struct dt_err *err);
 
 /*
- * meta: {"model": ..., "layout": "dp2", "step": N, "data": {...}, "rng": {...}, "optimizer": {...},
+ * meta: {"model": ..., "layout": "dp2", "step": N, "data": {...}, "optimizer": {...},
  * "tokenizer": ...}. lists: one array a rank. Checks that the pieces of each tensor cover it once, writes
  * index.h5 and manifest.json, renames, moves `latest`, and prunes to the newest keep checkpoints (0: all),
  * never the one just written and never one whose manifest cannot be read. An older checkpoint of the same

@@ -191,7 +191,7 @@ static int write_direct(struct out *o, const char *data, size_t n, uint64_t at, 
 	}
 	rc = ck_direct_write(o->direct, bounce ? o->bounce : data, n, at, ret_done);
 	if (rc == -EINVAL && !bounce) {
-		memcpy(o->bounce + *ret_done, data + *ret_done, n - *ret_done);
+		memcpy(o->bounce, data, n); /* all of it is written again */
 		rc = ck_direct_write(o->direct, o->bounce, n, at, ret_done);
 	}
 	return rc;

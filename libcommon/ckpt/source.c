@@ -1,4 +1,5 @@
 /* Any source as a model: detecting its format, opening it, querying it. */
+#include "base/mapped.h"
 #include "ckpt/adapter.h"
 #include "ckpt/source_internal.h"
 
@@ -59,7 +60,7 @@ int dt_source_guess(const char *path, enum dt_source_kind *ret, struct dt_err *e
 				err, -EINVAL,
 				"'%s' is neither a checkpoint, safetensors, GGUF, llm.c nor llama2.c file",
 				path);
-		munmap(probe.map[0].p, probe.map[0].n);
+		dt_mapped_drop(probe.map[0].p, probe.map[0].n);
 	}
 	free(probe.map);
 	return rc;
@@ -191,7 +192,7 @@ void dt_source_close(struct dt_source *s)
 	if (!s)
 		return;
 	for (int i = 0; i < s->nmap; i++)
-		munmap(s->map[i].p, s->map[i].n);
+		dt_mapped_drop(s->map[i].p, s->map[i].n);
 	for (int i = 0; i < s->nmean; i++)
 		dt_source_close(s->mean[i]);
 	src_coded_release(s);

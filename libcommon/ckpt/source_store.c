@@ -1,4 +1,5 @@
 /* Tensors of a file: mapped, listed, matched with the model's parameters. */
+#include "base/mapped.h"
 #include "base/room.h"
 #include "ckpt/internal.h"
 #include "ckpt/source_internal.h"
@@ -33,6 +34,7 @@ int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *
 	close(fd);
 	if (p == MAP_FAILED)
 		return dt_err_sys(err, -errno, "cannot map '%s'", path);
+	dt_mapped_note(p, (size_t)st.st_size, path);
 	s->map[s->nmap].p = p;
 	atomic_init(&s->map[s->nmap].read, 0);
 	s->map[s->nmap++].n = (size_t)st.st_size;

@@ -1,4 +1,5 @@
 #include "ckpt/tokenizer_file.h"
+#include "base/mapped.h"
 
 #include "ckpt/source_internal.h"
 
@@ -116,9 +117,9 @@ int src_tokenizer_from(struct dt_source *s, const char *path, struct dt_err *err
 		}
 	}
 	for (int i = 0; i < in.nmap; i++)
-		munmap(in.map[i].p, in.map[i].n);
+		dt_mapped_drop(in.map[i].p, in.map[i].n);
 	for (int i = 0; i < map.nmap; i++)
-		munmap(map.map[i].p, map.map[i].n);
+		dt_mapped_drop(map.map[i].p, map.map[i].n);
 	free(in.map);
 	free(map.map);
 	free(in.tokenizer);

@@ -82,6 +82,26 @@ static json_t *write_added(const struct dt_tok_write *w)
 	return list;
 }
 
+/* A special token has a text of its own, which no other token has: ids are looked up by it. */
+static int check_special(const struct dt_tok_write *w, const json_t *vocab, struct dt_err *err)
+{
+	for (int i = 0; w->special && w->special[i]; i++) {
+		const char *text = w->special[i];
+
+		if (!*text)
+			return dt_err_set(err, -EINVAL, "a special token has no text");
+		if (json_object_get(vocab, text))
+			return dt_err_set(
+				err, -EINVAL,
+				"'%s' cannot be a special token: it is how another token is written", text);
+		for (int k = 0; k < i; k++)
+			if (!strcmp(w->special[k], text))
+				return dt_err_set(err, -EINVAL, "the special token '%s' is given twice",
+						  text);
+	}
+	return 0;
+}
+
 static json_t *byte_level(bool use_regex)
 {
 	return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "trim_offsets",
@@ -99,17 +119,22 @@ static json_t *write_pre(const struct dt_tok_write *w)
 
 int dt_tok_write_json(const struct dt_tok_write *w, char **ret, size_t *ret_n, struct dt_err *err)
 {
-	json_t *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:{s:s, s:n, s:n, s:s, s:s, s:b, "
+	json_t *vocab = write_vocab(w),
+	       *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:{s:s, s:n, s:n, s:s, s:s, s:b, "
 				 "s:b, s:b, s:o, s:o}}",
 				 "version", "1.0", "truncation", "padding", "added_tokens", write_added(w),
 				 "normalizer", "pre_tokenizer", write_pre(w), "post_processor", "decoder",
 				 byte_level(true), "model", "type", "BPE", "dropout", "unk_token",
 				 "continuing_subword_prefix", "", "end_of_word_suffix", "", "fuse_unk", 0,
-				 "byte_fallback", 0, "ignore_merges", 0, "vocab", write_vocab(w), "merges",
-				 write_merges(w));
-	char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+				 "byte_fallback", 0, "ignore_merges", 0, "vocab", json_incref(vocab),
+				 "merges", write_merges(w));
+	int rc = root ? check_special(w, vocab, err) : 0;
+	char *text = root && rc == 0 ? json_dumps(root, JSON_INDENT(1)) : NULL;
 
+	json_decref(vocab);
 	json_decref(root);
+	if (rc < 0)
+		return rc;
 	if (!text)
 		return dt_err_sys(err, -ENOMEM, "cannot write the tokenizer");
 	*ret = text;

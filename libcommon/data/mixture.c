@@ -82,6 +82,11 @@ bool dt_mixture_has(const char *spec, const char *out)
 	return has;
 }
 
+static const char *contents(const struct dt_dataset_info *i)
+{
+	return !i->preferences ? "text" : i->labelled ? "labelled answers" : "pairs of answers";
+}
+
 static int open_part(struct dt_mixture *m, int i, int64_t seq, uint64_t seed, bool shuffle,
 		     struct dt_err *err)
 {
@@ -101,6 +106,9 @@ static int open_part(struct dt_mixture *m, int i, int64_t seq, uint64_t seed, bo
 	if (strcmp(info.tokenizer_hash, m->info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
 				  m->part[0].path, p->path);
+	if (info.preferences != m->info.preferences || info.labelled != m->info.labelled)
+		return dt_err_set(err, -EINVAL, "'%s' holds %s and '%s' %s: they cannot be mixed",
+				  m->part[0].path, contents(&m->info), p->path, contents(&info));
 	m->info.tokens += info.tokens;
 	m->info.documents += info.documents;
 	m->info.shards += info.shards;

@@ -1,5 +1,6 @@
 #include "data/text_source.h"
 
+#include "base/mapped.h"
 #include "data/text_lines.h"
 #include "data/unpack.h"
 
@@ -116,7 +117,7 @@ int dt_text_source_open(struct dt_text_source *s, int n, const char *const *path
 static void let_go(struct text_file *f)
 {
 	if (f->mapped)
-		munmap(f->held, f->n);
+		dt_mapped_drop(f->held, f->n);
 	else
 		free(f->held);
 	*f = (struct text_file){0};
@@ -283,7 +284,9 @@ static int hold(const char *path, struct text_file *f, struct dt_err *err)
 		f->n = (size_t)st.st_size;
 		f->held = fd < 0 ? MAP_FAILED : mmap(NULL, f->n, PROT_READ, MAP_PRIVATE, fd, 0);
 		f->mapped = f->held != MAP_FAILED;
-		if (!f->mapped) {
+		if (f->mapped) {
+			dt_mapped_note(f->held, f->n, path);
+		} else {
 			f->held = NULL;
 			rc = dt_err_sys(err, -errno, "cannot read '%s'", path);
 		}

@@ -1,5 +1,6 @@
 #include "model/file.h"
 
+#include "base/mapped.h"
 #include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/family/family.h"
@@ -46,6 +47,8 @@ static int map_file(const char *path, struct map *ret, struct dt_err *err)
 		ret->at = mmap(NULL, ret->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
 		if (ret->at == MAP_FAILED)
 			rc = dt_err_sys(err, -errno, "cannot map '%s'", path);
+		else
+			dt_mapped_note(ret->at, ret->bytes, path);
 	}
 	close(fd);
 	return rc;
@@ -58,8 +61,7 @@ struct gguf_head { /* while a model's GGUF files are read one after another */
 
 static void unmap(struct map *m)
 {
-	if (m->at)
-		munmap(m->at, m->bytes);
+	dt_mapped_drop(m->at, m->bytes);
 	m->at = NULL;
 }
 
@@ -252,7 +254,7 @@ static int add_safetensors(const char *path, struct dt_model_file *f, struct gue
 		snprintf(f->kind, sizeof(f->kind), "safetensors");
 		dt_safetensors_release(&s);
 	}
-	munmap(m.at, m.bytes);
+	unmap(&m);
 	return rc;
 }
 

@@ -21,8 +21,10 @@ static int parse_loss_scale(const char *s, struct dt_run *r, struct dt_err *err)
 	if (number) {
 		x = strtod(number, &end);
 		if (end == number || *end || !(x >= 0x1p-20) || !(x <= 0x1p40))
-			return dt_err_set(err, -EINVAL,
-					  "--loss-scale '%s' is neither a number above 0 nor dynamic[:X]", s);
+			return dt_err_set(
+				err, -EINVAL,
+				"--loss-scale '%s' is neither a number from 2^-20 to 2^40 nor dynamic[:X]",
+				s);
 	}
 	r->loss_scale = dynamic ? 0 : x;
 	r->loss_scale_start = x;

@@ -76,7 +76,7 @@ const struct dt_run_row dt_run_rows_learn[] = {
 	{{"reference", 0, DT_OPT_STR, O(run.objective.reference), "FILE",
 	  "file for the reference model's log-probabilities; dpo, ipo, hinge and kto need it without --lora",
 	  .complete = DT_COMPLETE_FILE},
-	 TEXT, R(objective.reference), LOCAL, NEVER},
+	 TEXT, R(objective.reference), FREE, NEVER},
 	{{"teacher", 0, DT_OPT_STR, O(run.teacher.file), "FILE",
 	  "distill from the teacher probabilities in FILE, written by 'dt-eval teacher'",
 	  .complete = DT_COMPLETE_FILE},

@@ -124,6 +124,7 @@ static int mend(struct trainer *t, struct dt_comm *c, const uint64_t *v, int n, 
 				   (long long)t->loop.step, flat_name(k), unit, rank_of(v, n, r),
 				   rank_of(v, n, good));
 	t->corrupt.now |= col[dt_comm_rank(c)] != col[good];
+	trainer_before_update(t);
 	return dt_broadcast(c, flat_at(t, f, u, 0), (size_t)t->local.unit[u].numel, f->dtype, good, "repair",
 			    err);
 }

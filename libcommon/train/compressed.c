@@ -230,13 +230,32 @@ static int load_part(struct trainer *t, struct dt_ckpt *ck, int k, int ranks, st
 	return at < 0 ? 0 : dt_ckpt_read(ck, at, p.off, p.shape, DT_F32, (void *)p.data, err);
 }
 
+/* Says so if a checkpoint has unsent gradients for a run that does not compress. */
+static void say_dropped(const struct trainer *t, const struct dt_ckpt *ck)
+{
+	struct dt_ckpt_tensor have;
+
+	for (int i = 0; i < dt_ckpt_ntensors(ck); i++) {
+		dt_ckpt_tensor(ck, i, &have);
+		if (strncmp(have.name, "error0/", 7) != 0)
+			continue;
+		dt_log_msg(&t->root_log,
+			   "the gradients that ranks had not sent at checkpoint '%s' are dropped: this run "
+			   "does not compress gradients",
+			   dt_ckpt_path(ck));
+		return;
+	}
+}
+
 int compressed_load(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 {
 	struct compressed *c = &t->compressed;
 	int first = 0, ranks = 0, rc = 0;
 
-	if (!c->z)
+	if (!c->z) {
+		say_dropped(t, ck);
 		return 0;
+	}
 	while (first < c->n && c->part[first].plain)
 		first++;
 	for (struct dt_piece p; first < c->n; ranks++) {

@@ -140,8 +140,10 @@ int experts_end(struct trainer *t, bool update, struct dt_err *err)
 	sum[n + 2] = loss_part(t, sum[n + 2]);
 	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, n + 3, DT_F64, DT_SUM,
 			   "choices of experts", err);
-	if (rc == 0 && update && t->experts.bias && t->run.mixture.bias_rate > 0)
+	if (rc == 0 && update && t->experts.bias && t->run.mixture.bias_rate > 0) {
+		trainer_before_update(t);
 		rc = move_biases(t, err);
+	}
 	return rc;
 }
 

@@ -75,13 +75,20 @@ const char *init_base_key(const struct trainer *t)
 	return t->config.lora.rank ? "base" : "reference";
 }
 
+#define DRAWN "drawn from seed "
+
+bool init_is_drawn(const char *base)
+{
+	return !strncmp(base, DRAWN, strlen(DRAWN));
+}
+
 int init_name_base(struct trainer *t, struct dt_err *err)
 {
 	if (!t->config.lora.rank && !dt_run_reference_weights(&t->run))
 		return 0;
 	if (t->init)
 		return dt_source_fingerprint(t->init, t->base, err);
-	snprintf(t->base, sizeof(t->base), "drawn from seed %llu", (unsigned long long)t->run.data.seed);
+	snprintf(t->base, sizeof(t->base), DRAWN "%llu", (unsigned long long)t->run.data.seed);
 	return 0;
 }
 

@@ -23,6 +23,8 @@ void init_compare_tokens(struct trainer *t);
  * adapters, or a reference model. The configuration must be known.
  */
 int init_name_base(struct trainer *t, struct dt_err *err);
+/* Whether such a fingerprint is that of weights drawn at random. */
+bool init_is_drawn(const char *base);
 const char *init_base_key(const struct trainer *t); /* its key in manifests */
 /*
  * Whether a path holds weights, and not only a description (a config.json, or a folder with nothing else).

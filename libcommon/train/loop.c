@@ -320,17 +320,6 @@ int trainer_begin(struct trainer *t, struct dt_err *err)
 	return rc < 0 ? rc : trace_open(t, err);
 }
 
-void dt_train_write_error(const char *file, const struct dt_err *err)
-{
-	json_t *o = file && err->msg[0] ? json_pack("{s:i, s:s, s:s}", "code", err->code, "message", err->msg,
-						    "hint", err->hint)
-					: NULL;
-
-	if (o)
-		json_dump_file(o, file, JSON_COMPACT);
-	json_decref(o);
-}
-
 /* Runs the loop, and re-forms the ranks whenever they change. */
 static int run_loop(struct trainer **t, const struct dt_run *r, struct dt_err *err)
 {
@@ -386,7 +375,7 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
 		/* Logged once, by the lowest failing rank, if every rank would repeat it. */
 		if (err.msg[0])
 			dt_log_err(t->info.size > 1 ? log : &t->root_log, &err);
-		dt_train_write_error(r->error_file, &err);
+		dt_train_write_error(r, &err);
 		status = t->status;
 		if (!t->agreed && t->info.size > 1)
 			dt_world_abort(w, status);

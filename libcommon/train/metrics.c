@@ -22,10 +22,6 @@ int metrics_open(struct trainer *t, struct dt_err *err)
 		t->report.f = stdout;
 		return 0;
 	}
-	if (dt_mixture_has(t->run.data.train, t->run.metrics) ||
-	    (t->run.data.eval && dt_out_is(t->run.metrics, t->run.data.eval)))
-		return dt_err_set(err, -EINVAL, "--metrics would overwrite the data set '%s'",
-				  t->run.metrics);
 	return dt_out_stream(t->run.metrics, t->run.save.resume, &t->report.f, err);
 }
 

@@ -228,6 +228,8 @@ int objective_open(struct trainer *t, struct dt_err *err)
 				  rule(t)->name, rule(t)->pair ? "pairs" : "answers with a label",
 				  t->source.info.labelled != !rule(t)->pair ? t->run.data.train
 									    : t->run.data.eval);
+	if (t->run.objective.reference && dt_mixture_parts(t->source.data) > 1)
+		return dt_err_set(err, -ENOTSUP, "--reference is for one data set, but --data names several");
 	*j = (struct dt_objective){.judge = judge,
 				   .arg = t,
 				   .logprob = calloc(rows, sizeof(float)),

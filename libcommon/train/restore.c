@@ -54,16 +54,32 @@ static bool accepts(const struct trainer *t, const char *option)
 	return false;
 }
 
-/* Refuses frozen weights that are not those of the run's beginning. */
-static int other_base(const struct trainer *t, const struct dt_ckpt *ck, struct dt_err *err)
+/* Refuses frozen weights that are not those of the run's beginning, the fingerprint of which is `base`. */
+static int other_base(const struct trainer *t, const struct dt_ckpt *ck, const char *base, struct dt_err *err)
 {
-	if (t->config.lora.rank)
-		return dt_err_set(err, -EINVAL,
-				  "the adapters of checkpoint '%s' were trained on another base than '%s'",
-				  dt_ckpt_path(ck), t->run.model);
+	if (t->config.lora.rank) {
+		dt_err_set(err, -EINVAL,
+			   "the adapters of checkpoint '%s' were trained on another base than '%s'",
+			   dt_ckpt_path(ck), t->run.model);
+		if (t->init && init_is_drawn(base))
+			dt_err_hint(err, "--init random: their base was drawn at random");
+		return -EINVAL;
+	}
 	dt_err_set(err, -EINVAL, "the run of checkpoint '%s' has another reference model than '%s'",
 		   dt_ckpt_path(ck), t->run.model);
 	dt_err_hint(err, "--model: the weights that the run started from");
+	return -EINVAL;
+}
+
+/* A command is not taken from a checkpoint; without it other rewards would be learned from. */
+static int same_rewards(const struct trainer *t, const struct dt_ckpt *ck, struct dt_err *err)
+{
+	if (t->run.rl.reward || !json_object_get(dt_ckpt_meta(ck), REWARDS_KEY))
+		return 0;
+	dt_err_set(err, -EINVAL,
+		   "the answers of the run of checkpoint '%s' were scored by a --reward command",
+		   dt_ckpt_path(ck));
+	dt_err_hint(err, "give --reward again: checkpoints do not store commands");
 	return -EINVAL;
 }
 
@@ -76,6 +92,8 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	const char *hash = "", *id = "", *mixture = "", *base = t->base;
 	int rc = same_model(t, ck, err);
 
+	if (rc == 0)
+		rc = same_rewards(t, ck, err);
 	if (rc == 0 && images)
 		rc = images_load_meta(t, meta, dt_ckpt_path(ck), err);
 	if (rc < 0)
@@ -90,11 +108,12 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 	    (rc = dt_json_str(meta, "run_id", false, &id, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
-	if ((rc = spike_from_json(&t->spike, meta, err)) < 0 || (rc = skips_from_json(t, meta, err)) < 0)
+	if ((rc = spike_from_json(&t->spike, meta, (int)t->run.watch.window, err)) < 0 ||
+	    (rc = skips_from_json(t, meta, err)) < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(ck));
 	if (dt_json_str(json_object_get(meta, init_base_key(t)), "fingerprint", false, &base, err) >= 0 &&
 	    strcmp(base, t->base))
-		return other_base(t, ck, err);
+		return other_base(t, ck, base, err);
 	if (!images && strcmp(hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL,
 				  "checkpoint '%s' was trained with another tokenizer than that of '%s'",
@@ -130,7 +149,7 @@ int trainer_take_words(struct trainer *t, const json_t *meta, struct dt_err *err
 		rc = dt_json_str(meta, "run_id", false, &id, err);
 	snprintf(t->save.run_id, sizeof(t->save.run_id), "%s", id);
 	if (rc >= 0)
-		rc = spike_from_json(&t->spike, meta, err);
+		rc = spike_from_json(&t->spike, meta, (int)t->run.watch.window, err);
 	return rc < 0 ? rc : skips_from_json(t, meta, err);
 }
 

@@ -19,17 +19,18 @@ static int remove_after(const char *root, int64_t keep, struct dt_err *err)
 	char path[PATH_MAX], name[DT_STEP_NAME];
 	int rc;
 
+	if (!d) /* a resume would prefer the checkpoints that stay */
+		return dt_err_sys(err, -errno, "cannot open '%s'", root);
 	snprintf(path, sizeof(path), "%s/latest", root);
 	dt_step_name(name, keep);
 	rc = dt_symlink_replace(name, path, err);
-	for (struct dirent *e; d && rc == 0 && (e = readdir(d));) {
+	for (struct dirent *e; rc == 0 && (e = readdir(d));) {
 		if (dt_step_of(e->d_name) <= keep)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", root, e->d_name);
 		rc = dt_remove_tree(path, err);
 	}
-	if (d)
-		closedir(d);
+	closedir(d);
 	return rc;
 }
 

@@ -74,6 +74,8 @@ static json_t *make_meta(struct trainer *t)
 		json_object_set_new(json_object_get(o, "data"), "skipped", skips_to_json(t));
 	if (o && (t->spike.n || t->spike.bad))
 		json_object_set_new(o, "spike", spike_to_json(&t->spike));
+	if (o && t->run.rl.reward) /* not the command: a checkpoint may come from elsewhere */
+		json_object_set_new(o, REWARDS_KEY, json_string("command"));
 	if (o && t->run.momentum_correction)
 		json_object_set_new(json_object_get(o, "optimizer"), "rate", json_real(t->optim.rate));
 	if (o && t->run.loss_scale == 0)

@@ -27,6 +27,8 @@ struct save {
 int trainer_save(struct trainer *t, bool final, struct dt_err *err);
 /* Advances an asynchronous checkpoint if all ranks can; wait: until it is complete. Every rank calls it. */
 int trainer_drain(struct trainer *t, bool wait, struct dt_err *err);
+/* Key of manifests of runs whose answers a command scores. */
+#define REWARDS_KEY "rewards"
 /* Before parameters and states change: copies what an asynchronous checkpoint has not written yet. */
 void trainer_before_update(struct trainer *t);
 /* After a failure elsewhere: waits for this rank's writer thread, and abandons the checkpoint. */

@@ -1,7 +1,7 @@
 #include "train/init.h"
+#include "train/outputs.h"
 #include "train/trainer.h"
 
-#include "base/tmpfile.h"
 #include "base/units.h"
 #include "data/tokenizer.h"
 #include "nn/device.h"
@@ -138,27 +138,6 @@ static int plan_memory(struct trainer *t, struct dt_err *err)
 	return 0;
 }
 
-/* Refuses early, on rank 0, what cannot be written. A missing folder of --save will be made. */
-static int check_outputs(const struct trainer *t, struct dt_err *err)
-{
-	const struct dt_run *r = &t->run;
-	const char *const path[] = {r->metrics, r->trace, r->prometheus, r->error_file}, *in = r->save.dir;
-	const char *const folder[] = {in, r->tensorboard};
-	int rc = 0;
-
-	for (size_t i = 0; i < sizeof(folder) / sizeof(*folder) && rc == 0 && t->info.rank == 0; i++)
-		if (folder[i])
-			rc = dt_out_check_dir(folder[i], err);
-	for (size_t i = 0; i < sizeof(path) / sizeof(*path) && rc == 0 && t->info.rank == 0; i++)
-		if (path[i] && in && dt_out_is(path[i], in))
-			rc = dt_err_set(err, -EISDIR, "cannot write '%s': it is the folder of --save",
-					path[i]);
-		else if (path[i] && strcmp(path[i], "-") &&
-			 (!in || access(in, F_OK) == 0 || !dt_out_in(path[i], in)))
-			rc = dt_out_check(path[i], err);
-	return rc;
-}
-
 /* Everything that each rank can determine alone. */
 static int describe(struct trainer *t, struct dt_err *err)
 {
@@ -209,7 +188,7 @@ static int describe(struct trainer *t, struct dt_err *err)
 	t->status = DT_EXIT_FAILED;
 	rc = folder_check(t, err);
 	if (rc == 0)
-		rc = check_outputs(t, err);
+		rc = outputs_check(t, err);
 	if (rc == 0)
 		rc = shares_open(t, err);
 	return rc == 0 ? source_open(t, err) : rc;

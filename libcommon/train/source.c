@@ -120,9 +120,13 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 	if (strcmp(eval.tokenizer_hash, t->source.info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
 				  t->run.data.train, t->run.data.eval);
-	if (dt_run_apart(&t->run) && !eval.apart)
-		return dt_err_set(err, -EINVAL, "'%s' keeps documents apart, '%s' does not",
-				  t->run.data.train, t->run.data.eval);
+	if (dt_run_apart(&t->run) && !eval.apart) {
+		dt_err_set(err, -EINVAL, "'%s' keeps documents apart, '%s' does not", t->run.data.train,
+			   t->run.data.eval);
+		dt_err_hint(err,
+			    "build it with 'dt-dataset build --pack documents', or give --documents joined");
+		return -EINVAL;
+	}
 	return dt_sampler_init(&t->source.eval_sampler, t->source.eval, t->run.seq, t->run.data.seed, false,
 			       err);
 }

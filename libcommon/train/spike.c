@@ -68,7 +68,14 @@ json_t *spike_to_json(const struct spike *s)
 			 "log_norm", norm);
 }
 
-int spike_from_json(struct spike *s, const json_t *meta, struct dt_err *err)
+/* Copies the newest `keep` values of a ring of n values, whose oldest is at first, to v, oldest first. */
+static void newest(double *v, const json_t *ring, int n, int first, int keep)
+{
+	for (int i = 0; i < keep; i++)
+		v[i] = json_number_value(json_array_get(ring, (size_t)((first + n - keep + i) % n)));
+}
+
+int spike_from_json(struct spike *s, const json_t *meta, int window, struct dt_err *err)
 {
 	const json_t *o = json_object_get(meta, "spike"), *loss = json_object_get(o, "loss"),
 		     *norm = json_object_get(o, "log_norm");
@@ -83,12 +90,11 @@ int spike_from_json(struct spike *s, const json_t *meta, struct dt_err *err)
 		return rc;
 	if (n > SPIKE_WINDOW_MAX || (int64_t)json_array_size(norm) != n || next > n)
 		return dt_err_set(err, -EINVAL, "the window of losses is incomplete");
-	for (int i = 0; i < n; i++) {
-		s->loss[i] = json_number_value(json_array_get(loss, (size_t)i));
-		s->norm[i] = json_number_value(json_array_get(norm, (size_t)i));
-	}
-	s->n = (int)n;
-	s->next = (int)next;
+	/* A ring of the same size keeps its places; else it begins with its oldest value. */
+	s->n = n < window ? (int)n : window;
+	s->next = n == window ? (int)(next % n) : s->n % window;
+	newest(s->loss, loss, (int)n, n == window ? 0 : (int)next, s->n);
+	newest(s->norm, norm, (int)n, n == window ? 0 : (int)next, s->n);
 	return 0;
 }
 

@@ -45,7 +45,8 @@ double spike_spread(const double *v, int n, double *ret_median);
 /* Whether the step is a spike; `why` then describes it. Otherwise adds the step to the window. */
 bool spike_look(struct spike *s, int window, double factor, double loss, double norm, char *why, size_t size);
 json_t *spike_to_json(const struct spike *s);
-int spike_from_json(struct spike *s, const json_t *meta, struct dt_err *err);
+/* window: that of the run, which may differ from the one that the values were written with. */
+int spike_from_json(struct spike *s, const json_t *meta, int window, struct dt_err *err);
 
 /* Advances the cursor past samples to be skipped; true if steps are counted for them. */
 bool skips_pass(struct trainer *t);

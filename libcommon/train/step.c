@@ -273,6 +273,8 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 		rc = step_update(t, ret, err);
 	if (rc == 0 && !ret->skipped)
 		rc = ema_step(t, err);
+	if (rc == 0 && buffers_count(t))
+		trainer_before_update(t); /* they change also in a step that the loss scale skips */
 	if (rc == 0)
 		rc = buffers_update(t, err);
 	t->t.optimizer = dt_now() - t0 + t->behind.seconds;

@@ -2,6 +2,7 @@
  * --trace: each rank writes its own file while it runs, so that a failed run leaves its events; at the end
  * rank 0 merges them.
  */
+#include "train/outputs.h"
 #include "train/trainer.h"
 
 #include "base/progress.h"
@@ -19,14 +20,6 @@ static struct dt_comm *everybody(const struct trainer *t)
 	return dt_mesh_comm(&t->mesh, DT_ON_ALL);
 }
 
-static int safe(const struct trainer *t, const char *path, struct dt_err *err)
-{
-	if (!dt_mixture_has(t->run.data.train, path) &&
-	    !(t->run.data.eval && dt_out_is(path, t->run.data.eval)))
-		return 0;
-	return dt_err_set(err, -EINVAL, "--trace would overwrite the data set '%s'", path);
-}
-
 static int open_own(struct trainer *t, double shift, struct dt_err *err)
 {
 	char *path = NULL;
@@ -35,9 +28,9 @@ static int open_own(struct trainer *t, double shift, struct dt_err *err)
 
 	if (rc < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot open the trace");
-	rc = safe(t, t->run.trace, err);
-	if (rc == 0)
-		rc = safe(t, path, err);
+	rc = outputs_overwrite(&t->run, path)
+		     ? dt_err_set(err, -EINVAL, "--trace would overwrite the input '%s'", path)
+		     : 0;
 	if (rc == 0)
 		rc = dt_trace_open(path, t->info.rank, shift, &t->report.trace, err);
 	free(path);

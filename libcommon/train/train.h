@@ -26,8 +26,8 @@ int dt_train_run(const struct dt_run *r, const struct dt_given *given, struct dt
  */
 void dt_train_catch_signals(void);
 
-/* Writes {"code", "message", "hint"} to file, unless that is NULL or there is no message. */
-void dt_train_write_error(const char *file, const struct dt_err *err);
+/* Writes {"code", "message", "hint"} to --error-file, if it is given and there is a message. */
+void dt_train_write_error(const struct dt_run *r, const struct dt_err *err);
 
 /*
  * Before the run's options are resolved: if it resumes from a checkpoint (save.resume), takes from there the

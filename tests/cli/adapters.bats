@@ -116,6 +116,8 @@ losses() { # OPTION...: the losses of a run
     dt-shard-ckpt verify run
     mpirun -np 2 dt-train --model qwen3.json "${common[@]}" --steps 7 --save run --resume auto --layout tp2
     train_refused 1 "another base" --model qwen3.json --steps 8 --save run --resume auto --seed 2 --accept-change seed
+    dt-train --model qwen3.json "${common[@]}" --steps 1 --save trained >/dev/null
+    train_refused 1 "--init random: their base was drawn at random" --model trained --steps 8 --save run --resume auto
     train_refused 1 "--lora is 5" --model qwen3.json --steps 8 --save run --resume auto --lora 5
     # commands that need a whole model say that this checkpoint holds only adapters, and of which base
     alone="contains only adapters, not the model they were trained on"

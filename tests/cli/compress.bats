@@ -95,6 +95,17 @@ near() { # FILE FILE BOUND: relative differences of the losses of all steps are 
     near_norms 1024.jsonl dynamic.jsonl
 }
 
+@test "what is not sent yet is dropped with a line if the resumed run does not compress" {
+    rm -rf a
+    train 2 a.jsonl --steps 2 --grad-comm int8 --save a
+    mpirun -np 1 dt-train --no-mfu --threads 1 --steps 3 --resume a 2>log >b.jsonl
+    [ "$(grep -c "had not sent at checkpoint .* are dropped" log)" -eq 1 ]
+    mpirun -np 2 dt-train --no-mfu --threads 1 --steps 3 --grad-comm fp32 --resume a 2>log >b.jsonl
+    [ "$(grep -c "had not sent at checkpoint .* are dropped" log)" -eq 1 ]
+    mpirun -np 2 dt-train --no-mfu --threads 1 --steps 3 --resume a 2>log >b.jsonl
+    ! grep "are dropped" log
+}
+
 near_norms() { # FILE FILE: relative differences of the gradient norms of two steps are below 1e-4
     jq -es --slurpfile b "$2" '[., $b] | map(map(.grad_norm)) | transpose | length == 2 and
         all((.[0] - .[1]) / .[0] | fabs < 1e-4)' "$1"

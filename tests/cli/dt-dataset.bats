@@ -297,6 +297,10 @@ END
 		[ "$status" -eq 2 ]
 		[[ "$output" == *"--out would overwrite the input 'in.txt'"* ]]
 	done
+	run -2 dt-dataset build -o r.h5 --removed ./r.h5 --dedup exact in.txt
+	[[ "$output" == *"--out and --removed are the same file"* ]]
+	run -2 dt-dataset build -o r.h5 --removed same.txt --exclude in.txt plain.txt
+	[[ "$output" == *"--removed would overwrite the input 'in.txt'"* ]]
 	run bash -c 'dt-dataset build -o in.txt - <in.txt'
 	[ "$status" -eq 2 ]
 	run dt-dataset build -o a.h5 --split 10 --out-eval ./a.h5 in.txt

@@ -21,6 +21,21 @@ expected() {
 	sed 's/^ *//; s/ *$//' "$1"
 }
 
+@test "special tokens that cannot be: one line, and the old tokenizer stays" {
+	printf 'the end of the text of the test\n%.0s' 1 2 3 >some.txt
+	echo old >old.json
+	for bad in "a:how another token is written" "\xc4\xa0the:how another token is written" ":no text"; do
+		run dt-tokenize train --vocab 300 --special-token "$(printf '%b' "${bad%%:*}")" --out old.json some.txt
+		[ "$status" -eq 1 ]
+		[[ "$output" == *"${bad#*:}"* ]]
+		[ "$(cat old.json)" = old ]
+	done
+	run dt-tokenize train --vocab 300 --special-token '<x>' --special-token '<x>' --out old.json some.txt
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"'<x>' is given twice"* ]]
+	[ "$(cat old.json)" = old ]
+}
+
 @test "help leads with two examples" {
 	run dt-tokenize --help
 	[ "$status" -eq 0 ]

@@ -442,11 +442,20 @@ attempt() {
     [ "${#files[@]}" -eq 2 ]
 }
 
-@test "metrics do not overwrite the data set" {
+@test "no output overwrites an input or another output" {
     cp d.h5 kept.h5
-    attempt dt-train --model gpt2-tiny "${common[@]}" --steps 1 --microbatch 1 --metrics ./d.h5
-    one_line 1 "would overwrite the data set"
-    cmp d.h5 kept.h5
+    for o in metrics trace prometheus error-file; do
+        attempt dt-train --model gpt2-tiny "${common[@]}" --steps 1 --microbatch 1 --$o ./d.h5
+        one_line 1 "--$o would overwrite the input"
+        cmp d.h5 kept.h5
+        attempt dt-train --model gpt2-tiny "${common[@]}" --eval-data kept.h5 --steps 1 --microbatch 1 --$o kept.h5
+        one_line 1 "--$o would overwrite the input 'kept.h5'"
+        cmp d.h5 kept.h5
+    done
+    attempt dt-train --model gpt2-tiny "${common[@]}" --steps 1 --microbatch 1 --metrics same --trace ./same
+    one_line 1 "--metrics and --trace are the same file, './same'"
+    [ ! -e same ]
+    dt-train --model gpt2-tiny "${common[@]}" --steps 1 --microbatch 1 --metrics /dev/null --trace /dev/null
 }
 
 @test "idle OpenMP threads sleep soon, unless the environment says otherwise" {

@@ -4,8 +4,8 @@
  *
  * CALL is pwrite, fsync, fallocate, rename or latest (the rename of the link "latest"). N is the number of
  * the call within the process, counted from 1 over all files with "step-" or "latest" in their path; with +
- * all later calls are affected, too. WHAT is an errno as a number, kill or stop. A stopped process completes
- * the call once it is continued.
+ * all later calls are affected, too. WHAT is an errno as a number, kill, stop or slow. A stopped process
+ * completes the call once it is continued; a slow call is carried out 2 s later, while other threads go on.
  *
  * CALL scratch-pread, scratch-pwrite or scratch-fallocate concerns files of base/scratch.h, for which
  * io_uring is then disabled. WHAT may then also be short (the call transfers only 8 KiB) or, for
@@ -60,6 +60,10 @@ static int fails(const char *call, const char *path, int fd)
 		raise(SIGKILL);
 	if (!strcmp(want, "stop")) {
 		raise(SIGSTOP);
+		return 0;
+	}
+	if (!strcmp(want, "slow")) {
+		sleep(2);
 		return 0;
 	}
 	if (!strcmp(want, "short"))

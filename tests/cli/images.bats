@@ -38,6 +38,15 @@ setup() {
     common=(--model cnn2 --data bars.h5 --precision fp32 --no-mfu --threads 1 --lr 3e-3 --comm-timeout 60)
 }
 
+@test "an asynchronous checkpoint holds the running statistics of its step, also if the next step overflows" {
+    opts=("${common[@]}" --microbatch 4 --steps 2 --save-every 1 --loss-scale dynamic --inject spike:step=2,factor=1e35)
+    rm -rf sync async
+    dt-train "${opts[@]}" --save sync >m.jsonl
+    [ "$(jq -c .skipped m.jsonl | tail -1)" = true ]
+    LD_PRELOAD=$DT_HELP/fault.so DT_FAULT=pwrite:1:slow dt-train "${opts[@]}" --save async --save-async >/dev/null
+    dt-shard-ckpt diff sync/step-00000001 async/step-00000001
+}
+
 @test "a small network learns three classes; every image of the evaluation counts once" {
     dt-train "${common[@]}" --eval-data bars.h5 --microbatch 24 --steps 30 --metrics m.jsonl --save net 2>said
     grep -q "24 images per step" said

@@ -209,6 +209,20 @@ labelled() { # one desirable and one undesirable answer
     dt-dataset build -t "$DT_SRC/tests/data/tokenizer/chat.json" -o text.h5 "$DT_SRC/tests/data/tokenizer/corpus.txt" >/dev/null
     run -1 dt-train "${common[@]}" --steps 1
     [[ "$output" == *"holds pairs of answers"* ]]
+    run -1 dt-train "${common[@]}" --steps 1 --data text.h5,p.h5
+    [[ "$output" == *"'text.h5' holds text and 'p.h5' pairs of answers: they cannot be mixed"* ]]
+    run -1 dt-train "${common[@]}" --steps 1 --objective orpo --data p.h5,text.h5
+    [[ "$output" == *"they cannot be mixed"* ]]
+    run -1 dt-train "${common[@]}" --steps 1 --objective dpo --data p.h5,p.h5 --reference ref.h5
+    [[ "$output" == *"--reference is for one data set"* ]]
+    dt-train "${common[@]}" --steps 2 --objective dpo --data p.h5,p.h5 --lora 4
+    cp p.h5 before.h5
+    run -1 dt-train "${common[@]}" --steps 1 --objective dpo --reference p.h5
+    [[ "$output" == *"--reference would overwrite the input 'p.h5'"* ]]
+    cmp p.h5 before.h5
+    # a resumed run has the reference of its checkpoint
+    dt-train "${common[@]}" --steps 1 --objective dpo --reference own.h5 --save kept
+    dt-train --steps 2 --save kept --resume auto --no-mfu --threads 1
     run -1 dt-train "${common[@]}" --steps 1 --objective orpo --data text.h5
     [[ "$output" == *"dt-dataset chat --preferences"* ]]
     run -2 dt-train "${common[@]}" --steps 1 --objective dpo

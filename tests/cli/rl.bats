@@ -345,6 +345,9 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 4 --save part --resume auto \
         --reward "jq --unbuffered '.answer | length'" --schedule constant >>part.jsonl
     jq -es '[.[].step] == [1, 2, 3, 4] and .[2].kl_k3_sampler < 1e-6' part.jsonl
+    # a command is not taken from a checkpoint, nor silently replaced by the task's own rewards
+    run -1 --separate-stderr dt-train --model run --no-mfu --threads 1 --steps 5 --save part --resume auto
+    [[ $stderr == *"were scored by a --reward command"*"give --reward again"* ]]
     # more ranks than --global-batch has microbatches: a step has as many microbatches as its answers need
     for n in 1 2; do
         mpirun -np $n dt-train "${common[@]}" "${task[@]}" --objective drgrpo --precision fp32 --steps 5 --save more$n \

@@ -57,6 +57,18 @@ s.serve_forever()
 PY
 }
 
+@test "dt-eval does not overwrite its inputs" {
+    cp d.h5 kept.h5
+    run -2 dt-eval teacher kept.h5 d.run/latest --seq 32 --out ./kept.h5
+    [[ $output == *"--out would overwrite the input 'kept.h5'"* ]]
+    cmp d.h5 kept.h5
+    echo '{"query": "a", "choices": ["b", "c"], "gold": 0}' >task.jsonl
+    cp task.jsonl before.jsonl
+    run -2 dt-eval task task.jsonl d.run/latest --predictions task.jsonl
+    [[ $output == *"--predictions would overwrite the input 'task.jsonl'"* ]]
+    cmp task.jsonl before.jsonl
+}
+
 @test "a model that is its own teacher has a loss of 0" {
     for data in d apart; do
         metrics '[.loss, .ce, .teacher_kl, .grad_norm]' --model $data.run/latest --data $data.h5 --steps 2 --lr 0 \

@@ -1,13 +1,20 @@
-/* Whole reads and writes: at a place of a file, through a pipe that takes little at once, past the end. */
+/*
+ * Whole reads and writes: at a place of a file, through a pipe that takes little at once, past the end.
+ * Mapped files that become shorter.
+ */
 #include "base/io.h"
+#include "base/mapped.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -64,9 +71,59 @@ static void a_pipe(void **state)
 	close(end[0]);
 }
 
+/* Reads a byte of a map in a child process, whose standard error goes to said. Returns its status. */
+static int read_in_child(const volatile char *at, char *said, size_t n)
+{
+	int end[2], status = 0;
+	pid_t child;
+
+	assert_int_equal(pipe(end), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		dup2(end[1], STDERR_FILENO);
+		_exit(*at == 'x' ? 0 : 3);
+	}
+	close(end[1]);
+	said[dt_read_all(end[0], said, n - 1, -1)] = '\0';
+	close(end[0]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return status;
+}
+
+static void a_map(void **state)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	FILE *f[2] = {tmpfile(), tmpfile()};
+	char *at[2], said[256];
+	int status;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(dt_write_all(fileno(f[i]), "x", 1, (int64_t)page), 0);
+		at[i] = mmap(NULL, page + 1, PROT_READ, MAP_PRIVATE, fileno(f[i]), 0);
+		assert_true(at[i] != MAP_FAILED);
+	}
+	dt_mapped_note(at[0], page + 1, "folder/text");
+	assert_int_equal(read_in_child(at[0] + page, said, sizeof(said)), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ftruncate(fileno(f[i]), 10), 0);
+	status = read_in_child(at[0] + page, said, sizeof(said));
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 1);
+	assert_non_null(strstr(said, ": cannot read 'folder/text': it has become shorter"));
+	status = read_in_child(at[1] + page, said, sizeof(said)); /* not noted */
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGBUS);
+	for (int i = 0; i < 2; i++) {
+		dt_mapped_drop(at[i], page + 1);
+		fclose(f[i]);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_file), cmocka_unit_test(a_pipe)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_file), cmocka_unit_test(a_pipe),
+					   cmocka_unit_test(a_map)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,11 +152,45 @@ static void test_json(void **state)
 		spike_look(&s, 64, 10, 3 + 0.1 * noise(i, 3), 1.5, why, sizeof(why));
 	s.bad = 2;
 	json_object_set_new(o, "spike", spike_to_json(&s));
-	assert_int_equal(spike_from_json(&t, o, NULL), 0);
+	assert_int_equal(spike_from_json(&t, o, 64, NULL), 0);
 	assert_memory_equal(&s, &t, sizeof(s));
 	json_object_set_new(json_object_get(o, "spike"), "next", json_integer(65));
-	assert_true(spike_from_json(&t, o, NULL) < 0);
+	assert_true(spike_from_json(&t, o, 64, NULL) < 0);
 	json_decref(o);
+}
+
+/* A run that resumes with another window goes on from the newest of its values, at most the new window. */
+static void test_another_window(void **state)
+{
+	static const int before[] = {8, 8, 8, 16, 16, 16}, steps[] = {8, 11, 5, 16, 21, 11},
+			 after[] = {16, 16, 8, 8, 8, 8};
+	static struct spike s, t, want;
+
+	for (size_t i = 0; i < sizeof(before) / sizeof(*before); i++) {
+		const int kept = steps[i] < before[i] ? steps[i] : before[i];
+		json_t *o = json_object();
+
+		memset(&s, 0, sizeof(s));
+		memset(&want, 0, sizeof(want));
+		for (int k = 0; k < steps[i]; k++) {
+			spike_look(&s, before[i], 1e9, 3 + 0.01 * k, 1.5, why, sizeof(why));
+			if (k >= steps[i] - kept)
+				spike_look(&want, after[i], 1e9, 3 + 0.01 * k, 1.5, why, sizeof(why));
+		}
+		json_object_set_new(o, "spike", spike_to_json(&s));
+		assert_int_equal(spike_from_json(&t, o, after[i], NULL), 0);
+		json_decref(o);
+		for (int k = 0; k < 20; k++) {
+			double a, b, of_t = spike_spread(t.loss, t.n, &a),
+				     of_want = spike_spread(want.loss, want.n, &b);
+
+			assert_int_equal(t.n, want.n);
+			assert_float_equal(a, b, 0);
+			assert_float_equal(of_t, of_want, 0);
+			spike_look(&t, after[i], 1e9, 4 + 0.01 * k, 1.5, why, sizeof(why));
+			spike_look(&want, after[i], 1e9, 4 + 0.01 * k, 1.5, why, sizeof(why));
+		}
+	}
 }
 
 int main(void)
@@ -165,6 +199,7 @@ int main(void)
 		cmocka_unit_test(test_spread),		cmocka_unit_test(test_clean),
 		cmocka_unit_test(test_recorded),	cmocka_unit_test(test_week),
 		cmocka_unit_test(test_spikes_stay_out), cmocka_unit_test(test_json),
+		cmocka_unit_test(test_another_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

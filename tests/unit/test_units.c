@@ -124,6 +124,12 @@ static void integers(void **state)
 	assert_string_equal(err.msg, "'101' is out of range (-100 to 100)");
 	assert_int_equal(dt_parse_int("0", 1, INT64_MAX, &v, &err), -ERANGE);
 	assert_string_equal(err.msg, "'0' is out of range (at least 1)");
+	assert_int_equal(dt_parse_int("5000000000", 0, UINT32_MAX, &v, &err), -ERANGE);
+	assert_string_equal(err.msg, "'5000000000' is out of range (at most 4294967295)");
+	assert_int_equal(dt_parse_int("9223372036854775808", 1, INT64_MAX - 1, &v, &err), -ERANGE);
+	assert_string_equal(err.msg, "'9223372036854775808' is out of range (at most 9223372036854775806)");
+	assert_int_equal(dt_parse_int("-9223372036854775809", 1, INT64_MAX, &v, &err), -ERANGE);
+	assert_string_equal(err.msg, "'-9223372036854775809' is out of range (at least 1)");
 	assert_true(v == INT64_MAX); /* untouched */
 }
 
