@@ -171,15 +171,7 @@ static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64
 
 uint64_t dt_fit_reform_bytes(const struct dt_fit_query *q, enum dt_account account)
 {
-	struct dt_run r = q->run;
-	uint64_t most = 0, bytes;
-
-	if (q->serve || account != DT_ACCOUNT_DT || !r.watch.elastic || dt_run_settle(&r, NULL) < 0)
-		return 0;
-	for (int p = 0; p < r.layout.pp; p++)
-		if (dt_reform_bytes(&r, (struct dt_coords){.pp = p}, &bytes, NULL) == 0 && bytes > most)
-			most = bytes;
-	return most;
+	return q->serve || account != DT_ACCOUNT_DT ? 0 : dt_reform_most(&q->run);
 }
 
 static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
