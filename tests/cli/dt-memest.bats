@@ -240,6 +240,16 @@ json() {
 	"$memest" llama-tiny --layout dp4 --elastic dp --seq 8 --margin 0 --gpu-mem "$reform" --microbatch "$n" >/dev/null
 }
 
+@test "--why: a question that an option rules out is impossible, not an error" {
+	for o in "--freeze .*norm.*" --fp8 "--qat q8_0"; do
+		# shellcheck disable=SC2086 # words
+		run "$memest" llama-tiny --why --gpu-mem 1MiB $o
+		[ "$status" -eq 3 ]
+		[[ $output != *"dt-memest: "* ]]
+		grep -q "or adapters alone (LoRA, rank 16)? .* impossible" <<<"$output"
+	done
+}
+
 @test "nothing fits: no solution, status 3" {
 	run "$memest" llama-2-7b --solve batch --gpu-mem 1GiB
 	[ "$status" -eq 3 ]
