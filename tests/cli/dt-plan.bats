@@ -504,6 +504,17 @@ refused() {
 	done < <(jq -r '.plans[] | "\(.ep) \(.tp) \(.pp) \(.sequences) \(.peak_bytes)"' plans.json)
 }
 
+@test "--serve: answers of one token have no time per output token" {
+	one() { "$plan" --serve --gpu T4 --gpus 1 --prompt-len 8 --tpot 0.001 --json "$@" llama-2-7b; }
+	one --output-len 1 | jq -e '.plans[0] | .meets and .replicas == 1 and .sequences > 1'
+	run one --output-len 2
+	[ "$status" -eq 3 ]
+	[[ $output == *"a single sequence exceeds the TPOT limit"* ]]
+	run one --output-len 1 --ttft 0.01
+	[ "$status" -eq 3 ]
+	[[ $output == *"prefill alone exceeds the TTFT limit"* ]]
+}
+
 @test "--serve takes the number of devices that exist" {
 	run "$plan" --serve --gpus 2 --gpu H100 llama-3-70b
 	[ "$status" -eq 0 ]
