@@ -320,6 +320,8 @@ static int run(const char *model, int cat)
 	if (read_model(model, &err) < 0 || (a->solve && dt_solve(&s, &err) < 0) ||
 	    dt_fit_estimate(&a->q, &r, &err) < 0) {
 		status = dt_program_fail(&program, &err);
+		if (err.code == -ENOSPC) /* more than --recompute auto or --weights-memory may take */
+			status = DT_EXIT_NO;
 	} else {
 		if (a->params)
 			dt_fit_guessed(&r);

@@ -1,6 +1,7 @@
 /* dt-plan: how to parallelise a model over machines, and how fast it will run. */
 #include "base/opt.h"
 #include "base/program.h"
+#include "base/shell.h"
 #include "base/tmpfile.h"
 #include "base/units.h"
 #include "plan/calibrate.h"
@@ -97,6 +98,10 @@ static bool emits_plan(void)
 /* Prints the plan's arguments, or the command line that starts it. */
 static void print_command(const char *args)
 {
+	const char *data = a->o.run.data.train ? a->o.run.data.train : "corpus.h5";
+	/* otherwise mpirun ends all ranks when one fails */
+	const char *recovers = a->o.run.watch.elastic ? " --enable-recovery" : "";
+	char word[4096];
 	int ranks = a->cluster.gpus, here = a->cluster.gpus_a_node, nodes = (ranks + here - 1) / here;
 
 	if (a->emit == EMIT_SRUN)
@@ -105,9 +110,10 @@ static void print_command(const char *args)
 	else if (a->emit == EMIT_COMMAND && nodes > 1)
 		printf("mpirun -np %d --map-by ppr:%d:node ", ranks, here);
 	else if (a->emit == EMIT_COMMAND && ranks > 1)
-		printf("mpirun -np %d ", ranks);
+		printf("mpirun%s -np %d ", recovers, ranks);
 	if (a->emit != EMIT_ARGS)
-		printf("dt-train --data %s%s ", a->o.run.data.train ? a->o.run.data.train : "corpus.h5",
+		printf("dt-train --data %s%s ",
+		       dt_shell_word(data, false, word, sizeof(word)) < sizeof(word) ? word : data,
 		       a->cluster.cores ? "" : " --device cuda");
 	puts(args);
 }
@@ -129,8 +135,8 @@ static int plan_training(const char *model, struct dt_err *err)
 		dt_program_fail(&program, err);
 		status = DT_EXIT_NO;
 	} else if (emits_plan()) {
-		print_command(
-			dt_plan_args(&a->q, a->compare ? &other : &p.best[0], model, args, sizeof(args)));
+		print_command(dt_plan_args(&a->q, a->compare ? &other : &p.best[0], model,
+					   a->emit != EMIT_ARGS, args, sizeof(args)));
 		status = DT_EXIT_OK;
 	} else {
 		status = print_search(&p, a->compare ? &other : NULL, err);

@@ -49,7 +49,7 @@ static void torus_path(const struct dt_bench_sim *s, struct dt_bench_path *p, in
 
 static void dragonfly_path(const struct dt_bench_sim *s, struct dt_bench_path *p, int a, int b)
 {
-	int w = s->t->group, ra = a / s->t->leaf, rb = b / s->t->leaf, ga = ra / w, gb = rb / w;
+	int w = s->group, ra = a / s->t->leaf, rb = b / s->t->leaf, ga = ra / w, gb = rb / w;
 	int inner = first_net(s) + 2 * s->nodes, global = inner + s->groups * w * w;
 
 	p->hops = 2;
@@ -135,7 +135,8 @@ static int sim_init(struct dt_bench_sim *s, const struct dt_bench_topo *t, struc
 	*s = (struct dt_bench_sim){.t = t};
 	s->nodes = (t->ranks + t->node - 1) / t->node;
 	s->leaves = (s->nodes + t->leaf - 1) / t->leaf;
-	s->groups = (s->leaves + t->group - 1) / t->group;
+	s->group = t->group < s->leaves ? t->group : s->leaves;
+	s->groups = (s->leaves + s->group - 1) / s->group;
 	memcpy(s->dim, t->dim, sizeof(s->dim));
 	if (!s->dim[0])
 		near_cube(s->nodes, s->dim);
@@ -145,7 +146,7 @@ static int sim_init(struct dt_bench_sim *s, const struct dt_bench_topo *t, struc
 	if (t->kind == DT_BENCH_TOPO_TORUS)
 		net += 6 * (size_t)s->nodes;
 	if (t->kind == DT_BENCH_TOPO_DRAGONFLY)
-		net += (size_t)s->groups * ((size_t)t->group * (size_t)t->group + (size_t)s->groups);
+		net += (size_t)s->groups * ((size_t)s->group * (size_t)s->group + (size_t)s->groups);
 	s->nlink = 2 * p + net;
 	s->load = calloc(s->nlink, sizeof(double));
 	s->cost = calloc(s->nlink, sizeof(double));

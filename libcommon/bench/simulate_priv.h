@@ -9,6 +9,7 @@
 struct dt_bench_sim {
 	const struct dt_bench_topo *t;
 	int nodes, leaves, groups, dim[3];
+	int group; /* routers of a dragonfly group, at most all that there are */
 	size_t nlink;
 	double *load,
 		*cost; /* of each link: bytes of the round, or (events) when it is free; seconds a byte */

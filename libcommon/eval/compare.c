@@ -59,10 +59,10 @@ void dt_compare_tasks_row(struct dt_table *t, const char *model, const struct dt
 json_t *dt_compare_tasks_json(const struct dt_task *t, const char *const model[2],
 			      const struct dt_score *const score[2], const struct dt_score_pair *p)
 {
-	return json_pack("{s:i, s:o, s:o, s:f, s:f, s:I, s:I, s:f}", "schema", 1, "a",
+	return json_pack("{s:i, s:o, s:o, s:f, s:o, s:I, s:I, s:f}", "schema", 1, "a",
 			 dt_score_json(t, model[0], score[0]), "b", dt_score_json(t, model[1], score[1]),
 			 "difference", p->difference, "difference_stderr",
-			 isfinite(p->error) ? p->error : 0.0, "only_a", (json_int_t)p->only_a, "only_b",
-			 (json_int_t)p->only_b, "p", p->p);
+			 isfinite(p->error) ? json_real(p->error) : json_null(), "only_a",
+			 (json_int_t)p->only_a, "only_b", (json_int_t)p->only_b, "p", p->p);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -144,8 +144,8 @@ static void close_job(struct job *j)
 	free(j->other);
 }
 
-/* Records the result of image i, with logits l and class `label`. */
-static void note(struct job *j, int64_t i, const float *l, int label)
+/* Records the result of image i, with logits l and class `label`. -EDOM: they are not finite. */
+static int note(struct job *j, int64_t i, const float *l, int label, struct dt_err *err)
 {
 	const int k = j->info.classes;
 	int best = 0, above = 0;
@@ -161,6 +161,9 @@ static void note(struct job *j, int64_t i, const float *l, int label)
 	j->answer[GIVEN * j->n + i] = best;
 	j->answer[ABOVE * j->n + i] = above;
 	j->answer[SHARE * j->n + i] = 1 / sum;
+	return isfinite(j->answer[LOSS * j->n + i])
+		       ? 0
+		       : dt_err_set(err, -EDOM, "'%s' computes logits that are not finite", j->model);
 }
 
 /* The views of dt_tta, the original image first. */
@@ -246,7 +249,7 @@ static int run_batch(struct job *j, int64_t b, struct dt_err *err)
 	}
 	j->took[b] = cut && q->rank > 0 ? 0 : dt_now() - t0;
 	for (int i = 0; i < count && rc == 0; i++)
-		note(j, first + i, j->logits + (int64_t)i * j->info.classes, in.label[i]);
+		rc = note(j, first + i, j->logits + (int64_t)i * j->info.classes, in.label[i], err);
 	if (q->progress)
 		q->progress(q->arg, end, j->n);
 	return rc;

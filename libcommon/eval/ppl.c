@@ -92,7 +92,7 @@ static double divergence(const float *a, const float *b, int64_t vocab, double l
 	const double kl = dt_row_divergence(a, b, vocab, log_sum_a, log_sum_b);
 
 	*ret_same = dt_row_argmax(a, vocab) == dt_row_argmax(b, vocab);
-	return kl > 0 ? kl : 0;
+	return kl < 0 ? 0 : kl; /* not a number stays that */
 }
 
 /* Scores the rows of one pass of window k, from position `row` on, whose next token is to be scored. */
@@ -170,6 +170,21 @@ static int share(const struct dt_ppl_query *q, struct sums *s, int64_t n, struct
 	return rc;
 }
 
+/* Whether the losses of all windows, and the divergences, are numbers. */
+static int check(struct dt_eval_model *const m[2], const struct sums *s, int64_t n, struct dt_err *err)
+{
+	for (int j = 0; j < 2 && m[j]; j++)
+		for (int64_t k = 0; k < n; k++)
+			if (!isfinite(s->nll[j][k]))
+				return dt_err_set(err, -EDOM, "'%s' computes logits that are not finite",
+						  m[j]->path);
+	for (int64_t i = 0; s->kl && i < s->at[n]; i++)
+		if (!isfinite(s->kl[i]))
+			return dt_err_set(err, -EDOM, "'%s' or '%s' computes logits that are not finite",
+					  m[0]->path, m[1]->path);
+	return 0;
+}
+
 static int64_t bytes_of(const struct dt_eval_model *m, const struct text *t)
 {
 	int64_t bytes = 0;
@@ -224,7 +239,8 @@ static int run(struct dt_eval_model *const m[2], const struct dt_ppl_query *q, s
 	}
 	if (q->size > 1)
 		rc = dt_comm_agree(q->ranks, rc, NULL, err);
-	return rc < 0 ? rc : share(q, s, t->nwindow, err);
+	rc = rc < 0 ? rc : share(q, s, t->nwindow, err);
+	return rc < 0 ? rc : check(m, s, t->nwindow, err);
 }
 
 int dt_ppl_run(struct dt_eval_model *m, const struct dt_ppl_query *q, struct dt_ppl *ret, struct dt_err *err)

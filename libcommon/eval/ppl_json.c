@@ -9,11 +9,11 @@ static json_t *number(double x)
 
 json_t *dt_ppl_json(const struct dt_eval_model *m, const struct dt_ppl *p)
 {
-	return json_pack("{s:i, s:s, s:f, s:f, s:o, s:o, s:I, s:I, s:I}", "schema", 1, "model", m->path,
-			 "perplexity", dt_ppl_perplexity(p), "nll", p->nll, "nll_stderr", number(p->error),
-			 "bits_per_byte", number(p->nll * (double)p->tokens / (double)p->bytes / M_LN2),
-			 "tokens", (json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "windows",
-			 (json_int_t)p->windows);
+	return json_pack(
+		"{s:i, s:s, s:o, s:f, s:o, s:o, s:I, s:I, s:I}", "schema", 1, "model", m->path, "perplexity",
+		number(dt_ppl_perplexity(p)), "nll", p->nll, "nll_stderr", number(p->error), "bits_per_byte",
+		number(p->nll * (double)p->tokens / (double)p->bytes / M_LN2), "tokens",
+		(json_int_t)p->tokens, "bytes", (json_int_t)p->bytes, "windows", (json_int_t)p->windows);
 }
 
 json_t *dt_ppl_pair_json(const struct dt_eval_model *a, const struct dt_eval_model *b,

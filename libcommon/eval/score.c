@@ -54,6 +54,11 @@ static int best_choice(const struct dt_task *t, const struct dt_task_item *it, c
 	return best;
 }
 
+static json_t *number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
 static int predict(const struct dt_task *t, const struct dt_task_item *it, const struct dt_question *q,
 		   bool right, FILE *f, struct dt_err *err)
 {
@@ -71,7 +76,7 @@ static int predict(const struct dt_task *t, const struct dt_task_item *it, const
 		json_object_set_new(o, "given", json_integer(best_choice(t, it, q, OVER_NOTHING)));
 		json_object_set_new(o, "answer", json_integer(it->answer));
 		for (int i = 0; i < it->nchoice; i++)
-			json_array_append_new(list, json_real(q[i].logprob));
+			json_array_append_new(list, number(q[i].logprob));
 		json_object_set(o, "logprobs", list);
 	}
 	json_decref(list);
@@ -85,9 +90,16 @@ static int judge(const struct dt_task *t, int64_t i, const struct dt_question *q
 {
 	const struct dt_task_item *it = &t->item[i];
 
-	for (int64_t k = 0; k < questions_of(it); k++)
+	for (int64_t k = 0; k < questions_of(it); k++) {
+		if (isnan(q[k].logprob))
+			return dt_err_set(
+				err, -EDOM,
+				"line %lld of the task: the model's log-probability of choice %lld is "
+				"not a number",
+				(long long)it->line, (long long)k);
 		if (q[k].cut)
 			s->cut[i] = 1;
+	}
 	if (it->nchoice == 0) {
 		s->right[i] = dt_task_matches(t, it, q->text ? q->text : "");
 	} else {
@@ -260,11 +272,6 @@ void dt_score_compare(const struct dt_score *a, const struct dt_score *b, struct
 }
 
 /* ---- output ---- */
-
-static json_t *number(double x)
-{
-	return isfinite(x) ? json_real(x) : json_null();
-}
 
 static json_t *labels_json(const struct dt_task *t, const struct dt_score *s)
 {

@@ -48,9 +48,16 @@ static int64_t llama(int64_t n, int64_t seq, struct dt_window *w)
 int64_t dt_windows_cut(enum dt_windows how, int64_t n, int64_t seq, int64_t stride, struct dt_window **ret,
 		       struct dt_err *err)
 {
-	struct dt_window *w = malloc((size_t)(n / stride + 2) * sizeof(*w));
+	struct dt_window *w;
 	int64_t k;
 
+	if (how == DT_WINDOWS_LLAMA && seq < 3)
+		return dt_err_set(
+			err, -EINVAL,
+			"--windows llama.cpp scores nothing in windows of %lld tokens: --seq must be at "
+			"least 3",
+			(long long)seq);
+	w = malloc((size_t)(n / stride + 2) * sizeof(*w));
 	if (!w)
 		return dt_err_sys(err, -ENOMEM, "cannot cut the text into windows");
 	k = how == DT_WINDOWS_ROLLING	     ? rolling(n, seq, stride, w)

@@ -1,3 +1,4 @@
+#include "base/shell.h"
 #include "plan/run_options.h"
 #include "plan/search.h"
 #include "plan/stage.h"
@@ -66,12 +67,19 @@ int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, stru
 int dt_plan_check_machines(const struct dt_plan_query *q, const char *layout, struct dt_err *err)
 {
 	struct dt_run r = q->fit.run;
+	const char *shared = r.watch.elastic		       ? "--elastic dp"
+			     : r.sync.kind == DT_SYNC_HOGWILD  ? "--sync hogwild"
+			     : r.sync.over == DT_SERVER_MEMORY ? "--server-comm memory"
+							       : NULL;
 	struct dt_layout l;
 
 	r.on_card = !q->cluster->cores;
 	if (r.fp8 && !(q->cluster->device.peak_fp8 > 0))
 		return dt_err_set(err, -ENOTSUP, "--fp8: '%s' has no 8-bit float products",
 				  q->cluster->device.name);
+	if (shared && q->cluster->gpus > q->cluster->gpus_a_node)
+		return dt_err_set(err, -ENOTSUP, "%s needs all ranks on one machine, not %d on each", shared,
+				  q->cluster->gpus_a_node);
 	return layout && check_world(q, layout, &l, err) < 0 ? -EINVAL : dt_run_check_host(&r, err);
 }
 
@@ -237,15 +245,19 @@ json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candida
 }
 
 const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
-			 char *buf, size_t n)
+			 bool shell, char *buf, size_t n)
 {
+	char word[4096];
 	struct dt_run r = dt_candidate_run(q, c);
 	char *shares = dt_plan_shares(q, c);
 
 	r.microbatch = c->microbatch;
 	r.global_batch = q->fit.run.global_batch;
-	snprintf(buf, n, "--model %s ", model);
-	dt_run_arguments(&r, buf + strlen(buf), n - strlen(buf));
+	snprintf(buf, n, "--model %s ",
+		 shell && dt_shell_word(model, false, word, sizeof(word)) ? word : model);
+	dt_run_arguments(&r, shell, buf + strlen(buf), n - strlen(buf));
+	if (r.threads)
+		snprintf(buf + strlen(buf), n - strlen(buf), " --threads %lld", (long long)r.threads);
 	if (shares)
 		snprintf(buf + strlen(buf), n - strlen(buf), " --shares %s", shares);
 	free(shares);

@@ -1,6 +1,7 @@
 #include "plan/fit.h"
 
 #include "plan/entries.h"
+#include "plan/reform.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -156,8 +157,9 @@ static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64
 		int rc = estimate_stage(q, stage, account, &e, err);
 		bool fit = rc == 0 && e.peak_bytes <= room;
 
-		if (rc == -ERANGE)
-			return 0; /* more tokens than a microbatch may have: too large rather than invalid */
+		/* more tokens than a microbatch may have, or more than --recompute auto can save */
+		if (rc == -ERANGE || rc == -ENOSPC)
+			return 0;
 		if (rc < 0)
 			return rc;
 		dt_estimate_release(&e);
@@ -167,38 +169,75 @@ static int fits_as(const struct dt_fit_query *q, enum dt_account account, uint64
 	return 1;
 }
 
+uint64_t dt_fit_reform_bytes(const struct dt_fit_query *q, enum dt_account account)
+{
+	return q->serve || account != DT_ACCOUNT_DT ? 0 : dt_reform_most(&q->run);
+}
+
 static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 {
+	enum dt_account account = q->any_account ? DT_ACCOUNT_DT : q->account;
 	int rc = images(q) ? 0 : dt_layout_check(&q->run.layout, q->run.config, err);
 
 	if (rc < 0)
 		return rc;
-	rc = fits_as(q, q->any_account ? DT_ACCOUNT_DT : q->account, room, err);
+	rc = fits_as(q, account, room, err);
 	if (rc == -ENOTSUP && q->any_account)
-		rc = fits_as(q, DT_ACCOUNT_GENERIC, room, err);
-	return rc;
+		rc = fits_as(q, account = DT_ACCOUNT_GENERIC, room, err);
+	return rc > 0 ? dt_fit_reform_bytes(q, account) <= room : rc;
+}
+
+/* The first value from 1 on that the run takes; *value is it. Returns whether it fits. */
+static int fits_least(const struct dt_fit_query *q, int64_t *value, int64_t max, uint64_t room,
+		      struct dt_err *err)
+{
+	/* cp cuts a sequence into 2 cp parts, s1 the tokens of a part over tp */
+	const int64_t period = 2 * (int64_t)q->run.layout.cp * q->run.layout.tp;
+	int rc, first;
+
+	*value = 1;
+	rc = first = fits(q, room, err);
+	while (rc == -EINVAL && *value < max && *value < period) {
+		++*value;
+		rc = fits(q, room, NULL);
+	}
+	return rc == -EINVAL ? first : rc;
+}
+
+/* The largest value in (low, *value] that the run takes; *value is it, or low. Returns whether it fits. */
+static int fits_below(const struct dt_fit_query *q, int64_t *value, int64_t low, uint64_t room,
+		      struct dt_err *err)
+{
+	int rc = -EINVAL;
+
+	for (; *value > low && (rc = fits(q, room, err)) == -EINVAL; --*value)
+		;
+	return rc == -EINVAL ? 0 : rc;
 }
 
 /* Doubles until it does not fit, then bisects. */
 int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, uint64_t room,
 		   struct dt_err *err)
 {
-	int64_t good = 0, bad = max + 1;
-	int rc;
+	int64_t good = 0, low, bad = max + 1, next; /* low: nothing in (good, low] is a better value */
+	int rc = fits_least(q, value, max, room, err);
 
-	for (int64_t next = 1; bad - good > 1;) {
-		*value = next;
-		rc = fits(q, room, err);
+	if (rc <= 0)
+		return rc;
+	for (good = low = *value; bad - low > 1;) {
+		*value = next = bad > max && 2 * low <= max ? 2 * low : low + (bad - low) / 2;
+		rc = fits_below(q, value, low, room, err);
 		if (rc < 0)
 			return rc;
 		if (rc > 0)
-			good = next;
+			good = *value;
+		if (rc > 0 || *value == low)
+			low = next;
 		else
-			bad = next;
-		next = bad > max && 2 * good <= max ? 2 * good : good + (bad - good) / 2;
+			bad = *value;
 	}
-	*value = good ? good : 1;
-	return good > 0;
+	*value = good;
+	return 1;
 }
 
 int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room, struct dt_err *err)
@@ -241,19 +280,22 @@ int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room,
 
 int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 {
+	bool estimated = false;
+	int rc = 0;
+
 	for (int z = 0; z <= (q->run.layout.dp > 1 ? 3 : 0); z++) {
 		struct dt_fit_query t = *q;
-		int rc;
 
 		t.run.layout.zero = z;
 		rc = fits(&t, room, err);
-		if (rc < 0)
+		if (rc < 0 && rc != -EINVAL && rc != -ENOTSUP)
 			return rc;
+		estimated |= rc >= 0;
 		if (rc > 0) {
 			*q = t;
 			return 1;
 		}
 	}
-	return 0;
+	return estimated ? 0 : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -44,8 +44,15 @@ void dt_fit_release(struct dt_fit *f);
 const struct dt_estimate *dt_fit_worst(const struct dt_fit *f);
 
 /*
- * The largest *value in [1, max] for which q fits into room bytes; value points into q. 1: found; 0: not even
- * 1 fits, and *value is 1.
+ * Peak bytes of any rank while ranks re-form after a loss (--elastic); 0: they do not, or it is unknown.
+ * What fits, fits with these too.
+ */
+uint64_t dt_fit_reform_bytes(const struct dt_fit_query *q, enum dt_account account);
+
+/*
+ * The largest *value in [1, max] that the run takes (cp and s1 cut a sequence, --global-batch is a multiple)
+ * and for which q fits into room bytes; value points into q. 1: found; 0: not even the least fits, and *value
+ * is that.
  */
 int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, uint64_t room,
 		   struct dt_err *err);
@@ -57,7 +64,7 @@ int dt_fit_largest(const struct dt_fit_query *q, int64_t *value, int64_t max, ui
  */
 int dt_fit_fewest_ranks(struct dt_fit_query *q, int min, int max, uint64_t room, struct dt_err *err);
 
-/* The lowest ZeRO stage of q's layout that fits. Writes q->layout. 1: found; 0: none. */
+/* The lowest ZeRO stage of q's layout that the run takes and that fits. Writes q->layout. 1 or 0: none. */
 int dt_fit_lowest_zero(struct dt_fit_query *q, uint64_t room, struct dt_err *err);
 
 /* Layers of a stage as text, "0-3", or "0-1,4-5" where a stage has several chunks. Returns buf. */

@@ -1,6 +1,8 @@
 /* Evaluates a candidate: whether it can run, its step time, its memory. */
 #include "plan/judge.h"
 
+#include "plan/reform.h"
+
 #include <errno.h>
 
 struct dt_run dt_candidate_run(const struct dt_plan_query *q, const struct dt_candidate *c)
@@ -102,7 +104,8 @@ int dt_plan_peak_of(const struct dt_plan_query *q, struct dt_candidate *c, struc
 			c->peak_bytes = e.peak_bytes;
 		dt_estimate_release(&e);
 	}
-	c->fits = rc == 0 && c->peak_bytes <= q->room;
+	c->fits = rc == 0 && c->peak_bytes <= q->room &&
+		  (q->fit.account != DT_ACCOUNT_DT || dt_reform_most(&s) <= q->room);
 	return rc;
 }
 

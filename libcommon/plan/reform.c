@@ -35,4 +35,17 @@ int dt_reform_bytes(const struct dt_run *r, struct dt_coords at, uint64_t *ret, 
 	dt_memory_plan_release(&before);
 	return rc;
 }
+
+uint64_t dt_reform_most(const struct dt_run *run)
+{
+	struct dt_run r = *run;
+	uint64_t most = 0, bytes;
+
+	if (!r.watch.elastic || dt_run_settle(&r, NULL) < 0)
+		return 0;
+	for (int p = 0; p < r.layout.pp; p++)
+		if (dt_reform_bytes(&r, (struct dt_coords){.pp = p}, &bytes, NULL) == 0 && bytes > most)
+			most = bytes;
+	return most;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

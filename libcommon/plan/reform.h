@@ -14,5 +14,8 @@
  */
 int dt_reform_bytes(const struct dt_run *r, struct dt_coords at, uint64_t *ret, struct dt_err *err);
 
+/* The most of any stage of a run, settled or not; 0 too where it is unknown. */
+uint64_t dt_reform_most(const struct dt_run *run);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

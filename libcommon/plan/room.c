@@ -3,7 +3,6 @@
 #include "plan/again.h"
 #include "plan/memory.h"
 #include "plan/offtime.h"
-#include "plan/reform.h"
 
 uint64_t dt_room_budget(const struct dt_room *room)
 {
@@ -30,24 +29,10 @@ static bool disk_fits(const struct dt_room *room, const struct dt_fit_query *q, 
 	return !dt_room_dir(room, q) || room->disk_free >= each * (uint64_t)machine_ranks(room, q);
 }
 
-/* Peak bytes of any rank while ranks re-form after a loss; 0: they do not, or it is unknown. */
-static uint64_t reform_bytes(const struct dt_fit_query *q, const struct dt_fit *f)
-{
-	struct dt_run r = q->run;
-	uint64_t most = 0, bytes;
-
-	if (q->serve || f->account != DT_ACCOUNT_DT || dt_run_settle(&r, NULL) < 0)
-		return 0;
-	for (int p = 0; p < r.layout.pp; p++)
-		if (dt_reform_bytes(&r, (struct dt_coords){.pp = p}, &bytes, NULL) == 0 && bytes > most)
-			most = bytes;
-	return most;
-}
-
 /* Peak bytes of device memory that a rank needs. */
 static uint64_t needed(const struct dt_fit_query *q, const struct dt_fit *f)
 {
-	const uint64_t peak = dt_fit_worst(f)->peak_bytes, reform = reform_bytes(q, f);
+	const uint64_t peak = dt_fit_worst(f)->peak_bytes, reform = dt_fit_reform_bytes(q, f->account);
 
 	return peak > reform ? peak : reform;
 }
@@ -122,7 +107,7 @@ static void print_disk(const struct dt_room *room, const struct dt_fit_query *q,
 void dt_room_print(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
 		   const struct dt_solve *s, bool why, FILE *out)
 {
-	uint64_t peak = needed(q, f), may = dt_room_budget(room), reform = reform_bytes(q, f);
+	uint64_t peak = needed(q, f), may = dt_room_budget(room), reform = dt_fit_reform_bytes(q, f->account);
 	char mem[24], diff[24];
 
 	print_disk(room, q, f, out);
@@ -145,7 +130,7 @@ void dt_room_print(const struct dt_room *room, const struct dt_fit_query *q, con
 void dt_room_json(const struct dt_room *room, const struct dt_fit_query *q, const struct dt_fit *f,
 		  const struct dt_solve *s, json_t *o)
 {
-	uint64_t peak = needed(q, f), may = dt_room_budget(room), reform = reform_bytes(q, f);
+	uint64_t peak = needed(q, f), may = dt_room_budget(room), reform = dt_fit_reform_bytes(q, f->account);
 	struct dt_step_time t;
 
 	if (room->device) {

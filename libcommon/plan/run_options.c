@@ -1,6 +1,8 @@
 /* Operations on a run's options. */
 #include "plan/run_table.h"
 
+#include "base/shell.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -162,8 +164,9 @@ static bool of_offload(const struct dt_run_row *row)
 	return !strncmp(row->opt.name, "offload-", 8) || !strcmp(row->opt.name, "disk-bandwidth");
 }
 
-const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
+const char *dt_run_arguments(const struct dt_run *r, bool shell, char *buf, size_t n)
 {
+	char word[4096];
 	size_t k = 0;
 
 	buf[0] = '\0';
@@ -182,7 +185,8 @@ const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n)
 			snprintf(buf + k, n - k, "%s--%s%s", k ? " " : "", strcmp(v, "on") ? "no-" : "",
 				 row->opt.name);
 		else
-			snprintf(buf + k, n - k, "%s--%s %s", k ? " " : "", row->opt.name, v);
+			snprintf(buf + k, n - k, "%s--%s %s", k ? " " : "", row->opt.name,
+				 shell && dt_shell_word(v, false, word, sizeof(word)) ? word : v);
 		k += strlen(buf + k);
 	}
 	return buf;

@@ -80,9 +80,10 @@ bool dt_run_options_said(const struct dt_run_options *o, const char *name);
 const char *dt_run_options_lonely(struct dt_run_options *o);
 
 /*
- * Arguments of dt-train that make r, from "--layout" on; what is dt-train's default is left out. Returns buf.
+ * Arguments of dt-train that make r, from "--layout" on; what is dt-train's default is left out. shell: words
+ * are quoted for sh(1). Returns buf.
  */
-const char *dt_run_arguments(const struct dt_run *r, char *buf, size_t n);
+const char *dt_run_arguments(const struct dt_run *r, bool shell, char *buf, size_t n);
 
 /* A settled run as an object of option names and values, for a manifest. */
 json_t *dt_run_to_json(const struct dt_run *r);

@@ -62,7 +62,8 @@ int dt_plan_judge_layout(const struct dt_plan_query *q, const char *layout, stru
 
 /*
  * Refuses what q->cluster cannot do, whatever the model is: --fp8 without products of 8 bits, --offload-to
- * host on processors, a layout (NULL: none) of another number of ranks.
+ * host on processors, memory that the ranks of several machines would share, a layout (NULL: none) of another
+ * number of ranks.
  */
 int dt_plan_check_machines(const struct dt_plan_query *q, const char *layout, struct dt_err *err);
 /* Refuses --fp8 where dt-train would find no linear for products of 8 bits. */
@@ -84,9 +85,9 @@ json_t *dt_candidate_json(const struct dt_plan_query *q, const struct dt_candida
 /* What a million tokens of training cost where nothing fails. */
 struct dt_run_cost dt_plan_million(const struct dt_plan_query *q, const struct dt_candidate *c);
 
-/* Arguments of dt-train that run c: "--model M --layout L ...". Returns buf. */
+/* Arguments of dt-train that run c: "--model M --layout L ...". shell: quoted for sh(1). Returns buf. */
 const char *dt_plan_args(const struct dt_plan_query *q, const struct dt_candidate *c, const char *model,
-			 char *buf, size_t n);
+			 bool shell, char *buf, size_t n);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -30,14 +30,36 @@ static int64_t *unknown(const struct dt_solve *s)
 	return q->serve ? &q->max_len : &q->run.seq;
 }
 
+/* Whether dt-train runs the query, which takes no sequence beyond the model's positions. */
+static bool trained_by_dt(const struct dt_fit_query *q)
+{
+	bool yes = !q->serve && q->account == DT_ACCOUNT_DT;
+	struct dt_fit f;
+
+	if (q->serve || !q->any_account || dt_fit_estimate(q, &f, NULL) < 0)
+		return yes || (!q->serve && q->any_account);
+	yes = f.account == DT_ACCOUNT_DT;
+	dt_fit_release(&f);
+	return yes;
+}
+
+/* The most that the unknown may be. */
+static int64_t bound(const struct dt_solve *s)
+{
+	const struct dt_run *r = &s->q->run;
+
+	if (s->what == DT_SOLVE_BATCH)
+		return s->q->serve || !r->global_batch || r->global_batch > MAX_BATCH ? MAX_BATCH
+										      : r->global_batch;
+	if (r->config->pos == DT_POS_LEARNED || trained_by_dt(s->q))
+		return dt_config_positions(r->config);
+	return MAX_TOKENS;
+}
+
 int dt_solve(struct dt_solve *s, struct dt_err *err)
 {
-	const struct dt_config *c = s->q->run.config;
-	int64_t max = s->what == DT_SOLVE_BATCH ? MAX_BATCH : MAX_TOKENS;
 	int world = dt_layout_world(&s->q->run.layout), rc;
 
-	if (dt_solve_is_length(s->what) && c->pos == DT_POS_LEARNED)
-		max = c->max_seq;
 	if (s->what == DT_SOLVE_GPUS)
 		rc = dt_fit_fewest_ranks(s->q, 1, MAX_RANKS, s->room, err);
 	else if (s->what == DT_SOLVE_LAYOUT)
@@ -45,7 +67,7 @@ int dt_solve(struct dt_solve *s, struct dt_err *err)
 	else if (s->what == DT_SOLVE_ZERO)
 		rc = dt_fit_lowest_zero(s->q, s->room, err);
 	else
-		rc = dt_fit_largest(s->q, unknown(s), max, s->room, err);
+		rc = dt_fit_largest(s->q, unknown(s), bound(s), s->room, err);
 	s->solved = rc > 0;
 	return rc < 0 ? rc : 0;
 }

@@ -37,7 +37,8 @@ ask(struct tree *t, struct dt_fit_query q, const char *fmt, ...)
 	rc = dt_layout_check(&q.run.layout, q.run.config, NULL);
 	if (rc == 0) {
 		rc = dt_fit_estimate(&q, &f, t->err);
-		if (rc < 0 && rc != -EINVAL) {
+		/* impossible: the run, its account or --recompute auto does not allow it */
+		if (rc < 0 && rc != -EINVAL && rc != -ENOTSUP && rc != -ENOSPC) {
 			t->rc = rc == -ERANGE ? 0 : rc;
 			return false;
 		}

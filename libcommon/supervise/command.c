@@ -1,50 +1,25 @@
 #include "supervise/priv.h"
 
 #include "ckpt/ckpt.h"
+#include "plan/run_rows.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The options of dt-train that matter here: what it trains, the layout, and where it saves. */
-static const struct dt_opt wanted[] = {
-	DT_RUN_OPT("model"),
-	DT_RUN_OPT("layout"),
-	DT_RUN_OPT("pipeline"),
-	DT_RUN_OPT("seq"),
-	DT_RUN_OPT("microbatch"),
-	DT_RUN_OPT("global-batch"),
-	DT_RUN_OPT("steps"),
-	DT_RUN_OPT("optimizer"),
-	DT_RUN_OPT("precision"),
-	DT_RUN_OPT("fp8"),
-	DT_RUN_OPT("master"),
-	DT_RUN_OPT("recompute"),
-	DT_RUN_OPT("loss-chunk"),
-	DT_RUN_OPT("reproducible"),
-	DT_RUN_OPT("loss-scale"),
-	DT_RUN_OPT("grad-comm"),
-	DT_RUN_OPT("bucket-size"),
-	DT_RUN_OPT("save"),
-	DT_RUN_OPT("save-async"),
-	DT_RUN_OPT("save-grads"),
-	DT_RUN_OPT("save-errors"),
-	DT_RUN_OPT("resume"),
-	DT_RUN_OPT("lr"),
-	DT_RUN_OPT("min-lr"),
-	DT_RUN_OPT("seed"),
-	DT_RUN_OPT("beta1"),
-	DT_RUN_OPT("beta2"),
-	DT_RUN_OPT("eps"),
-	DT_RUN_OPT("weight-decay"),
-	DT_RUN_OPT("elastic"),
-	DT_RUN_OPT("peer-copy"),
-	DT_RUN_OPT("keep"),
-	DT_RUN_OPT("keep-every"),
-	DT_RUN_OPT("overwrite"),
-	DT_OPT_END,
-};
+/* Binds every option of a run: each may rule out a layout, or change its memory. */
+static int bind_options(struct sup_command *c)
+{
+	const int n = dt_run_row_count();
+
+	c->table = calloc((size_t)n + 1, sizeof(*c->table));
+	for (int i = 0; i < n && c->table; i++) {
+		c->table[i] = dt_run_row_bound(&c->o, i);
+		c->table[i].given = &c->o.given[i];
+	}
+	return c->table ? 0 : -ENOMEM;
+}
 
 void sup_words_add(struct sup_words *w, const char *fmt, ...)
 {
@@ -102,7 +77,7 @@ static const struct dt_opt *find(const struct dt_opt *table, const char *word, c
 	return NULL;
 }
 
-/* Reads the options above from the command; all other words are ignored. */
+/* Reads a run's options from the command; all other words are ignored. */
 static int scan(struct sup_command *c, struct dt_err *err)
 {
 	int words;
@@ -141,10 +116,8 @@ int sup_command_read(struct sup_command *c, char *const *argv, struct dt_err *er
 	c->resumes = c->serves;
 	if (c->serves)
 		return 0;
-	c->table = calloc(DT_RUN_OPTS_MAX, sizeof(*c->table));
-	if (!c->table)
+	if (bind_options(c) < 0)
 		return dt_err_sys(err, -ENOMEM, "options");
-	dt_run_options_table(&c->o, wanted, c->table);
 	for (const struct dt_opt *o = c->table; o->name || o->help; o++)
 		if (o->def && (rc = dt_opt_set(o, o->def, err)) < 0)
 			return rc;

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define MOST_RANKS (1 << 20) /* of a job; more are a damaged file's */
+
 struct files {
 	struct dt_recording **f; /* [n], by place on the command line */
 	int n;
@@ -33,14 +35,18 @@ static int map_file(const char *path, struct dt_recording **ret, struct dt_err *
 		r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
 	close(fd);
 	if (r == MAP_FAILED || r->magic != DT_RECORDER_MAGIC || r->record_bytes != sizeof(struct dt_record) ||
-	    r->room != DT_RECORDER_ROOM) {
+	    r->room != DT_RECORDER_ROOM || r->size < 1 || r->size > MOST_RANKS || r->rank < 0 ||
+	    r->rank >= r->size) {
 		if (r != MAP_FAILED)
 			munmap(r, sizeof(*r));
-		return dt_err_set(err, -EINVAL, "'%s' is not a flight recording of this version of dt", path);
+		return dt_err_set(err, -EINVAL,
+				  "'%s' is not a flight recording of this version of dt, or is damaged",
+				  path);
 	}
 	for (int i = 0; i < DT_RECORDER_ROOM; i++) {
 		struct dt_record *k = &r->r[i];
 
+		k->no = k->seq > INT64_MAX ? 0 : k->no; /* damaged */
 		k->group[15] = k->kind[15] = k->type[7] = k->what[47] = '\0';
 	}
 	*ret = r;

@@ -38,6 +38,7 @@ static int search(const struct dt_run *run, const struct dt_cluster *cluster, co
 	int rc;
 
 	q.fit.run.config = config;
+	q.fit.run.on_card = !cluster->cores;
 	q.fit.run.microbatch = microbatch;
 	q.fit.run.global_batch = batch;
 	q.fit.run.accumulation = 0;
@@ -80,6 +81,8 @@ int sup_choose(const struct sup_command *c, const char *cluster, int ranks, int 
 	if (!o.run.model)
 		return dt_err_set(err, -EINVAL, "dt-train needs --model, so that dt-run can choose a layout");
 	if ((rc = dt_config_load(o.run.model, &config, err)) < 0 ||
+	    (rc = dt_config_set_vocab(&config, o.run.vocab, err)) < 0 ||
+	    (rc = dt_run_adapt(&o.run, &config, err)) < 0 ||
 	    (rc = describe(cluster, ranks, per_node, &machines, err)) < 0)
 		return rc;
 	rc = search(&o.run, &machines, &config, o.run.microbatch, ret->global_batch, ret, err);

@@ -2,6 +2,7 @@
 #include "supervise/mirror.h"
 
 #include "base/progress.h"
+#include "base/shell.h"
 #include "base/step_name.h"
 #include "base/tmpfile.h"
 #include "ckpt/ckpt.h"
@@ -27,12 +28,7 @@ int sup_mirror_words(char *buf, size_t size, const char *command, const char *pa
 			continue;
 		}
 		c++;
-		n += (size_t)snprintf(buf + n, size - n, "'");
-		for (; *what && n < size;
-		     what++) /* a quote closes the string, is added escaped, and reopens it */
-			n += (size_t)snprintf(buf + n, size - n, *what == '\'' ? "'\\''" : "%c", *what);
-		if (n < size)
-			n += (size_t)snprintf(buf + n, size - n, "'");
+		n += dt_shell_word(what, true, buf + n, size - n);
 	}
 	if (n >= size)
 		return -ENAMETOOLONG;

@@ -112,8 +112,10 @@ int sup_start(struct sup *s, double now, struct dt_err *err)
 	int64_t step;
 	int rc = sup_command_refresh(&s->cmd, &step, err);
 
-	if (rc == 0 && s->o->max_ranks)
+	if (rc == 0 && s->o->max_ranks) {
 		rc = choose(s, now, &s->choice, err);
+		s->refused = rc == -EINVAL || rc == -ENOTSUP || rc == -ERANGE;
+	}
 	if (rc < 0)
 		return rc;
 	s->start++;

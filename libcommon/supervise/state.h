@@ -79,6 +79,7 @@ struct sup {
 	int idle;	     /* starts since best rose */
 	double down;	     /* since when there is no progress, 0: there is */
 	bool hosts_known;
+	bool refused; /* no number of ranks allows what the command asks for */
 	/* page.c */
 	double page_next, page_events[SUP_EVENT_KINDS];
 	bool page_failed;

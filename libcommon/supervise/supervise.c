@@ -169,7 +169,7 @@ static int one_start(struct sup *s, struct dt_err *err)
 	}
 	if (rc < 0) {
 		dt_log_err(s->log, err);
-		return rc == -ENOSPC ? DT_EXIT_NO : DT_EXIT_FAILED;
+		return rc == -ENOSPC ? DT_EXIT_NO : s->refused ? DT_EXIT_USAGE : DT_EXIT_FAILED;
 	}
 	s->idle++; /* reset by the next new step */
 	while (s->job.running) {

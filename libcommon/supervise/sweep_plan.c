@@ -4,6 +4,7 @@
 #include "plan/run_rows.h"
 #include "supervise/sweep_priv.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -177,15 +178,31 @@ static int make_trials(struct sweep *s, struct dt_err *err)
 	return rc;
 }
 
+/* The number of ranks that a launcher's word asks for, as of mpirun and srun; 0: it is another option. */
+static int ranks_of(const char *word, const char *next)
+{
+	static const char *const names[] = {"-np", "--np", "--ntasks", "--n", "-n"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const size_t n = strlen(names[i]);
+
+		if (!strncmp(word, names[i], n) &&
+		    (!word[n] || word[n] == '=' || isdigit((unsigned char)word[n])))
+			return atoi(!word[n] ? next : word + n + (word[n] == '='));
+	}
+	return 0;
+}
+
 /* The number of ranks in the launcher's command, and how many trials run at a time on this machine. */
 static void count_jobs(struct sweep *s)
 {
 	const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	s->ranks = 1;
-	for (int i = 0; i + 1 < s->program; i++)
-		if (!strcmp(s->o->argv[i], "-np") || !strcmp(s->o->argv[i], "-n"))
-			s->ranks = atoi(s->o->argv[i + 1]) > 0 ? atoi(s->o->argv[i + 1]) : 1;
+	for (int i = 0; i < s->program; i++)
+		s->ranks = ranks_of(s->o->argv[i], s->o->argv[i + 1]) > 0
+				   ? ranks_of(s->o->argv[i], s->o->argv[i + 1])
+				   : s->ranks;
 	s->jobs = (int)(s->o->jobs ? s->o->jobs : cpus > s->ranks ? cpus / s->ranks : 1);
 	s->jobs = s->jobs < s->ntrials ? s->jobs : s->ntrials;
 	s->threads = (int)(cpus / ((long)s->jobs * s->ranks));

@@ -256,4 +256,9 @@ ranks() {
 	[ "$(grep -n 'int8 of 64 B' out | cut -d: -f1)" = 7 ]
 	grep -q 'sends 0 of 0 bytes; not faster on any link$' out
 }
+
+@test "simulated dragonfly: a group larger than the network is the whole network" {
+	one() { ( ulimit -v 2000000; "$DT_BIN/dt-allreduce-bench" --json -b 1K -e 1M -f 32 --simulate "dragonfly,ranks=64,node=4,leaf=2,group=$1" | jq -c .results ); }
+	[ "$(one 8)" = "$(one 16384)" ] # of 8 routers
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -492,6 +492,22 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     [ ! -e ./-.0 ]
 }
 
+@test "a model that computes NaN is an error on every path, not an accuracy or a perplexity" {
+    dt-shard-ckpt convert --to safetensors run bad 2>log
+    python3 "$BATS_TEST_DIRNAME/plant-nan.py" bad/model.safetensors model.layers.1.input_layernorm.weight 3
+    printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' >nan.jsonl
+    not_finite="'bad' computes logits that are not finite"
+    for json in "" --json; do
+        refused 1 "$not_finite" ppl --tokenizer byte --text text.txt bad $json
+        refused 1 "$not_finite" compare --text text.txt run bad $json
+        refused 1 "line 1 of the task: the model's log-probability of choice 0 is not a number" \
+            task --tokenizer byte nan.jsonl bad $json
+        refused 1 "log-probability of choice 0 is not a number" compare --tokenizer byte --task nan.jsonl run bad $json
+    done
+    # one item: no standard error, rather than one of 0
+    dt-eval compare --task nan.jsonl run run --json | jq -e '.difference == 0 and .difference_stderr == null'
+}
+
 @test "bad input is named, with its line" {
     refused 2 "ppl needs --text" ppl run
     refused 2 "compare needs --text or --task" compare run run
@@ -502,6 +518,10 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     : >empty.txt
     refused 1 "there is nothing to predict" ppl --text empty.txt run
     refused 1 "fewer than one window of 64" ppl --text <(head -c 20 text.txt) --windows llama.cpp --seq 64 run
+    for command in "ppl run" "compare run run"; do
+        # shellcheck disable=SC2086 # words
+        refused 1 "--windows llama.cpp scores nothing in windows of 2 tokens" $command --text text.txt --windows llama.cpp --seq 2
+    done
     refused 2 "--seq 9999 exceeds the 128 positions of" ppl --text text.txt --seq 9999 run
     refused 2 "--seq 129 exceeds the 128 positions of" compare --text text.txt --seq 129 run run
     refused 2 "--stride does not apply to --windows llama.cpp" ppl --text text.txt --windows llama.cpp --stride 3 run

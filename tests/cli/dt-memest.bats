@@ -211,6 +211,45 @@ json() {
 	done
 }
 
+@test "--solve passes over what the trainer refuses, and counts what a loss of ranks needs" {
+	solved() { "$memest" --json --solve "$@" | jq -r '"\(.solve.solved) \(.solve.value)"'; }
+	[ "$(solved seq llama-tiny --gpu-mem 80GiB)" = "true 128" ] # its positions
+	[ "$(solved seq llama-tiny --gpu-mem 80GiB --rope-scaling linear:2)" = "true 256" ]
+	for layout in cp2 tp2.s1 cp2.tp2.s1; do
+		n=$("$memest" --json --solve seq llama-tiny --layout $layout --gpu-mem 5MiB | jq .solve.value)
+		"$memest" llama-tiny --layout $layout --seq "$n" --gpu-mem 5MiB >/dev/null
+		[ $((n % 2)) -eq 0 ]
+	done
+	# of 18 samples over dp2: 1, 3 or 9
+	[ "$(solved batch llama-tiny --layout dp2 --global-batch 18 --gpu-mem 1GiB)" = "true 9" ]
+	refused 1 "global batch 27 is not a multiple" llama-tiny --layout dp2 --global-batch 27 --solve batch --gpu-mem 1GiB
+	# what --recompute auto cannot make fit is too large, not an error
+	n=$("$memest" --json llama-tiny --seq 128 --recompute full --solve batch --gpu-mem 8MiB --margin 0 | jq .solve.value)
+	[ "$(solved batch llama-tiny --seq 128 --recompute auto:8MiB --gpu-mem 8MiB --margin 0)" = "true $n" ]
+	refused 3 "recomputation cannot make the plan fit" llama-tiny --recompute auto:8KiB
+	refused 3 "recomputation cannot make the plan fit" llama-tiny --recompute auto:8KiB --solve batch --gpu-mem 1GiB
+	refused 3 "is too little" llama-tiny --serve --weights-memory 8KiB
+	# a pipeline has no z3: the others decide
+	[ "$(solved zero llama-tiny --account dt --layout dp2.pp2 --gpu-mem 1MiB)" = "false 0" ]
+	# a loss of ranks needs more than a step
+	reform=$("$memest" --json llama-tiny --layout dp4 --elastic dp --seq 8 | jq .reform_bytes)
+	peak=$("$memest" --json llama-tiny --layout dp4 --elastic dp --seq 8 | jq .peak_bytes)
+	[ "$reform" -gt "$peak" ]
+	[ "$(solved batch llama-tiny --layout dp4 --elastic dp --seq 8 --margin 0 --gpu-mem $((reform - 1)))" = "false 1" ]
+	n=$("$memest" --json llama-tiny --layout dp4 --elastic dp --seq 8 --margin 0 --gpu-mem "$reform" --solve batch | jq .solve.value)
+	"$memest" llama-tiny --layout dp4 --elastic dp --seq 8 --margin 0 --gpu-mem "$reform" --microbatch "$n" >/dev/null
+}
+
+@test "--why: a question that an option rules out is impossible, not an error" {
+	for o in "--freeze .*norm.*" --fp8 "--qat q8_0"; do
+		# shellcheck disable=SC2086 # words
+		run "$memest" llama-tiny --why --gpu-mem 1MiB $o
+		[ "$status" -eq 3 ]
+		[[ $output != *"dt-memest: "* ]]
+		grep -q "or adapters alone (LoRA, rank 16)? .* impossible" <<<"$output"
+	done
+}
+
 @test "nothing fits: no solution, status 3" {
 	run "$memest" llama-2-7b --solve batch --gpu-mem 1GiB
 	[ "$status" -eq 3 ]

@@ -444,6 +444,30 @@ refused() {
 	[[ $days == *[1-9]0 || ${#days} -le 8 ]] # two significant digits
 }
 
+@test "the printed command is one that a shell and the trainer take: quoted words, lost ranks, threads" {
+	"$DT_BIN/dt-dataset" build --tokenizer byte --out "a corpus.h5" "$BATS_TEST_FILENAME" 2>log
+	plan_it() { "$plan" --gpu cpu --gpus 2 --seq 32 --global-batch 4 --vocab 257 --emit command "$@" llama-tiny; }
+	run_it() { PATH="$DT_BIN:$PATH" sh -c "$1 --steps 1 --no-mfu" 2>log; }
+	command=$(plan_it --data "a corpus.h5" --freeze 'layers\.(0|1)\..*' --threads 1)
+	[[ $command == *" --data 'a corpus.h5' "* && $command == *" --freeze 'layers\.(0|1)\..*' "* && $command == *" --threads 1" ]]
+	[ "$(run_it "$command" | jq .step)" = 1 ]
+	# arguments for \$(...) have no quotes
+	[[ $("$plan" --gpus 1 --emit args --freeze 'layers\.(0|1)\..*' gpt2-tiny) == *" --freeze layers\.(0|1)\..* "* ]]
+	command=$(plan_it --data "a corpus.h5" --elastic dp)
+	[[ $command == "mpirun --enable-recovery -np 2 "* ]]
+	[ "$(run_it "$command" | jq .step)" = 1 ]
+	# what only the ranks of one machine can do
+	refused 2 "--elastic dp needs all ranks on one machine" --gpus 16 --elastic dp gpt2-124m
+	refused 2 "--sync hogwild needs all ranks on one machine" --gpus 16 --sync hogwild gpt2-124m
+	refused 2 "--server-comm memory needs all ranks on one machine" --gpus 16 --sync async --server-comm memory gpt2-124m
+	"$plan" --gpus 16 --sync async gpt2-124m >/dev/null
+	# ranks that re-form after a loss need more than a step
+	reform=$("$memest" --json llama-tiny --layout dp4 --elastic dp --seq 8 | jq .reform_bytes)
+	fits() { "$plan" --gpu cpu --gpus 4 --seq 8 --global-batch 4 --elastic dp --margin 0 --gpu-mem "$1" --compare dp4 -b 1 llama-tiny --json | jq .compared.fits; }
+	[ "$(fits "$reform")" = true ]
+	[ "$(fits $((reform - 4096)))" = false ]
+}
+
 @test "--here describes the machine and what it suffices for; tp across machines is reported" {
 	run "$plan" --here
 	[ "$status" -eq 0 ]
@@ -478,6 +502,17 @@ refused() {
 		[ "$("$memest" --serve --json --layout "dp$ep.tp$tp.pp$pp.ep$ep" --max-seqs "$sequences" --max-len 1280 mixtral-8x7b |
 			jq .peak_bytes)" = "$bytes" ]
 	done < <(jq -r '.plans[] | "\(.ep) \(.tp) \(.pp) \(.sequences) \(.peak_bytes)"' plans.json)
+}
+
+@test "--serve: answers of one token have no time per output token" {
+	one() { "$plan" --serve --gpu T4 --gpus 1 --prompt-len 8 --tpot 0.001 --json "$@" llama-2-7b; }
+	one --output-len 1 | jq -e '.plans[0] | .meets and .replicas == 1 and .sequences > 1'
+	run one --output-len 2
+	[ "$status" -eq 3 ]
+	[[ $output == *"a single sequence exceeds the TPOT limit"* ]]
+	run one --output-len 1 --ttft 0.01
+	[ "$status" -eq 3 ]
+	[[ $output == *"prefill alone exceeds the TTFT limit"* ]]
 }
 
 @test "--serve takes the number of devices that exist" {

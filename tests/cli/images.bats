@@ -370,6 +370,12 @@ as_one() {
     cp hf/model.safetensors bare/
     dt-memest bare/model.safetensors --train --microbatch 1 --json | jq -e '.model == "resnet18"'
     dt-eval images bars.h5 bare/model.safetensors --image-size 32 --limit 4 --normalize data | grep "on 4 images"
+    # logits that are not numbers are no classes
+    python3 "$BATS_TEST_DIRNAME/plant-nan.py" bare/model.safetensors fc.bias 1
+    for split in requests data; do
+        run --separate-stderr -1 mpirun -np 2 dt-eval images bars.h5 bare/model.safetensors --image-size 32 --limit 4 --batch 2 --split $split --normalize data
+        [[ $stderr == *"'bare/model.safetensors' computes logits that are not finite"* && ! $output ]]
+    done
     # an architecture that timm does not have
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save c2 --metrics /dev/null 2>/dev/null
     dt-shard-ckpt convert c2 c2hf --to safetensors

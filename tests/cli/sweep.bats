@@ -57,6 +57,16 @@ setup() {
     [ "$(jq -s 'map(.trial // empty) | sort == unique' sweep/sweep.jsonl)" = true ]
 }
 
+@test "by default as many trials at a time as the launcher's ranks leave room for, however it is told" {
+    for ranks in "-np N" "--np N" "-n N" "-nN" "--n N" "--ntasks N" "--ntasks=N"; do
+        rm -rf sweep
+        # a launcher that starts nothing: the trials end without metrics
+        # shellcheck disable=SC2086 # words
+        run -1 --separate-stderr dt-run sweep --grid lr=1e-4,1e-2 -- true ${ranks//N/$(getconf _NPROCESSORS_ONLN)} "${command[@]}" --steps 2
+        [[ $stderr == *"2 trials of 2 steps, 1 at a time"* ]] || { echo "$ranks: $stderr"; return 1; }
+    done
+}
+
 @test "an incomplete line that a kill left, the first or the last, is skipped" {
     sweep=(dt-run sweep --grid lr=1e-3 -- "${command[@]}" --steps 2)
     rm -rf sweep && mkdir sweep

@@ -123,12 +123,35 @@ static void other_files(void **state)
 	assert_non_null(strstr(err.msg, "is not a flight recording"));
 }
 
+/* A rank that is none, more ranks than a job has, and a number of a collective that no run reaches. */
+static void damaged_files(void **state)
+{
+	const struct {
+		int32_t rank, size;
+		uint64_t seq;
+		int taken;
+	} cases[] = {{-1, RANKS, 1, 0},
+		     {RANKS, RANKS, 1, 0},
+		     {0, 0, 1, 0},
+		     {0, INT32_MAX, 1, 0},
+		     {0, RANKS, UINT64_MAX, 1}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		open_all();
+		for (int r = 0; r < RANKS; r++)
+			begin(r, r ? 1 : cases[i].seq, 100, "all-reduce");
+		f[0]->rank = cases[i].rank;
+		f[0]->size = cases[i].size;
+		assert_int_equal(explain(RANKS) >= 0, cases[i].taken);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_done),	cmocka_unit_test(one_lags),
 		cmocka_unit_test(calls_differ), cmocka_unit_test(a_message_and_a_missing_rank),
-		cmocka_unit_test(other_files),
+		cmocka_unit_test(other_files),	cmocka_unit_test(damaged_files),
 	};
 	int fd = mkstemp(base), rc;
 

@@ -119,9 +119,9 @@ static void arguments_make_the_run_again(void **state)
 		struct dt_run a = run_of(words[i]), b;
 		char text[512], again[512];
 
-		dt_run_arguments(&a, text, sizeof(text));
+		dt_run_arguments(&a, false, text, sizeof(text));
 		b = run_of(text);
-		dt_run_arguments(&b, again, sizeof(again));
+		dt_run_arguments(&b, false, again, sizeof(again));
 		assert_string_equal(text, again);
 		assert_memory_equal(&a.layout, &b.layout, sizeof(a.layout));
 		assert_true(a.pipeline == b.pipeline && a.seq == b.seq && a.microbatch == b.microbatch);
@@ -153,8 +153,8 @@ static void settings_make_the_run_again(void **state)
 		assert_int_equal(dt_run_from_settings(&room_again, all, &c, NULL), 0);
 		again = dt_run_settings(&c);
 		assert_true(json_equal(all, again));
-		dt_run_arguments(&a, text, sizeof(text));
-		dt_run_arguments(&b, text_again, sizeof(text_again));
+		dt_run_arguments(&a, false, text, sizeof(text));
+		dt_run_arguments(&b, false, text_again, sizeof(text_again));
 		assert_string_equal(text, text_again);
 		json_decref(settings);
 		json_decref(all);

@@ -127,6 +127,46 @@ static void commands(void **state)
 	sup_command_release(&c);
 }
 
+/* The layout is one that the whole command allows, also by options that are no part of it. */
+static void layouts_of_the_whole_command(void **state)
+{
+	static const struct {
+		const char *option, *value;
+		int ranks, dp; /* 0: none is possible */
+	} cases[] = {{"--shares", "auto", 2, 2}, {"--capacity-factor", "1.5", 2, 0}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *argv[] = {"dt-train",
+				"--model",
+				"gpt2-tiny",
+				"--layout",
+				"dp8.z1",
+				"--global-batch",
+				"8",
+				"--seq",
+				"16",
+				"--save",
+				"run",
+				(char *)cases[i].option,
+				(char *)cases[i].value,
+				NULL};
+		struct sup_command c;
+		struct sup_choice k;
+		struct dt_err err;
+		int rc;
+
+		assert_int_equal(sup_command_read(&c, argv, &err), 0);
+		rc = sup_choose(&c, NULL, cases[i].ranks, cases[i].ranks, &k, &err);
+		if (cases[i].dp && rc < 0)
+			fail_msg("%s", err.msg);
+		if (cases[i].dp)
+			assert_int_equal(k.layout.dp, cases[i].dp);
+		else
+			assert_int_equal(rc, -EINVAL);
+		sup_command_release(&c);
+	}
+}
+
 static void mirror_commands(void **state)
 {
 	char text[64];
@@ -379,6 +419,7 @@ int main(void)
 		cmocka_unit_test(lists_of_hosts),
 		cmocka_unit_test(a_long_list_of_hosts_is_whole),
 		cmocka_unit_test(commands),
+		cmocka_unit_test(layouts_of_the_whole_command),
 		cmocka_unit_test(mirror_commands),
 		cmocka_unit_test(mirror_prunes),
 		cmocka_unit_test(replacements),

@@ -124,6 +124,12 @@ static void take(struct dt_serve_plan *p, struct full_load f)
 	p->tokens_per_s = f.tokens_per_s;
 }
 
+/* Answers of one token have no time between tokens. */
+static bool keeps_tpot(const struct dt_serve_query *q, double seconds)
+{
+	return q->output < 2 || seconds <= q->tpot_s;
+}
+
 /* What n sequences at a time need and do. */
 struct tried {
 	uint64_t bytes;
@@ -141,7 +147,7 @@ static int try_sequences(const struct dt_serve_query *q, const struct dt_serve_p
 	if (rc < 0)
 		return rc;
 	ret->fits = memory(q, p, n, &ret->bytes, NULL) == 0 && ret->bytes <= q->room;
-	ret->quick = round <= q->tpot_s;
+	ret->quick = keeps_tpot(q, round);
 	ret->load = full_load(q, n, prompt, round);
 	return 0;
 }
@@ -198,9 +204,9 @@ static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_cloc
 
 		if (rc < 0)
 			return rc;
-		if (t.load.tpot_s <= q->tpot_s)
+		if (keeps_tpot(q, t.load.tpot_s))
 			take(p, t.load);
-		*(t.load.tpot_s <= q->tpot_s ? &keeps : &exceeds) = n;
+		*(keeps_tpot(q, t.load.tpot_s) ? &keeps : &exceeds) = n;
 	}
 	return 0;
 }
@@ -208,12 +214,12 @@ static int choose_sequences(const struct dt_serve_query *q, struct dt_serve_cloc
 /* Whether a single request on an idle replica already exceeds a limit. */
 static bool hopeless(const struct dt_serve_query *q, double prompt, double step, struct dt_serve_plan *p)
 {
-	if (step <= q->tpot_s && prompt <= q->ttft_s)
+	if (keeps_tpot(q, step) && prompt <= q->ttft_s)
 		return false;
 	if (p->fits)
 		snprintf(p->note, sizeof(p->note), "%s",
-			 step > q->tpot_s ? "a single sequence exceeds the TPOT limit"
-					  : "prefill alone exceeds the TTFT limit");
+			 keeps_tpot(q, step) ? "prefill alone exceeds the TTFT limit"
+					     : "a single sequence exceeds the TPOT limit");
 	return true;
 }
 
