@@ -181,8 +181,10 @@ int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, stru
 	return rc < 0 ? rc : 0;
 }
 
-/* The first request: it is repeated like questions while the server answers that it cannot yet, e.g. because it
- * loads its model. A server that is not there at all is an error at once: its address is wrong. */
+/*
+ * The first request: it is repeated like questions while the server answers that it cannot yet, e.g. because
+ * it loads its model. A server that is not there at all is an error at once: its address is wrong.
+ */
 static int ask_again(struct dt_asks *a, struct slot *s, const char *url, json_t **ret, struct dt_err *err)
 {
 	CURLcode done = curl_easy_perform(s->easy);
