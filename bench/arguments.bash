@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 
 self=${0##*/}
+export LC_ALL=C.UTF-8 # printf and awk would read and write numbers with the comma of other locales
 
 # header: prints the comment at the top of the script, wrapped for a terminal of 80 columns. What follows two
 # or more spaces in a line is a description; its further lines begin below it. Lines of options in brackets are divided

@@ -25,9 +25,12 @@ static bool draw_unless_stopped(void *arg, uint64_t done, uint64_t total)
 /* Before writing output: a signal will stop the work and remove the output. */
 static void begin(struct dt_convert_job *job, const char *label)
 {
+	static const int which[] = {SIGINT, SIGTERM, SIGHUP};
+
 	*job = (struct dt_convert_job){.note = shard_say, .progress = draw_unless_stopped};
-	signal(SIGINT, on_signal);
-	signal(SIGTERM, on_signal);
+	for (size_t i = 0; i < sizeof(which) / sizeof(which[0]); i++)
+		if (signal(which[i], on_signal) == SIG_IGN) /* under nohup(1), or in the background */
+			signal(which[i], SIG_IGN);
 	dt_progress_start(&shard_bar, rank ? NULL : stderr, label, 0, true);
 }
 

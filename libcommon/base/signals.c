@@ -1,7 +1,9 @@
 #include "base/signals.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <unistd.h>
 
 static sigset_t caught; /* signals of the handler thread */
@@ -55,6 +57,26 @@ void dt_signals_catch(const int *which, size_t n, void (*handler)(int))
 bool dt_signals_ending(void)
 {
 	return ending;
+}
+
+static char temporary[PATH_MAX];
+
+static void remove_and_end(int sig)
+{
+	unlink(temporary);
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
+
+void dt_signals_remove(const char *path)
+{
+	static const int which[] = {SIGINT, SIGTERM, SIGHUP};
+	const size_t n = sizeof(which) / sizeof(which[0]);
+
+	snprintf(temporary, sizeof(temporary), "%s", path ? path : "");
+	for (size_t i = 0; i < n && path; i++)
+		if (signal(which[i], remove_and_end) == SIG_IGN) /* under nohup(1), or in the background */
+			signal(which[i], SIG_IGN);
 }
 
 void dt_signals_ignore(const int *which, size_t n)

@@ -24,6 +24,13 @@ void dt_signals_catch(const int *which, size_t n, void (*handler)(int));
  */
 bool dt_signals_ending(void);
 
+/*
+ * Removes the file `path`, a temporary, if SIGINT, SIGTERM or SIGHUP ends the program; a signal that is
+ * ignored stays so. NULL: there is no such file any longer. For programs that do nothing else on these
+ * signals.
+ */
+void dt_signals_remove(const char *path);
+
 /* Ignores these signals. For a forked process that computes. */
 void dt_signals_ignore(const int *which, size_t n);
 

@@ -158,7 +158,7 @@ int dt_adapter_open(const char *path, const struct dt_config *base, const struct
 {
 	struct adapter_in in = {.c = base, .params = params, .pairing = DT_ROPE_HALF};
 	char file[4096];
-	struct stat st;
+	struct stat st = {0}, config;
 	int rc = 0;
 
 	in.a = calloc(1, sizeof(*in.a));
@@ -170,10 +170,12 @@ int dt_adapter_open(const char *path, const struct dt_config *base, const struct
 		rc = dt_err_sys(err, -ENAMETOOLONG, "cannot open '%s'", path);
 	else if (stat(path, &st) < 0)
 		rc = dt_err_sys(err, -errno, "cannot open '%s'", path);
-	else if (stat(file, &st) == 0)
+	else if (stat(file, &config) == 0)
 		rc = adapter_read_peft(&in, path, err);
 	else
 		rc = ends(path, ".gguf") ? adapter_read_gguf(&in, path, err) : read_dt(&in, path, err);
+	if (rc == -ENOENT && S_ISDIR(st.st_mode))
+		dt_err_hint(err, "an adapter of PEFT has a file adapter_config.json, which '%s' lacks", path);
 	if (rc == 0 && !in.a->n)
 		rc = dt_err_set(err, -EINVAL, "adapter '%s' holds no tensors", path);
 	if (rc < 0)

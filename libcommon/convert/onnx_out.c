@@ -1,5 +1,6 @@
 #include "convert/onnx_out.h"
 
+#include "base/signals.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -350,11 +351,13 @@ int ox_write(struct onnx *o, const char *path, const char *const *meta, struct d
 	}
 	rc = dt_tmpfile_open(&t, path, err);
 	if (rc == 0) {
+		dt_signals_remove(t.tmp);
 		rc = put_graph(o, &head, n, t.f, path, err);
 		if (rc == 0)
 			rc = dt_tmpfile_commit(&t, err);
 		else
 			dt_tmpfile_abort(&t);
+		dt_signals_remove(NULL);
 	}
 	free(head.p);
 	return rc;

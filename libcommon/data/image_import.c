@@ -274,6 +274,16 @@ static int put_classes(struct import *p, struct dt_err *err)
 	return rc;
 }
 
+/* -EINVAL: the inputs hold no image that can be used. */
+static int none(const struct dt_image_import *im, int n, const char *const *paths, struct dt_err *err)
+{
+	if (im->bad)
+		return dt_err_set(err, -EINVAL, "none of %lld images can be used", (long long)im->bad);
+	if (n > 1)
+		return dt_err_set(err, -EINVAL, "there are no images in '%s' and the other inputs", paths[0]);
+	return dt_err_set(err, -EINVAL, "there are no images in '%s'", paths[0]);
+}
+
 static int run(struct import *p, int n, const char *const *paths, struct dt_err *err)
 {
 	struct dt_image_import *im = p->im;
@@ -293,6 +303,8 @@ static int run(struct import *p, int n, const char *const *paths, struct dt_err 
 				(long long)im->bad, (long long)(im->bad + im->images[0] + im->images[1]));
 		dt_err_hint(err, "use --skip-bad to skip them");
 	}
+	if (rc == 0 && im->images[0] + im->images[1] == 0)
+		rc = none(im, n, paths, err);
 	return rc == 0 ? put_classes(p, err) : rc;
 }
 

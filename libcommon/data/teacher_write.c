@@ -1,6 +1,7 @@
 #include "data/teacher.h"
 
 #include "base/h5.h"
+#include "base/signals.h"
 #include "base/tmpfile.h"
 
 #include <errno.h>
@@ -68,6 +69,7 @@ int dt_teacher_create(const char *path, const struct dt_teacher_info *i, struct 
 	}
 	if (rc == 0) {
 		dt_h5_quiet();
+		dt_signals_remove(w->tmp); /* a teacher of all data takes hours */
 		w->file = H5Fcreate(w->tmp, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
 		if (w->file < 0 || describe(w) < 0)
 			rc = dt_h5_error(err, "cannot write '%s'", path);
@@ -137,8 +139,10 @@ void dt_teacher_abandon(struct dt_teacher_writer *w)
 	if (!w)
 		return;
 	close_all(w);
-	if (w->tmp)
+	if (w->tmp) {
 		unlink(w->tmp); /* a finished file has been renamed */
+		dt_signals_remove(NULL);
+	}
 	free(w->tmp);
 	free(w->to);
 	free(w);

@@ -99,7 +99,8 @@ int dt_images_result_print(const struct dt_images_query *q, const struct dt_imag
 	fprintf(f, "top-1 %.2f%% +- %.2f, top-5 %.2f%%, loss %.4f on %lld images%s\n", 100 * r->top1,
 		100 * r->top1_error, 100 * r->top5, r->loss, (long long)r->n, tta_said[q->tta]);
 	fprintf(f, "%.1f images/s; latency of a batch of %lld: median %.1f ms, 99th percentile %.1f ms\n",
-		(double)r->n / r->seconds, (long long)q->batch, 1e3 * r->batch_p50, 1e3 * r->batch_p99);
+		(double)r->n / r->seconds, (long long)(q->batch < r->n ? q->batch : r->n), 1e3 * r->batch_p50,
+		1e3 * r->batch_p99);
 	if (r->classes > TABLE_MOST) {
 		fprintf(f, "%d classes; lowest recall %.2f%%\n", r->classes, 100 * r->recall_of_worst_class);
 		return 0;

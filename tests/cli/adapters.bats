@@ -389,6 +389,8 @@ merge() { # BASE ADAPTER DST OPTION...
     rename 1.mlp.up_proj 7.mlp.up_proj && no "mlp.up_proj"
     again && head -c 3000 "$golden/adapter/adapter_model.safetensors" >bad/adapter_model.safetensors && no adapter_model
     again && rm bad/adapter_model.safetensors && no adapter_model
+    rm -rf bad && mkdir bad && no "adapter_config.json"
+    again
     run dt-shard-ckpt lora-merge "$golden/base" nowhere out
     [ "$status" -eq 1 ]
     run dt-shard-ckpt lora-merge llama.json "$golden/adapter" out

@@ -115,6 +115,24 @@ whole_brackets() {
     run -1 kill -0 "$job"
 }
 
+@test "images/cifar10: its training and its folder end with it" {
+    mkdir -p tmp
+    python3 -c 'import sys; sys.stdout.buffer.write(bytes(i * 7 % 10 if k == 0 else (i + k) % 251 for i in range(300) for k in range(3073)))' >c.bin
+    TMPDIR=$PWD/tmp DT_BIN=$DT_BIN "$DT_SRC/bench/images/cifar10" --train c.bin --test c.bin --threads 1 >out 2>log 3>&- &
+    pid=$!
+    until compgen -G 'tmp/*/run.jsonl' >/dev/null || ! kill -0 $pid; do sleep 0.1; done
+    kill -TERM $pid
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 143 ] || { cat log; return 1; }
+    [ -z "$(ls tmp)" ]
+}
+
+@test "numbers of scripts have a point in every locale" {
+    # shellcheck disable=SC2016 # for the inner shell
+    [ "$(LC_ALL=de_DE.UTF-8 LC_NUMERIC=de_DE.UTF-8 bash -c '. "$DT_SRC/bench/arguments.bash"; printf %.1f 2.5; awk "BEGIN { printf \" %.1f\", 2.5 }"' 2>/dev/null)" = '2.5 2.5' ]
+}
+
 @test "peers in Python: help without the peer, 77 if it is missing" {
     mkdir hide
     for each in torch tokenizers; do

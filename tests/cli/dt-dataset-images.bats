@@ -146,6 +146,11 @@ PY
 	[[ "$output" == *"skipped 'folder/b/notes.txt'"* ]]
 	[[ "$output" == *"skipped 'folder/b/x.webp': this format is not supported; JPEG, PNG, PGM and PPM are"* ]]
 	rm folder/b/x.webp
+	mkdir -p nothing/a
+	run dt-dataset images -o none.h5 nothing
+	[ "$status" -eq 1 ]
+	[ "${lines[-1]}" = "dt-dataset: there are no images in 'nothing'" ]
+	[ ! -e none.h5 ]
 	run dt-dataset images --json -o d.h5 folder
 	[[ "$output" == *"1 of 4 classes have no images; the first is 'empty'"* ]]
 	for want in images:6 classes:4 empty_classes:1 bad:0 passed_over:2 grey:1 cmyk:1 deep:1 alpha:1 turned:1; do

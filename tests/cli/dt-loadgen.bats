@@ -229,6 +229,9 @@ PY
     [ "$(jq .requests.timeout <<<"$output")" = 2 ]
     run -2 dt-loadgen "$url" -n 5 --warmup 5
     [[ "$output" == *"--warmup 5 excludes all of the 5 requests"* ]]
+    # this program's own limit is not blamed on the server
+    run --separate-stderr bash -c 'ulimit -n 24; exec dt-loadgen "$0" --rate 0 -n 60 --input 9 --json' "$url"
+    jq -e '.requests.broken > 0 and (.errors | map(.message) == ["dt-loadgen has too many open files, see ulimit -n"])' <<<"$output"
     # a server that is stopped accepts connections, and answers nothing
     kill -STOP "$server"
     run -1 dt-loadgen "$url" -n 2 --timeout 0.1

@@ -61,6 +61,32 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     grep -q 401 wrong.txt
 }
 
+@test "a server that still loads its model is asked again" {
+    python3 - >at 3>&- <<'E' &
+import http.server
+class Loading(http.server.BaseHTTPRequestHandler):
+    asked = 0
+    def do_GET(self):
+        Loading.asked += 1
+        body, status = (b'{"error":{"code":"loading"}}', 503) if Loading.asked < 4 else (b'{"data":[]}', 200)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *rest):
+        pass
+s = http.server.HTTPServer(("127.0.0.1", 0), Loading)
+s.timeout = 30
+print(f"http://127.0.0.1:{s.server_port}", flush=True)
+for _ in range(4):
+    s.handle_request()
+E
+    server=$!
+    until [ -s at ] || ! kill -0 $server; do sleep 0.1; done
+    refused 1 "lists no model" sample --task copy:2 "$(cat at)"
+    kill $server 2>/dev/null || true
+}
+
 @test "a NUL in an answer does not end its text, here or from a server, and is no right answer" {
     "$DT_HELP/make-model" random
     dt-rollout sample --threads 1 --precision fp32 --max-tokens 3 --temperature 5 --task copy:2 --count 400 random |

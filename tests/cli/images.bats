@@ -200,6 +200,8 @@ as_one() {
         done
     done
     dt-eval images bars.h5 seen --batch 7 --limit 20 | grep "on 20 images"
+    # a batch has no more images than there are
+    [[ $(dt-eval images bars.h5 seen --limit 20) == *"latency of a batch of 20: "* ]]
 }
 
 @test "--tta mirror: an image and its mirror image have the same answer, the mean of both" {

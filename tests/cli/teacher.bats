@@ -69,6 +69,14 @@ PY
     cmp task.jsonl before.jsonl
 }
 
+@test "a teacher that cannot be written is one line and status 1, and leaves nothing" {
+    # shellcheck disable=SC2016 # for the inner shell
+    run -1 --separate-stderr bash -c 'ulimit -f 4; trap "" XFSZ; exec dt-eval teacher d.h5 d.run/latest --seq 32 \
+        --top-k 24 --threads 1 --out large.teacher'
+    [ "$stderr" = "dt-eval: cannot write 'large.teacher': File too large" ]
+    run ! compgen -G 'large.teacher*'
+}
+
 @test "a model that is its own teacher has a loss of 0" {
     for data in d apart; do
         metrics '[.loss, .ce, .teacher_kl, .grad_norm]' --model $data.run/latest --data $data.h5 --steps 2 --lr 0 \

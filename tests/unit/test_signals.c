@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,11 +85,40 @@ static void test_fork(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* A signal that ends the program removes its temporary; one that is ignored does not. */
+static void test_remove(void **state)
+{
+	static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+	const char *name = "signals.tmp";
+
+	for (int i = 0; i < 3; i++) {
+		int status = 0;
+		FILE *f = fopen(name, "w");
+		pid_t pid;
+
+		assert_non_null(f);
+		fclose(f);
+		pid = fork();
+		if (pid == 0) {
+			signal(ends[(i + 1) % 3], SIG_IGN);
+			signal(ends[i], SIG_DFL);
+			dt_signals_remove(name);
+			raise(ends[(i + 1) % 3]);
+			raise(access(name, F_OK) == 0 ? ends[i] : SIGKILL);
+			_exit(1);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == ends[i]);
+		assert_int_equal(access(name, F_OK), -1);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_apart),
 		cmocka_unit_test(test_fork),
+		cmocka_unit_test(test_remove),
 	};
 
 	computes = true;

@@ -181,6 +181,22 @@ int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, stru
 	return rc < 0 ? rc : 0;
 }
 
+/*
+ * The first request: it is repeated like questions while the server answers that it cannot yet, e.g. because
+ * it loads its model. A server that is not there at all is an error at once: its address is wrong.
+ */
+static int ask_again(struct dt_asks *a, struct slot *s, const char *url, json_t **ret, struct dt_err *err)
+{
+	CURLcode done = curl_easy_perform(s->easy);
+
+	while (done == CURLE_OK && again(a, s, done)) {
+		usleep(200000);
+		s->n = 0;
+		done = curl_easy_perform(s->easy);
+	}
+	return read_reply(s, url, done, ret, err);
+}
+
 /* The first model in the server's list. */
 static int first_model(struct dt_asks *a, const char *base, struct dt_err *err)
 {
@@ -193,7 +209,7 @@ static int first_model(struct dt_asks *a, const char *base, struct dt_err *err)
 
 	if (rc < 0)
 		rc = no_memory(a, err);
-	else if ((rc = read_reply(&s, url, curl_easy_perform(s.easy), &o, err)) == 0)
+	else if ((rc = ask_again(a, &s, url, &o, err)) == 0)
 		id = json_string_value(json_object_get(json_array_get(json_object_get(o, "data"), 0), "id"));
 	if (rc == 0 && !id)
 		rc = dt_err_set(err, -EIO, "'%s' lists no model", base);

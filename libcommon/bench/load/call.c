@@ -1,8 +1,10 @@
 /* One call of a run: its request, prepared before it is due, and its response. */
 #include "bench/load/run.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum { ERROR_BODY = 4096 };
 
@@ -37,6 +39,17 @@ static size_t on_body(char *data, size_t one, size_t n, void *arg)
 	if (c->other.n < ERROR_BODY && dt_load_text_add(&c->other, data, n) < 0)
 		return 0;
 	return n;
+}
+
+/* What curl does without it, but curl does not pass errno on. */
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
+{
+	struct load_call *c = arg;
+	int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+
+	if (fd < 0)
+		c->no_socket = errno;
+	return fd < 0 ? CURL_SOCKET_BAD : fd;
 }
 
 /* Sets URL, headers and body of the call. False: out of memory. */
@@ -81,6 +94,8 @@ struct load_call *load_call_make(struct load_run *r, int item, const json_t *his
 	curl_easy_setopt(c->c, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(c->c, CURLOPT_WRITEDATA, c);
 	curl_easy_setopt(c->c, CURLOPT_PRIVATE, c);
+	curl_easy_setopt(c->c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+	curl_easy_setopt(c->c, CURLOPT_OPENSOCKETDATA, c);
 	curl_easy_setopt(c->c, CURLOPT_TIMEOUT_MS, (long)(r->p->timeout * 1e3));
 	return c;
 fail:

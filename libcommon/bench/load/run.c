@@ -57,7 +57,11 @@ static void judge(struct load_run *r, struct load_call *c, CURLcode cc)
 		note_error(r, 0, "timeout");
 	} else if (cc != CURLE_OK) {
 		res->outcome = DT_LOAD_BROKEN;
-		note_error(r, 0, curl_easy_strerror(cc));
+		/* this program's own limit is not the server's fault */
+		note_error(r, 0,
+			   c->no_socket == EMFILE || c->no_socket == ENFILE
+				   ? "dt-loadgen has too many open files, see ulimit -n"
+				   : curl_easy_strerror(cc));
 	} else if (status != 200) {
 		res->outcome = DT_LOAD_REFUSED;
 		dt_load_error_text(c->other.s ? c->other.s : "", what, sizeof(what));

@@ -16,6 +16,7 @@ struct load_call { /* a request, from the creation of its body on */
 	double cut_at;		/* < 0: never */
 	bool cut;
 	int item, place; /* index in run->call */
+	int no_socket;	 /* errno of a socket that could not be made; 0: none */
 };
 
 struct load_later { /* a turn, or a user's next conversation (item -1), due later */
