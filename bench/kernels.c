@@ -244,6 +244,7 @@ int main(int argc, char **argv)
 		optimizers();
 	embedding();
 	weights();
+	encoders();
 	dt_table_print(table, stdout);
 	dt_table_free(table);
 	dt_dev_close(dev);

@@ -54,6 +54,7 @@ void convolutions(enum dt_dtype t);
 void experts(enum dt_dtype t);
 void eight_bits(void);
 void weights(void);
+void encoders(void);
 
 /* kernels_memory.c */
 void attention(enum dt_dtype t);

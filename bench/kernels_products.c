@@ -227,4 +227,47 @@ void weights(void)
 		free(y.data);
 	}
 }
+
+static int encode_rows(enum dt_format f, const float *x, int64_t rows, int64_t k, uint8_t *to)
+{
+	const size_t bytes = dt_format_bytes(f, k);
+
+#pragma omp parallel for num_threads(dev->nthreads)
+	for (int64_t r = 0; r < rows; r++)
+		dt_quantize(f, x + r * k, k, to + (size_t)r * bytes);
+	return 0;
+}
+
+/* Weights of a normal distribution to blocks of each format, as dt-shard-ckpt quantize stores them. */
+void encoders(void)
+{
+	const int64_t rows = 1024, k = 4096;
+	float *x;
+	uint8_t *to;
+
+	if (!wanted("encode"))
+		return;
+	x = memory((size_t)(rows * k) * sizeof(*x));
+	to = memory((size_t)(rows * k) * sizeof(*x));
+	for (int64_t i = 0; i < rows * k; i += 2) {
+		const double u = (double)((uint32_t)i * 2654435761u >> 8 | 1) / (1 << 24);
+		const double r = 0.02 * sqrt(-2 * log(u)), angle = 0.7548776662 * (double)i;
+
+		x[i] = (float)(r * cos(angle));
+		x[i + 1] = (float)(r * sin(angle));
+	}
+	for (int f = 0; f < DT_FMT_N; f++) {
+		const struct dt_format_info *info = dt_format_info((enum dt_format)f);
+		const double bytes = (double)(rows * k) * sizeof(*x) +
+				     (double)dt_format_bytes((enum dt_format)f, rows * k);
+		double best;
+
+		if (info->dtype >= 0)
+			continue;
+		TIME(best, encode_rows((enum dt_format)f, x, rows, k, to));
+		row_of("encode", info->name, "f32", best, bytes / best, "GB/s", copy_rate);
+	}
+	free(x);
+	free(to);
+}
 /* SPDX-License-Identifier: Apache-2.0 */
