@@ -54,7 +54,8 @@ static void read_body(struct dt_route_line *l)
 {
 	struct dt_route_buf *in = &l->conn.in;
 
-	while (dt_route_buf_size(in) > 0 && !l->chunks.done) {
+	/* what follows a head that has no body (status 204) is no content; `finish` closes such a line */
+	while (l->framing != DT_ROUTE_NO_BODY && dt_route_buf_size(in) > 0 && !l->chunks.done) {
 		size_t n = dt_route_buf_size(in), body = n;
 		ssize_t used = (ssize_t)n;
 
