@@ -54,10 +54,10 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 
 static int check_rope(const struct dt_config *c, struct dt_err *err)
 {
-	if (c->head_dim % 2)
+	if (c->head_dim % 2 || dt_rope_dim(c) % 2)
 		return dt_err_set(err, -EINVAL,
 				  "impossible model: rotary positions need an even head dimension, not %lld",
-				  (long long)c->head_dim);
+				  (long long)(c->head_dim % 2 ? c->head_dim : dt_rope_dim(c)));
 	if (!(c->rope_theta > 1) || !isfinite(c->rope_theta))
 		return dt_err_set(err, -EINVAL, "impossible model: rotary base (rope_theta) is %g",
 				  c->rope_theta);
