@@ -111,6 +111,8 @@ denies() {
     ask -o /dev/null -H "Authorization: Bearer $token" -H 'X-Next: 1'
     [ "$(got "$a" .headers.authorization)" = "Bearer $token" ]
     [ "$(got "$a" '.headers."x-next"')" = 1 ]
+    ask -o /dev/null -H 'x-api-key: anthropic'
+    [ "$(got "$a" '.headers."x-api-key"')" = anthropic ]
     ask -D headers -o /dev/null
     [ "$(sed -n 's/^X-Request-Id: \(req-[0-9a-f]*\).*/\1/p' headers)" = "$(got "$a" '.headers."x-request-id"')" ]
     [ "$(body='{"model":"none","prompt":"x"}' ask | jq -c '[.error.code, .error.param]')" = '["model_not_found","model"]' ]
@@ -410,13 +412,16 @@ END
     [ "$n" -ge 8 ] && [ "$n" -le 34 ] # a quarter of 80
     until_true said "$c" .requests 95
     [ "$(got "$c" .body.model)" = shade ]
-    until_true shows shadow_total 95
+    ask -o /dev/null -H 'Authorization: Bearer mine' -H 'X-Session-Id: 1'
+    until_true said "$c" .requests 96
+    [ "$(got "$c" .headers.authorization)" = 'Bearer mine' ]
+    until_true shows shadow_total 96
     kill -KILL "$pid_c" # a lost copy is no answer: neither an error nor a time
     ask -o /dev/null
     until_true shows running 0
     shows request_errors_total 0
-    shows request_seconds_count 97
-    shows ttft_seconds_count 97
+    shows request_seconds_count 98
+    shows ttft_seconds_count 98
     [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id] | sort')" = '["chat","new","old","plain","shade"]' ]
     [ "$(for name in chat sh%61de none; do curl -s "$url/v1/models/$name" | jq -c '.id // .error.code'; done | tr '\n' ' ')" = \
         '"chat" "shade" "model_not_found" ' ]

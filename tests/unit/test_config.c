@@ -522,6 +522,7 @@ static void deepseek_defaults(void **state)
 	refuse("{\"model_type\":\"deepseek_v3\"," DEEPSEEK
 	       ",\"qk_nope_head_dim\":17,\"qk_rope_head_dim\":15}",
 	       "even head dimension, not 15");
+	refuse("{\"model_type\":\"deepseek_v2\"," DEEPSEEK ",\"attention_bias\":true}", "'attention_bias'");
 	accept("{\"model_type\":\"deepseek_v2\"," DEEPSEEK "}", &c);
 	assert_true(c.q_rank == 1536 && c.shared_ffn == 48 && c.dense_layers == 0);
 	assert_true(!(c.router_scale > 0 && c.router_scale != 1) && c.router_unscaled);

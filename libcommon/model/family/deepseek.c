@@ -68,7 +68,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->v_dim = 128;
 	c->kv_heads = DT_HF_AS_HEADS;
 	c->head_dim = nope + c->rope_dim; /* not hidden / heads; set again below */
-	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
+	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_refuse(o, "attention_bias", true, err)) < 0 ||
 	    (rc = read_rope(o, c, err)) < 0 || (rc = read_router(o, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "kv_lora_rank", true, &c->kv_rank, err)) < 0 ||
 	    (rc = dt_hf_size(o, "q_lora_rank", false, &c->q_rank, err)) < 0 ||
