@@ -2,6 +2,7 @@
 #include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/family.h"
+#include "model/graph.h"
 #include "model/names.h"
 #include "model/params.h"
 #include "model/same.h"
@@ -529,6 +530,27 @@ static void deepseek_defaults(void **state)
 	assert_int_equal(c.router_groups, 0);
 }
 
+/* As in transformers: rms_norm_eps is not that of the latents' norms, which is 1e-6. */
+static void deepseek_epsilons(void **state)
+{
+	struct dt_graph g;
+	struct dt_config c;
+	int latents = 0;
+
+	(void)state;
+	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"rms_norm_eps\":0.001}", &c);
+	assert_int_equal(dt_graph_build(&c, &g, NULL), 0);
+	for (int i = 0; i < g.nnode; i++) {
+		const bool latent = strstr(g.node[i].name, "q_a_norm") || strstr(g.node[i].name, "kv_a_norm");
+
+		if (g.node[i].op == DT_OP_NORM && g.node[i].attr.eps != (latent ? 1e-6f : 1e-3f))
+			fail_msg("%s: %g", g.node[i].name, (double)g.node[i].attr.eps);
+		latents += g.node[i].op == DT_OP_NORM && latent;
+	}
+	assert_int_equal(latents, 2 * c.layers);
+	dt_graph_release(&g);
+}
+
 /* Sizes as published, and what their classes take for granted. */
 static void later_families(void **state)
 {
@@ -658,6 +680,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepseek_defaults),
+		cmocka_unit_test(deepseek_epsilons),
 		cmocka_unit_test(presets_are_possible_and_survive_json),
 		cmocka_unit_test(gpt2_defaults),
 		cmocka_unit_test(llama_family),
