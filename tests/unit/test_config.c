@@ -497,7 +497,8 @@ static void not_trained(void **state)
 	accept("{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,"
 	       "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
 	       "\"max_position_embeddings\":32,\"num_local_experts\":6,\"num_experts_per_tok\":2,"
-	       "\"moe_intermediate_size\":24,\"use_sliding_window\":true,\"sliding_window\":8}",
+	       "\"moe_intermediate_size\":24,\"use_sliding_window\":true,\"sliding_window\":8,"
+	       "\"max_window_layers\":2}",
 	       &c);
 	assert_int_equal(c.window, 8); /* of all layers */
 }
