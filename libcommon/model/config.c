@@ -108,6 +108,11 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 
 	if (rc < 0 || dt_config_is_image(c))
 		return rc;
+	if (c->kv_rank && c->kv_heads != c->heads)
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: latent attention has a key for each of %lld heads, not "
+				  "%lld",
+				  (long long)c->heads, (long long)c->kv_heads);
 	if (c->heads % c->kv_heads)
 		return dt_err_set(err, -EINVAL,
 				  "impossible model: %lld heads cannot share %lld kv heads evenly",

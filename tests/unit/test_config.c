@@ -244,6 +244,25 @@ static void own_form_is_strict(void **state)
 	json_object_set_new(o, "heads", json_integer(0));
 	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
 	json_decref(o);
+	/* what contradicts the family */
+	o = dt_config_to_json(&c);
+	json_object_set_new(o, "family", json_string("resnet"));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "family 'resnet' needs an image_size"));
+	json_object_set_new(o, "family", json_string("deepseek_v2"));
+	for (size_t i = 0; i < 3; i++)
+		json_object_set_new(o, ((const char *const[]){"kv_rank", "rope_dim", "v_dim"})[i],
+				    json_integer(8));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "latent attention"));
+	json_object_set_new(o, "kv_heads", json_integer(c.heads));
+	assert_int_equal(dt_config_from_json(o, &back, &err), 0);
+	json_decref(o);
+	o = NULL;
+	/* its config.json has no form for it, and so it is refused when read back */
+	assert_int_equal(dt_config_to_hf(&back, "float32", &o, &err), 0);
+	assert_true(dt_config_from_hf(o, &back, &err) < 0);
+	json_decref(o);
 	assert_int_equal(dt_config_from_json(NULL, &back, &err), -EINVAL);
 }
 
