@@ -28,6 +28,11 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     dt-plot --title $'caf\xe9' loss $'caf\xe9.jsonl' $'\xff\x80.jsonl' >x.txt
     iconv -f UTF-8 -t UTF-8 x.txt >/dev/null
     grep -q $'caf\xef\xbf\xbd' x.txt
+    # a key of many bytes ends at the right edge, like any other
+    for key in ключ-ключ-ключ- 🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂; do
+        sed "s/step/$key/" run.jsonl >other.jsonl
+        [ "$(dt-plot --x "$key" loss other.jsonl --width 80 | tail -n 1 | tr -d '\n' | wc -m)" = 80 ]
+    done
     dt-plot --bars node --title $'caf\xe9' loss run.jsonl | iconv -f UTF-8 -t UTF-8 >/dev/null
 }
 
