@@ -50,7 +50,7 @@ static void test_lines(void **state)
 	dt_keyfile_release(&f);
 }
 
-/* A second line of a tenant keeps the limits of the first; no key gets into another's tenant by its number. */
+/* A second line of a tenant keeps the first one's limits. No key gets into another's tenant by its number. */
 static void test_tenants(void **state)
 {
 	struct dt_keyfile f;
