@@ -78,10 +78,10 @@ static void send_piece(struct dt_route_x *x, const char *s, size_t n)
 
 /* ---- streamed events ---- */
 
-/* Whether this is the usage event that the router asked for and the client did not. */
+/* Whether this is the usage event that the router asked for and the client did not: others have null there. */
 static bool is_ours(const char *s, size_t n)
 {
-	return memmem(s, n, "\"usage\"", 7) && memmem(s, n, "\"choices\"", 9) &&
+	return (memmem(s, n, "\"usage\":{", 9) || memmem(s, n, "\"usage\": {", 10)) &&
 	       (memmem(s, n, "\"choices\":[]", 12) || memmem(s, n, "\"choices\": []", 13));
 }
 

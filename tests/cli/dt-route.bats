@@ -236,6 +236,9 @@ denies() {
         [ "$(sed -n 1p out)" = 'data: {"a":1}' ]
         sed -n 's/^data: //p' out | jq -e -s '(.[1].error.code == "server_lost") and length == 2'
     done
+    # an event without choices whose usage is null is the server's own, such as a filter's verdict
+    set_mock "$a" "{\"raw\": \"$head\\r\\ndata: {\\\"choices\\\":[],\\\"usage\\\":null}\\n\\ndata: {\\\"choices\\\":[],\\\"usage\\\":{}}\\n\\n\"}"
+    [ "$(ask -N)" = 'data: {"choices":[],"usage":null}' ]
     # CR LF: the first event arrives while the server still sends; the usage that the router asked for is removed
     set_mock "$a" "{\"raw\": \"${head}\\r\\ndata: {\\\"choices\\\":[1]}\\r\\n\\r\\ndata: {\\\"choices\\\":[],\\\"usage\\\":{\\\"prompt_tokens\\\":7,\\\"completion_tokens\\\":1}}\\r\\n\\r\\n\", \"raw_endless\": true}"
     curl -sN -m 300 --limit-rate 2k -d "$body" "$url/v1/completions" >out 3>&- & # slow: the rest has no end
