@@ -684,6 +684,36 @@ static void names_of_images(void **state)
 }
 
 /* A checkpoint of a family that this program does not have. */
+/* A message says what a file cannot hold. */
+static void differences_are_named(void **state)
+{
+	static const struct {
+		size_t at;
+		const char *what;
+	} real[] = {{offsetof(struct dt_config, score_cap), "the scale or cap of its scores"},
+		    {offsetof(struct dt_config, logit_cap), "the cap of its logits"},
+		    {offsetof(struct dt_config, router_scale), "its router"},
+		    {offsetof(struct dt_config, rope_theta), "its rotary positions"},
+		    {offsetof(struct dt_config, norm_eps), "its sizes or norms"}};
+	struct dt_config c, other;
+	const char *what;
+
+	(void)state;
+	assert_int_equal(dt_config_find_preset("mixtral-8x7b", &c), 0);
+	for (size_t i = 0; i < sizeof(real) / sizeof(*real); i++) {
+		const double v = 7;
+
+		other = c;
+		memcpy((char *)&other + real[i].at, &v, sizeof(v));
+		assert_false(dt_config_same(&c, &other, &what));
+		assert_string_equal(what, real[i].what);
+	}
+	other = c;
+	other.global_every = 2;
+	assert_false(dt_config_same(&c, &other, &what));
+	assert_string_equal(what, "a sliding window");
+}
+
 static void unknown_family(void **state)
 {
 	struct dt_config c;
@@ -701,6 +731,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepseek_defaults),
 		cmocka_unit_test(deepseek_epsilons),
+		cmocka_unit_test(differences_are_named),
 		cmocka_unit_test(presets_are_possible_and_survive_json),
 		cmocka_unit_test(gpt2_defaults),
 		cmocka_unit_test(llama_family),
