@@ -78,7 +78,7 @@ static void send_piece(struct dt_route_x *x, const char *s, size_t n)
 
 /* ---- streamed events ---- */
 
-/* Whether this is the usage event that the router asked for and the client did not: others have null there. */
+/* Whether this is the usage event that the router asked for, not the client. Others have null there. */
 static bool is_ours(const char *s, size_t n)
 {
 	return (memmem(s, n, "\"usage\":{", 9) || memmem(s, n, "\"usage\": {", 10)) &&
