@@ -728,7 +728,7 @@ END
     [[ $stderr == *"'scale_min' exceeds 'scale_max', which is 2"* ]]
     echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_max\": 2, \"on_scale\": \"true\"}" >wrong
     run -3 --separate-stderr dt-route check wrong
-    [[ $stderr == *"'scale_max' is 2, but only 1 servers are configured for on_scale"* ]]
+    [[ $stderr == *"'scale_max' is 2, but on_scale has only 1 configured server"* ]]
 }
 
 @test "hedging: a second server is asked after a delay, if configured, and the first answer counts" {
@@ -753,6 +753,8 @@ END
         [[ $stderr == *"$why"* ]] || { echo "$text: $stderr"; return 1; }
     done <<'END'
 {"server": []}|unknown key 'server'; did you mean 'servers'
+{"servers": [{"url": "http://127.0.0.1:1"}], "books": "/nowhere/books"}|cannot write '/nowhere/books'
+{"servers": [{"url": "http://127.0.0.1:1", "key": "a\u0001"}]}|'key' contains a control character
 {"servers": [{"url": "ftp://x"}]}|is not http://HOST:PORT
 {"servers": [{"url": "http://x:y"}]}|'http://x:y' has no port from 1 to 65535 after ':'
 {"servers": [{"url": "127.0.0.1:65616"}]}|'http://127.0.0.1:65616' has no port from 1 to 65535
