@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MOST_PARAMS 1e17
+
 static int check_range(const char *what, int64_t v, int64_t min, int64_t max, struct dt_err *err)
 {
 	if (v >= min && v <= max)
@@ -50,6 +52,20 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 	for (size_t i = 0; rc == 0 && i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		rc = check_range(sizes[i].what, sizes[i].v, sizes[i].min, sizes[i].max, err);
 	return rc;
+}
+
+/* Each size is possible, but together they may exceed what 64 bits count, as bytes of a training run. */
+static int check_total(const struct dt_config *c, struct dt_err *err)
+{
+	const double wide = (double)c->ffn, experts = (double)c->experts * (double)c->expert_ffn,
+		     mlp = 3 * fmax(wide, experts + (double)c->shared_ffn),
+		     heads = (double)(2 * c->heads + 2 * c->kv_heads) * (double)c->head_dim,
+		     total = (double)c->hidden * (2 * (double)c->vocab + (double)c->layers * (heads + mlp));
+
+	return total <= MOST_PARAMS
+		       ? 0
+		       : dt_err_set(err, -EINVAL, "impossible model: it has %.2g parameters (at most %g)",
+				    total, MOST_PARAMS);
 }
 
 static int check_rope(const struct dt_config *c, struct dt_err *err)
@@ -125,7 +141,7 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	if (!(c->score_cap >= 0) || !(c->logit_cap >= 0) || c->score_cap > 1e6 || c->logit_cap > 1e6)
 		return dt_err_set(err, -EINVAL, "impossible model: scores are capped at %g, logits at %g",
 				  c->score_cap, c->logit_cap);
-	if (check_router(c, err) < 0)
+	if (check_router(c, err) < 0 || check_total(c, err) < 0)
 		return -EINVAL;
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }

@@ -180,6 +180,10 @@ static void unknown_or_impossible_is_refused_by_name(void **state)
 	refuse("{" LLAMA ",\"head_dim\":\"16\"}", "'head_dim' is not a whole number");
 	refuse("{" LLAMA ",\"head_dim\":-16}", "'head_dim' is out of range");
 	refuse("{" LLAMA ",\"head_dim\":15}", "even head dimension");
+	refuse("{\"model_type\":\"mixtral\",\"vocab_size\":300,\"hidden_size\":1048576,"
+	       "\"intermediate_size\":4194304,\"num_hidden_layers\":4096,\"num_attention_heads\":64,"
+	       "\"num_key_value_heads\":64,\"num_local_experts\":4096,\"num_experts_per_tok\":2}",
+	       "parameters (at most 1e+17)");
 	refuse("{" LLAMA ",\"head_dim\":100000}", "head dimension is 100000");
 	refuse("{" LLAMA ",\"num_key_value_heads\":3}", "4 heads cannot share 3 kv heads");
 	refuse("{" LLAMA ",\"num_key_value_heads\":8}", "number of kv heads is 8");
