@@ -1,4 +1,5 @@
 /* dt-board: serves a web page over running and finished runs. */
+#include "base/http.h"
 #include "base/opt.h"
 #include "base/program.h"
 #include "base/tmpfile.h"
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct {
@@ -47,6 +49,7 @@ static int serve(struct dt_board *b, struct dt_err *err)
 {
 	struct dt_board_http_params p = {.host = a.host, .key = a.key, .port = (int)a.port};
 	struct dt_board_http *h;
+	char *key = a.key ? dt_http_escape(a.key) : NULL;
 	const char *url;
 	sigset_t ends;
 	int sig, rc;
@@ -56,9 +59,11 @@ static int serve(struct dt_board *b, struct dt_err *err)
 	sigaddset(&ends, SIGTERM);
 	sigprocmask(SIG_BLOCK, &ends, NULL);
 	rc = dt_board_http_open(&h, b, &p, &url, err);
+	if (rc == 0)
+		printf("%s/%s%s\n", url, key ? "?key=" : "", key ? key : "");
+	free(key);
 	if (rc < 0)
 		return rc;
-	printf("%s/%s%s\n", url, a.key ? "?key=" : "", a.key ? a.key : "");
 	if (fflush(stdout) == EOF)
 		rc = dt_err_sys(err, -errno, "cannot write to standard output");
 	if (b->left_out)
@@ -80,6 +85,8 @@ int main(int argc, char **argv)
 		return status;
 	if (!n)
 		return dt_opt_usage_error(&prog, stderr, "no run given: name folders or metrics files");
+	if (a.key && !*a.key) /* of a variable that is not set: everybody could read these runs */
+		return dt_opt_usage_error(&prog, stderr, "--key is empty");
 	if (!is_loopback(a.host) && !a.key)
 		return dt_opt_usage_error(
 			&prog, stderr, "--host %s needs --key, because other machines could read these runs",

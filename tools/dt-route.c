@@ -51,9 +51,13 @@ static int check(struct dt_route_args *args, const char *path)
 {
 	struct dt_route_conf c;
 	struct dt_err err;
+	int rc;
 
 	args->file = path;
-	if (dt_route_conf_read(&c, args, &err) < 0) {
+	rc = dt_route_conf_read(&c, args, &err);
+	if (rc == 0 && c.books && (rc = dt_out_check(c.books, &err)) < 0) /* the router would not start */
+		dt_route_conf_release(&c);
+	if (rc < 0) {
 		dt_log_err(&out, &err);
 		return DT_EXIT_NO;
 	}

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -73,5 +74,19 @@ void dt_http_unescape(char *s)
 		}
 	}
 	*to = '\0';
+}
+
+char *dt_http_escape(const char *s)
+{
+	char *text = malloc(3 * strlen(s) + 1), *to = text;
+
+	for (; text && *s; s++)
+		if (isalnum((unsigned char)*s) || memchr("-._~", *s, 4))
+			*to++ = *s;
+		else
+			to += sprintf(to, "%%%02X", (unsigned char)*s);
+	if (text)
+		*to = '\0';
+	return text;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

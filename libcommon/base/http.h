@@ -22,6 +22,8 @@ size_t dt_http_before_path(const char *s, size_t n);
 bool dt_http_is_own_name(const char *host, size_t n, const char *own);
 /* Decodes %XX in place, except %00. */
 void dt_http_unescape(char *s);
+/* s with %XX for all but letters, digits and "-._~", for a query or a path; malloc'd. NULL: out of memory. */
+char *dt_http_escape(const char *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

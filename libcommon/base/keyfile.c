@@ -10,6 +10,8 @@
 #include <sys/random.h>
 
 #define MAX_FILE (64 << 20) /* bytes */
+#define WORDS	 16	    /* of a line */
+#define TENANT	 "tenant="
 
 struct reader {
 	struct dt_keyfile *f;
@@ -149,12 +151,11 @@ static int option(struct reader *r, char *word, struct dt_key_tenant *to, bool *
 		return dt_err_set(r->err, -EINVAL, "'%s' line %d: '%.60s' is not NAME=VALUE", r->path,
 				  r->line, word);
 	value++;
-	if (!strncmp(word, "tenant=", 7)) {
+	if (!strncmp(word, TENANT, strlen(TENANT))) {
 		if (!*value || strlen(value) >= sizeof(to->name))
 			return dt_err_set(r->err, -EINVAL, "'%s' line %d: a tenant's name has 1 to %zu bytes",
 					  r->path, r->line, sizeof(to->name) - 1);
-		snprintf(to->name, sizeof(to->name), "%s", value);
-		return 0;
+		return 0; /* read_line has read it */
 	}
 	if (!strcmp(word, "admin=yes")) {
 		*admin = true;
@@ -177,30 +178,52 @@ static int option(struct reader *r, char *word, struct dt_key_tenant *to, bool *
 			  r->path, r->line, word);
 }
 
+/* Name of the tenant that a key is if it names none: no other key's. */
+static void name_own(const struct dt_keyfile *f, char *name, size_t size)
+{
+	int n = f->nkeys;
+
+	do
+		snprintf(name, size, "key-%d", ++n);
+	while (find(f, false, name, strlen(name)) >= 0);
+}
+
+/* Index of the tenant that the words after a key name, or of a new one; -ENOMEM. */
+static int tenant_in(struct dt_keyfile *f, char *const *word, int n)
+{
+	char name[sizeof(f->tenant->name)];
+
+	name_own(f, name, sizeof(name));
+	for (int i = 0; i < n; i++)
+		if (!strncmp(word[i], TENANT, strlen(TENANT)))
+			snprintf(name, sizeof(name), "%s", word[i] + strlen(TENANT));
+	return tenant_of(f, name);
+}
+
+/* Lines of the same tenant add up: what a line does not say stays as it was. */
 static int read_line(struct reader *r, char *line)
 {
 	struct dt_keyfile *f = r->f;
-	struct dt_key_tenant own = {.weight = 1};
-	bool says = false, admin = false;
-	char *save = NULL, *word = strtok_r(line, " \t\r", &save);
-	const char *key = word;
-	int at;
+	char *save = NULL, *word[WORDS], *key = strtok_r(line, " \t\r", &save);
+	bool admin = false;
+	int n = 0, at;
 
-	if (!word || *word == '#')
+	if (!key || *key == '#')
 		return 0;
 	if (find(f, true, key, strlen(key)) >= 0) /* do not print the key itself */
 		return dt_err_set(r->err, -EINVAL, "'%s' line %d: this key is repeated", r->path, r->line);
-	snprintf(own.name, sizeof(own.name), "key-%d", f->nkeys + 1);
-	while ((word = strtok_r(NULL, " \t\r", &save))) {
-		if (option(r, word, &own, &admin) < 0)
-			return -EINVAL;
-		says |= strncmp(word, "tenant=", 7) && strncmp(word, "admin=", 6);
-	}
-	at = tenant_of(f, own.name);
-	if (at < 0 || add_key(f, key, at, admin) < 0)
+	while (n < WORDS && (word[n] = strtok_r(NULL, " \t\r", &save)))
+		n++;
+	if (n == WORDS)
+		return dt_err_set(r->err, -EINVAL, "'%s' line %d: more than %d words follow the key", r->path,
+				  r->line, WORDS - 1);
+	at = tenant_in(f, word, n);
+	if (at < 0 || add_key(f, key, at, false) < 0)
 		return dt_err_sys(r->err, -ENOMEM, "cannot read '%s'", r->path);
-	if (says)
-		f->tenant[at] = own;
+	for (int i = 0; i < n; i++)
+		if (option(r, word[i], &f->tenant[at], &admin) < 0)
+			return -EINVAL;
+	f->key[f->nkeys - 1].admin = admin;
 	return 0;
 }
 
@@ -235,7 +258,7 @@ int dt_keyfile_add(struct dt_keyfile *f, const char *key, struct dt_err *err)
 
 	if (!*key || key[strcspn(key, " \t\r\n")])
 		return dt_err_set(err, -EINVAL, "a key has no white space and at least one character");
-	snprintf(name, sizeof(name), "key-%d", f->nkeys + 1);
+	name_own(f, name, sizeof(name));
 	at = tenant_of(f, name);
 	if (at < 0 || add_key(f, key, at, false) < 0)
 		return dt_err_sys(err, -ENOMEM, "cannot take a key");

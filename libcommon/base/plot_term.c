@@ -225,7 +225,7 @@ static void put_x_axis(FILE *f, const struct dt_plot *p, const struct dt_plot_st
 		cols = (int)sizeof(row.text) - 1;
 	label_at = cols;
 	if (p->x_label && dt_plot_columns(p->x_label) < cols / 3)
-		label_at = cols - (int)strlen(p->x_label);
+		label_at = cols - dt_plot_columns(p->x_label);
 	most = cols / 10 < 2 ? 2 : cols / 10;
 	place_numbers(ax, most, cols, label_at, &row);
 	while (row.placed < 2 && ++most <= cols / 4) { /* the label may stand where the numbers would */

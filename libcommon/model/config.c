@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MOST_PARAMS 1e17
+
 static int check_range(const char *what, int64_t v, int64_t min, int64_t max, struct dt_err *err)
 {
 	if (v >= min && v <= max)
@@ -52,12 +54,26 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 	return rc;
 }
 
+/* Each size is possible, but together they may exceed what 64 bits count, as bytes of a training run. */
+static int check_total(const struct dt_config *c, struct dt_err *err)
+{
+	const double wide = (double)c->ffn, experts = (double)c->experts * (double)c->expert_ffn,
+		     mlp = 3 * fmax(wide, experts + (double)c->shared_ffn),
+		     heads = (double)(2 * c->heads + 2 * c->kv_heads) * (double)c->head_dim,
+		     total = (double)c->hidden * (2 * (double)c->vocab + (double)c->layers * (heads + mlp));
+
+	return total <= MOST_PARAMS
+		       ? 0
+		       : dt_err_set(err, -EINVAL, "impossible model: it has %.2g parameters (at most %g)",
+				    total, MOST_PARAMS);
+}
+
 static int check_rope(const struct dt_config *c, struct dt_err *err)
 {
-	if (c->head_dim % 2)
+	if (c->head_dim % 2 || dt_rope_dim(c) % 2)
 		return dt_err_set(err, -EINVAL,
 				  "impossible model: rotary positions need an even head dimension, not %lld",
-				  (long long)c->head_dim);
+				  (long long)(c->head_dim % 2 ? c->head_dim : dt_rope_dim(c)));
 	if (!(c->rope_theta > 1) || !isfinite(c->rope_theta))
 		return dt_err_set(err, -EINVAL, "impossible model: rotary base (rope_theta) is %g",
 				  c->rope_theta);
@@ -108,6 +124,11 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 
 	if (rc < 0 || dt_config_is_image(c))
 		return rc;
+	if (c->kv_rank && c->kv_heads != c->heads)
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: latent attention has a key for each of %lld heads, not "
+				  "%lld",
+				  (long long)c->heads, (long long)c->kv_heads);
 	if (c->heads % c->kv_heads)
 		return dt_err_set(err, -EINVAL,
 				  "impossible model: %lld heads cannot share %lld kv heads evenly",
@@ -120,7 +141,7 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	if (!(c->score_cap >= 0) || !(c->logit_cap >= 0) || c->score_cap > 1e6 || c->logit_cap > 1e6)
 		return dt_err_set(err, -EINVAL, "impossible model: scores are capped at %g, logits at %g",
 				  c->score_cap, c->logit_cap);
-	if (check_router(c, err) < 0)
+	if (check_router(c, err) < 0 || check_total(c, err) < 0)
 		return -EINVAL;
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }

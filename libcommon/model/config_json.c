@@ -228,6 +228,7 @@ static int read_field(const json_t *o, const struct field *f, struct dt_config *
 
 int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *err)
 {
+	const struct dt_family *f;
 	struct dt_config c;
 	const char *key;
 	json_t *v;
@@ -253,8 +254,12 @@ int dt_config_from_json(const json_t *o, struct dt_config *ret, struct dt_err *e
 		if (i == NFIELDS)
 			return dt_err_set(err, -EINVAL, "model description: unknown key '%.60s'", key);
 	}
-	if (!dt_family_find(c.family))
+	f = dt_family_find(c.family);
+	if (!f)
 		return dt_err_set(err, -ENOTSUP, "model description: no family is called '%.23s'", c.family);
+	if (f->images != dt_config_is_image(&c))
+		return dt_err_set(err, -EINVAL, "model description: family '%s' %s", c.family,
+				  f->images ? "needs an image_size" : "has no image_size");
 	if (dt_config_is_image(&c))
 		dt_config_complete_image(&c);
 	rc = dt_config_check(&c, err);

@@ -155,7 +155,7 @@ int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 	}
 	if (S_ISDIR(st.st_mode))
 		return load_folder(name, ret, err);
-	f = fopen(name, "re");
+	f = S_ISREG(st.st_mode) ? fopen(name, "re") : NULL; /* what a pipe holds can be read once only */
 	if (f) {
 		if (fread(magic, 1, 4, f) == 4 && !strcmp(magic, "GGUF")) {
 			fclose(f);

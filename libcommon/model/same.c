@@ -22,6 +22,27 @@ static void drop(json_t *x, json_t *y, const char *key)
 	json_object_del(y, key);
 }
 
+/* What a key is about, in words for a message. */
+static const char *subject(const char *key)
+{
+	static const struct {
+		const char *begins, *what;
+	} subjects[] = {{"window", "a sliding window"},
+			{"global_every", "a sliding window"},
+			{"act", "its activation"},
+			{"rope_", "its rotary positions"},
+			{"score_", "the scale or cap of its scores"},
+			{"logit_", "the cap of its logits"},
+			{"router_", "its router"}};
+
+	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
+		if (!strncmp(key, subjects[i].begins, strlen(subjects[i].begins)))
+			return subjects[i].what;
+	return strstr(key, "bias")     ? "its biases"
+	       : strstr(key, "expert") ? "its experts"
+				       : "its sizes or norms";
+}
+
 /* What the first key of x that y lacks, or has another value for, is about; NULL: none. */
 static const char *difference(json_t *x, const json_t *y)
 {
@@ -36,12 +57,7 @@ static const char *difference(json_t *x, const json_t *y)
 				     : json_equal(v, w);
 
 		if (!equal)
-			return !strcmp(key, "window")	   ? "a sliding window"
-			       : !strcmp(key, "act")	   ? "its activation"
-			       : !strncmp(key, "rope_", 5) ? "its rotary positions"
-			       : strstr(key, "bias")	   ? "its biases"
-			       : strstr(key, "expert")	   ? "its experts"
-							   : "its sizes or norms";
+			return subject(key);
 	}
 	return NULL;
 }

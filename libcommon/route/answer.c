@@ -55,7 +55,7 @@ static void send_head(struct dt_route_x *x, int64_t length)
 	dt_route_conn_printf(out, "X-Request-Id: %s\r\n", x->id);
 	if (dt_route_limit_headers(x->r, x->tenant, limits, sizeof(limits)) > 0)
 		dt_route_conn_put(out, limits, strlen(limits));
-	if (length >= 0)
+	if (length >= 0 && x->status != 204) /* which has none: RFC 9110, section 8.6 */
 		dt_route_conn_printf(out, "Content-Length: %lld\r\n", (long long)length);
 	else if (x->chunked)
 		dt_route_conn_printf(out, "Transfer-Encoding: chunked\r\n");
@@ -78,10 +78,10 @@ static void send_piece(struct dt_route_x *x, const char *s, size_t n)
 
 /* ---- streamed events ---- */
 
-/* Whether this is the usage event that the router asked for and the client did not. */
+/* Whether this is the usage event that the router asked for, not the client. Others have null there. */
 static bool is_ours(const char *s, size_t n)
 {
-	return memmem(s, n, "\"usage\"", 7) && memmem(s, n, "\"choices\"", 9) &&
+	return (memmem(s, n, "\"usage\":{", 9) || memmem(s, n, "\"usage\": {", 10)) &&
 	       (memmem(s, n, "\"choices\":[]", 12) || memmem(s, n, "\"choices\": []", 13));
 }
 
@@ -213,11 +213,15 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why)
 
 /* ---- token usage ---- */
 
+#define MOST_TOKENS 1e12 /* a server's count beyond it is wrong, and would use up a quota for ever */
+
+/* A count of the usage under one of two keys; -1: it is missing, or impossible. */
 static double number(const json_t *o, const char *a, const char *b)
 {
 	const json_t *v = json_object_get(o, a) ? json_object_get(o, a) : json_object_get(o, b);
+	const double n = json_is_number(v) ? json_number_value(v) : -1;
 
-	return json_is_number(v) ? json_number_value(v) : -1;
+	return n >= 0 && n <= MOST_TOKENS ? n : -1;
 }
 
 void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *cached, double *answer)

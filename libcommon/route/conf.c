@@ -204,8 +204,8 @@ static int check_scale(struct dt_route_conf *c, struct dt_err *err)
 		c->scale_most = c->on_scale && c->neach == 0 ? c->nservers : DT_PREFIX_SERVERS;
 	if (c->on_scale && c->neach == 0 && c->scale_most > c->nservers)
 		return dt_err_set(err, -EINVAL,
-				  "'scale_max' is %d, but only %d servers are configured for on_scale",
-				  c->scale_most, c->nservers);
+				  "'scale_max' is %d, but on_scale has only %d configured server%s",
+				  c->scale_most, c->nservers, c->nservers == 1 ? "" : "s");
 	if (c->scale_least > c->scale_most || c->scale_spares > c->scale_most)
 		return dt_err_set(err, -EINVAL, "'%s' exceeds 'scale_max', which is %d",
 				  c->scale_least > c->scale_most ? "scale_min" : "scale_spares",

@@ -1,6 +1,7 @@
 /* Servers in a router's configuration: their entries, and the addresses of their host names. */
 #include "route/conf_priv.h"
 
+#include "base/http.h"
 #include "base/json.h"
 
 #include <arpa/inet.h>
@@ -220,8 +221,8 @@ int dt_route_conf_server(struct dt_route_conf *c, const json_t *o, struct dt_err
 	    read_models(s, json_object_get(o, "models"), err) < 0)
 		return -EINVAL;
 	s->most = (int)most;
-	if (s->key && s->key[strcspn(s->key, "\r\n")])
-		return dt_err_set(err, -EINVAL, "'key' contains a line break");
+	if (s->key && !dt_http_is_text(s->key, strlen(s->key)))
+		return dt_err_set(err, -EINVAL, "'key' contains a control character");
 	return dt_route_conf_url(c, url, each, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

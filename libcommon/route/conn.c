@@ -176,14 +176,20 @@ void dt_route_conn_put(struct dt_route_conn *c, const void *s, size_t n)
 
 void dt_route_conn_printf(struct dt_route_conn *c, const char *fmt, ...)
 {
-	char text[2048];
+	char *text;
 	va_list ap;
 	int n;
 
 	va_start(ap, fmt);
-	n = vsnprintf(text, sizeof(text), fmt, ap);
+	n = vasprintf(&text, fmt, ap); /* of any length: keys and headers of clients are in it */
 	va_end(ap);
-	dt_route_conn_put(c, text, n < (int)sizeof(text) ? (size_t)n : sizeof(text) - 1);
+	if (n < 0) {
+		if (c->fd >= 0 && !c->broken)
+			fail(c);
+		return;
+	}
+	dt_route_conn_put(c, text, (size_t)n);
+	free(text);
 }
 
 void dt_route_conn_flush(struct dt_route_conn *c)

@@ -165,7 +165,7 @@ void dt_route_x_try(struct dt_route_x *x, bool fresh)
 		if (rc != 0)
 			return;
 	}
-	if (found == DT_ROUTE_UNKNOWN)
+	if (found == DT_ROUTE_UNKNOWN && x->asked)
 		dt_route_x_fail(x, 404, "model_not_found", 0, "no server has the model '%.200s'", x->asked);
 	else if (!x->client)
 		over(x, 503); /* a shadow copy does not wait */

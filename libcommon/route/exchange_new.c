@@ -23,22 +23,32 @@ static void set_id(struct dt_route_x *x, const struct dt_route_head *h)
 			 (unsigned long long)x->r->next_id++);
 }
 
+/* Whether a header has a client's key. Anthropic's clients use the second. */
+static bool is_key(struct dt_route_text name)
+{
+	return dt_route_is(name, "authorization") || dt_route_is(name, "x-api-key");
+}
+
+static void add_header(struct dt_route_buf *to, struct dt_route_text name, struct dt_route_text v)
+{
+	dt_route_buf_add(to, name.s, name.n);
+	dt_route_buf_add(to, ": ", 2);
+	dt_route_buf_add(to, v.s, v.n);
+	dt_route_buf_add(to, "\r\n", 2);
+}
+
 static void copy_headers(struct dt_route_x *x, const struct dt_route_head *h)
 {
 	for (int i = 0; i < h->n; i++) {
 		struct dt_route_text name = h->header[i].name, v = h->header[i].value;
 
-		if (dt_route_is(name, "authorization") && x->r->conf.keys.nkeys == 0)
-			x->authorization = strndup(v.s, v.n);
-		if (dt_route_hop_by_hop(h, name) || dt_route_is(name, "host") ||
-		    dt_route_is(name, "authorization") || dt_route_is(name, "x-api-key") ||
+		if (is_key(name) && x->r->conf.keys.nkeys == 0)
+			add_header(&x->key, name, v);
+		if (dt_route_hop_by_hop(h, name) || dt_route_is(name, "host") || is_key(name) ||
 		    dt_route_is(name, "content-length") || dt_route_is(name, "expect") ||
 		    dt_route_is(name, "x-request-id"))
 			continue;
-		dt_route_buf_add(&x->head, name.s, name.n);
-		dt_route_buf_add(&x->head, ": ", 2);
-		dt_route_buf_add(&x->head, v.s, v.n);
-		dt_route_buf_add(&x->head, "\r\n", 2);
+		add_header(&x->head, name, v);
 	}
 	dt_route_buf_add(&x->head, "X-Request-Id: ", 14);
 	dt_route_buf_add(&x->head, x->id, strlen(x->id));
@@ -98,13 +108,13 @@ void dt_route_x_free(struct dt_route_x *x)
 	if (x->client)
 		x->client->x = NULL;
 	dt_route_buf_release(&x->head);
+	dt_route_buf_release(&x->key);
 	dt_route_buf_release(&x->body);
 	dt_route_buf_release(&x->edit);
 	dt_route_buf_release(&x->answer_head);
 	dt_route_buf_release(&x->held);
 	dt_route_buf_release(&x->event);
 	free(x->target);
-	free(x->authorization);
 	free(x->asked);
 	free(x->model);
 	free(x->hash);

@@ -32,6 +32,7 @@ static void shadow(struct dt_route_x *x, const struct dt_route_name *n)
 	copy->model = strdup(n->shadow);
 	snprintf(copy->id, sizeof(copy->id), "shadow-%.120s", x->id);
 	dt_route_buf_add(&copy->head, x->head.s, x->head.n);
+	dt_route_buf_add(&copy->key, x->key.s, x->key.n);
 	if (dt_route_buf_add(&copy->body, dt_route_buf_data(&x->body), dt_route_buf_size(&x->body)) == 0)
 		r->memory += (int64_t)copy->body.n;
 	r->stats.shadows++;

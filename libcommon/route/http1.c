@@ -162,7 +162,7 @@ static const char *frame(struct dt_route_head *h, bool response)
 			closes |= has_word(v, close);
 			keeps |= has_word(v, keep);
 		} else if (dt_route_is(name, "expect") && dt_route_is(v, "100-continue")) {
-			h->expects = true;
+			h->expects = h->minor == 1; /* HTTP/1.0 has none: RFC 9110, section 10.1.1 */
 		}
 	}
 	if (why)

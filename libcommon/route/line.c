@@ -54,7 +54,8 @@ static void read_body(struct dt_route_line *l)
 {
 	struct dt_route_buf *in = &l->conn.in;
 
-	while (dt_route_buf_size(in) > 0 && !l->chunks.done) {
+	/* what follows a head that has no body (status 204) is no content; `finish` closes such a line */
+	while (l->framing != DT_ROUTE_NO_BODY && dt_route_buf_size(in) > 0 && !l->chunks.done) {
 		size_t n = dt_route_buf_size(in), body = n;
 		ssize_t used = (ssize_t)n;
 
@@ -207,8 +208,8 @@ static void send_request(struct dt_route_line *l)
 	dt_route_conn_printf(&l->conn, " HTTP/1.1\r\nHost: %s\r\n", l->server->conf.host);
 	if (key)
 		dt_route_conn_printf(&l->conn, "Authorization: Bearer %s\r\n", key);
-	else if (x->authorization)
-		dt_route_conn_printf(&l->conn, "Authorization: %s\r\n", x->authorization);
+	else
+		dt_route_conn_put(&l->conn, x->key.s, x->key.n);
 	dt_route_conn_put(&l->conn, x->head.s, x->head.n);
 	send_body(l, body);
 	dt_route_conn_flush(&l->conn);

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "route/priv.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,18 +245,48 @@ static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 	return false;
 }
 
+/* Takes one byte of a target, with its escape decoded as a server does; -1: there is none. */
+static int next_byte(struct dt_route_text *t)
+{
+	char byte[3] = "";
+	int n = 1, value;
+
+	if (t->n == 0)
+		return -1;
+	value = (unsigned char)*t->s;
+	if (t->n > 2 && value == '%' && isxdigit((unsigned char)t->s[1]) &&
+	    isxdigit((unsigned char)t->s[2])) {
+		memcpy(byte, t->s + 1, 2);
+		value = (int)strtol(byte, NULL, 16);
+		n = 3;
+	}
+	t->s += n;
+	t->n -= (size_t)n;
+	return value;
+}
+
+/* Whether the target's path is `path` or below it. An escaped zero ends it for some servers. */
+static bool is_below(struct dt_route_text t, const char *path)
+{
+	int c = 0;
+
+	while (*path && (c = next_byte(&t)) == *path)
+		path++;
+	if (*path)
+		return false;
+	c = next_byte(&t);
+	return c <= 0 || c == '/' || c == '?';
+}
+
 bool dt_route_of_one_server(struct dt_route_text t)
 {
 	static const char *const paths[] = {
 		"/v1/files", "/v1/batches", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
 		"/v1/role",  "/slots"};
 
-	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
-		size_t n = strlen(paths[i]);
-
-		if (t.n >= n && !memcmp(t.s, paths[i], n) && (t.n == n || t.s[n] == '/' || t.s[n] == '?'))
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
+		if (is_below(t, paths[i]))
 			return true;
-	}
 	return false;
 }
 

@@ -174,7 +174,7 @@ struct dt_route_x {
 	char id[132];
 	char *target;		       /* path */
 	struct dt_route_buf head;      /* headers to forward */
-	char *authorization;	       /* the client's header, forwarded if the router requires no key */
+	struct dt_route_buf key;       /* the client's headers with a key, if the router requires none */
 	struct dt_route_buf body;      /* as the client sent it */
 	struct dt_route_buf edit;      /* the body to send, if it is not the client's */
 	char *asked, *model;	       /* model names: the client's, the server's; NULL: none */

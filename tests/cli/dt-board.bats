@@ -124,6 +124,12 @@ start() {
     [ "$(code "${url}api/runs?key=secres")" -eq 401 ]
     [ "$(code "${url}api/runs?key=secret")" -eq 200 ]
     [ "$(code "${url}health")" -eq 200 ]
+    kill "$board"
+    wait "$board"
+    start --key 'a&b c+%41é' mine
+    [ "$(code "$(cat url)")" -eq 200 ] # the printed address
+    [ "$(code "${url}api/runs?key=a")" -eq 401 ]
+    run -2 dt-board --key '' mine
     run -2 dt-board --host 0.0.0.0 mine
     run -2 dt-board
     mkdir -p empty

@@ -87,6 +87,9 @@ json() {
 
 @test "published parameter counts" {
 	[ "$("$memest" --json gpt2-1558m | jq .params)" = 1557611200 ]
+	# a description in a pipe is read once
+	config='{"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}'
+	[ "$("$memest" --json <(echo "$config") | jq .params)" = 124439808 ]
 	[ "$("$memest" --json llama-2-70b | jq .params)" = 68976648192 ]
 	[ "$("$memest" --json mistral-7b | jq .params)" = 7241732096 ]
 }

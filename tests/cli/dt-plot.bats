@@ -28,6 +28,11 @@ assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.j
     dt-plot --title $'caf\xe9' loss $'caf\xe9.jsonl' $'\xff\x80.jsonl' >x.txt
     iconv -f UTF-8 -t UTF-8 x.txt >/dev/null
     grep -q $'caf\xef\xbf\xbd' x.txt
+    # a key of many bytes ends at the right edge, like any other
+    for key in ключ-ключ-ключ- 🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂🙂; do
+        sed "s/step/$key/" run.jsonl >other.jsonl
+        [ "$(dt-plot --x "$key" loss other.jsonl --width 80 | tail -n 1 | tr -d '\n' | wc -m)" = 80 ]
+    done
     dt-plot --bars node --title $'caf\xe9' loss run.jsonl | iconv -f UTF-8 -t UTF-8 >/dev/null
 }
 
@@ -262,6 +267,12 @@ assert len(areas) == 2, areas'
     [ "$status" -eq 2 ]
     run dt-plot --width 5 run.jsonl
     [ "$status" -eq 2 ]
+    # what would do nothing
+    for given in '--bars loss --height 9' '--svg x.svg --ascii' '--svg x.svg --color never' '--svg x.svg --no-live'; do
+        # shellcheck disable=SC2086 # several words
+        run -2 dt-plot $given run.jsonl
+        [[ $output == *"cannot be combined with"* ]]
+    done
     run dt-plot --nosuch
     [ "$status" -eq 2 ]
     [[ $output == *"Try 'dt-plot --help' for more information."* ]]
@@ -283,7 +294,7 @@ texts = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
 assert root.get("viewBox") == "0 0 800 400", root.attrib
 for want in ("a < b & c", "loss", "lr", "step", "0", "80"):
     assert want in texts, (want, texts)'
-    dt-plot --svg - --width 300 --height 200 --bars lr --by step run.jsonl | python3 -c '
+    dt-plot --svg - --width 300 --bars lr --by step run.jsonl | python3 -c '
 import sys, xml.etree.ElementTree as E
 assert len(list(E.parse(sys.stdin).getroot().iter("{http://www.w3.org/2000/svg}rect"))) == 11'
     cp out.svg before.svg

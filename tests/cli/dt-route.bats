@@ -106,6 +106,13 @@ denies() {
     [ "$(got "$a" .headers.traceparent)" = 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 ]
     [ "$(got "$a" .headers.tracestate)" = x=1 ]
     [ "$(got "$a" '.headers."x-secret"')" = null ]
+    # a long token, as of an identity provider, passes whole
+    token=$(printf '%04000d' 7)
+    ask -o /dev/null -H "Authorization: Bearer $token" -H 'X-Next: 1'
+    [ "$(got "$a" .headers.authorization)" = "Bearer $token" ]
+    [ "$(got "$a" '.headers."x-next"')" = 1 ]
+    ask -o /dev/null -H 'x-api-key: anthropic'
+    [ "$(got "$a" '.headers."x-api-key"')" = anthropic ]
     ask -D headers -o /dev/null
     [ "$(sed -n 's/^X-Request-Id: \(req-[0-9a-f]*\).*/\1/p' headers)" = "$(got "$a" '.headers."x-request-id"')" ]
     [ "$(body='{"model":"none","prompt":"x"}' ask | jq -c '[.error.code, .error.param]')" = '["model_not_found","model"]' ]
@@ -229,6 +236,9 @@ denies() {
         [ "$(sed -n 1p out)" = 'data: {"a":1}' ]
         sed -n 's/^data: //p' out | jq -e -s '(.[1].error.code == "server_lost") and length == 2'
     done
+    # an event without choices whose usage is null is the server's own, such as a filter's verdict
+    set_mock "$a" "{\"raw\": \"$head\\r\\ndata: {\\\"choices\\\":[],\\\"usage\\\":null}\\n\\ndata: {\\\"choices\\\":[],\\\"usage\\\":{}}\\n\\n\"}"
+    [ "$(ask -N)" = 'data: {"choices":[],"usage":null}' ]
     # CR LF: the first event arrives while the server still sends; the usage that the router asked for is removed
     set_mock "$a" "{\"raw\": \"${head}\\r\\ndata: {\\\"choices\\\":[1]}\\r\\n\\r\\ndata: {\\\"choices\\\":[],\\\"usage\\\":{\\\"prompt_tokens\\\":7,\\\"completion_tokens\\\":1}}\\r\\n\\r\\n\", \"raw_endless\": true}"
     curl -sN -m 300 --limit-rate 2k -d "$body" "$url/v1/completions" >out 3>&- & # slow: the rest has no end
@@ -405,13 +415,16 @@ END
     [ "$n" -ge 8 ] && [ "$n" -le 34 ] # a quarter of 80
     until_true said "$c" .requests 95
     [ "$(got "$c" .body.model)" = shade ]
-    until_true shows shadow_total 95
+    ask -o /dev/null -H 'Authorization: Bearer mine' -H 'X-Session-Id: 1'
+    until_true said "$c" .requests 96
+    [ "$(got "$c" .headers.authorization)" = 'Bearer mine' ]
+    until_true shows shadow_total 96
     kill -KILL "$pid_c" # a lost copy is no answer: neither an error nor a time
     ask -o /dev/null
     until_true shows running 0
     shows request_errors_total 0
-    shows request_seconds_count 97
-    shows ttft_seconds_count 97
+    shows request_seconds_count 98
+    shows ttft_seconds_count 98
     [ "$(curl -s "$url/v1/models" | jq -c '[.data[].id] | sort')" = '["chat","new","old","plain","shade"]' ]
     [ "$(for name in chat sh%61de none; do curl -s "$url/v1/models/$name" | jq -c '.id // .error.code'; done | tr '\n' ' ')" = \
         '"chat" "shade" "model_not_found" ' ]
@@ -580,6 +593,11 @@ END
     for path in '/v1/files?limit=3' /v1/batches/b /slots; do
         curl -s "$url$path" | jq -e '.error.message | test("state of one server")'
     done
+    # servers decode escapes; for some of them an escaped zero ends the path
+    for path in /v1/%6Coad_lora_adapter /v1%2ffiles /slots%2F0 /v1/role%00 /%73lots; do
+        curl -s -d '{}' "$url$path" | jq -e '.error.message | test("state of one server")'
+    done
+    [ "$(got "$a" .requests)" = 0 ]
     [ "$(curl -s "$url/route/servers" | jq '[.servers[].served] | add // 0')" = 0 ]
     [ "$(curl -s -o /dev/null -w '%{http_code}' -d '{"prompt": "x", "max_tokens": 1}' "$url/v1/completions")" = 200 ]
 }
@@ -710,7 +728,7 @@ END
     [[ $stderr == *"'scale_min' exceeds 'scale_max', which is 2"* ]]
     echo "{\"servers\": [{\"url\": \"$a\"}], \"scale_max\": 2, \"on_scale\": \"true\"}" >wrong
     run -3 --separate-stderr dt-route check wrong
-    [[ $stderr == *"'scale_max' is 2, but only 1 servers are configured for on_scale"* ]]
+    [[ $stderr == *"'scale_max' is 2, but on_scale has only 1 configured server"* ]]
 }
 
 @test "hedging: a second server is asked after a delay, if configured, and the first answer counts" {
@@ -735,6 +753,8 @@ END
         [[ $stderr == *"$why"* ]] || { echo "$text: $stderr"; return 1; }
     done <<'END'
 {"server": []}|unknown key 'server'; did you mean 'servers'
+{"servers": [{"url": "http://127.0.0.1:1"}], "books": "/nowhere/books"}|cannot write '/nowhere/books'
+{"servers": [{"url": "http://127.0.0.1:1", "key": "a\u0001"}]}|'key' contains a control character
 {"servers": [{"url": "ftp://x"}]}|is not http://HOST:PORT
 {"servers": [{"url": "http://x:y"}]}|'http://x:y' has no port from 1 to 65535 after ':'
 {"servers": [{"url": "127.0.0.1:65616"}]}|'http://127.0.0.1:65616' has no port from 1 to 65535
@@ -826,7 +846,11 @@ garbage|502
 HTTP/1.1 200 OK\r\nX: a\u0000b\r\nContent-Length: 2\r\n\r\n{}|502
 HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}|200
 HTTP/1.0 200 OK\r\n\r\nto the end|200
+HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\nHTTP/|204
 END
+    # what follows a head without a body would be the next answer for the client
+    ask -i >out
+    denies grep -qi -e '^Content-Length' -e '^HTTP/$' out
     set_mock "$a" "{\"raw\": \"HTTP/1.1 200 OK\\r\\nX: \", \"raw_endless\": true}"
     [ "$(ask -o out -w '%{http_code}')" = 502 ]
     # an endless body to a client that reads it: ended by request_timeout_s, in bounded memory

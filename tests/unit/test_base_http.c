@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -64,9 +65,22 @@ static void names_of_this_machine(void **state)
 	assert_false(own(name)); /* longer than a name can be */
 }
 
+static void escapes(void **state)
+{
+	static const char text[] = "a-B_9.~ &+%41/?\xc3\xa9";
+	char *there = dt_http_escape(text);
+
+	(void)state;
+	assert_string_equal(there, "a-B_9.~%20%26%2B%2541%2F%3F%C3%A9");
+	dt_http_unescape(there);
+	assert_string_equal(there, text);
+	free(there);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(names_of_this_machine)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(names_of_this_machine),
+					   cmocka_unit_test(escapes)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/family.h"
+#include "model/graph.h"
 #include "model/names.h"
 #include "model/params.h"
 #include "model/same.h"
@@ -179,6 +180,10 @@ static void unknown_or_impossible_is_refused_by_name(void **state)
 	refuse("{" LLAMA ",\"head_dim\":\"16\"}", "'head_dim' is not a whole number");
 	refuse("{" LLAMA ",\"head_dim\":-16}", "'head_dim' is out of range");
 	refuse("{" LLAMA ",\"head_dim\":15}", "even head dimension");
+	refuse("{\"model_type\":\"mixtral\",\"vocab_size\":300,\"hidden_size\":1048576,"
+	       "\"intermediate_size\":4194304,\"num_hidden_layers\":4096,\"num_attention_heads\":64,"
+	       "\"num_key_value_heads\":64,\"num_local_experts\":4096,\"num_experts_per_tok\":2}",
+	       "parameters (at most 1e+17)");
 	refuse("{" LLAMA ",\"head_dim\":100000}", "head dimension is 100000");
 	refuse("{" LLAMA ",\"num_key_value_heads\":3}", "4 heads cannot share 3 kv heads");
 	refuse("{" LLAMA ",\"num_key_value_heads\":8}", "number of kv heads is 8");
@@ -242,6 +247,25 @@ static void own_form_is_strict(void **state)
 	json_object_set_new(o, "act", json_string("silu"));
 	json_object_set_new(o, "heads", json_integer(0));
 	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	json_decref(o);
+	/* what contradicts the family */
+	o = dt_config_to_json(&c);
+	json_object_set_new(o, "family", json_string("resnet"));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "family 'resnet' needs an image_size"));
+	json_object_set_new(o, "family", json_string("deepseek_v2"));
+	for (size_t i = 0; i < 3; i++)
+		json_object_set_new(o, ((const char *const[]){"kv_rank", "rope_dim", "v_dim"})[i],
+				    json_integer(8));
+	assert_int_equal(dt_config_from_json(o, &back, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "latent attention"));
+	json_object_set_new(o, "kv_heads", json_integer(c.heads));
+	assert_int_equal(dt_config_from_json(o, &back, &err), 0);
+	json_decref(o);
+	o = NULL;
+	/* its config.json has no form for it, and so it is refused when read back */
+	assert_int_equal(dt_config_to_hf(&back, "float32", &o, &err), 0);
+	assert_true(dt_config_from_hf(o, &back, &err) < 0);
 	json_decref(o);
 	assert_int_equal(dt_config_from_json(NULL, &back, &err), -EINVAL);
 }
@@ -496,7 +520,8 @@ static void not_trained(void **state)
 	accept("{\"model_type\":\"qwen3_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,"
 	       "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
 	       "\"max_position_embeddings\":32,\"num_local_experts\":6,\"num_experts_per_tok\":2,"
-	       "\"moe_intermediate_size\":24,\"use_sliding_window\":true,\"sliding_window\":8}",
+	       "\"moe_intermediate_size\":24,\"use_sliding_window\":true,\"sliding_window\":8,"
+	       "\"max_window_layers\":2}",
 	       &c);
 	assert_int_equal(c.window, 8); /* of all layers */
 }
@@ -519,10 +544,35 @@ static void deepseek_defaults(void **state)
 	       "\"topk_group\":1,\"n_shared_experts\":null}",
 	       &c);
 	assert_true(c.q_rank == 0 && c.shared_ffn == 0 && c.router_groups == 0);
+	refuse("{\"model_type\":\"deepseek_v3\"," DEEPSEEK
+	       ",\"qk_nope_head_dim\":17,\"qk_rope_head_dim\":15}",
+	       "even head dimension, not 15");
+	refuse("{\"model_type\":\"deepseek_v2\"," DEEPSEEK ",\"attention_bias\":true}", "'attention_bias'");
 	accept("{\"model_type\":\"deepseek_v2\"," DEEPSEEK "}", &c);
 	assert_true(c.q_rank == 1536 && c.shared_ffn == 48 && c.dense_layers == 0);
 	assert_true(!(c.router_scale > 0 && c.router_scale != 1) && c.router_unscaled);
 	assert_int_equal(c.router_groups, 0);
+}
+
+/* As in transformers: rms_norm_eps is not that of the latents' norms, which is 1e-6. */
+static void deepseek_epsilons(void **state)
+{
+	struct dt_graph g;
+	struct dt_config c;
+	int latents = 0;
+
+	(void)state;
+	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"rms_norm_eps\":0.001}", &c);
+	assert_int_equal(dt_graph_build(&c, &g, NULL), 0);
+	for (int i = 0; i < g.nnode; i++) {
+		const bool latent = strstr(g.node[i].name, "q_a_norm") || strstr(g.node[i].name, "kv_a_norm");
+
+		if (g.node[i].op == DT_OP_NORM && g.node[i].attr.eps != (latent ? 1e-6f : 1e-3f))
+			fail_msg("%s: %g", g.node[i].name, (double)g.node[i].attr.eps);
+		latents += g.node[i].op == DT_OP_NORM && latent;
+	}
+	assert_int_equal(latents, 2 * c.layers);
+	dt_graph_release(&g);
 }
 
 /* Sizes as published, and what their classes take for granted. */
@@ -638,6 +688,36 @@ static void names_of_images(void **state)
 }
 
 /* A checkpoint of a family that this program does not have. */
+/* A message says what a file cannot hold. */
+static void differences_are_named(void **state)
+{
+	static const struct {
+		size_t at;
+		const char *what;
+	} real[] = {{offsetof(struct dt_config, score_cap), "the scale or cap of its scores"},
+		    {offsetof(struct dt_config, logit_cap), "the cap of its logits"},
+		    {offsetof(struct dt_config, router_scale), "its router"},
+		    {offsetof(struct dt_config, rope_theta), "its rotary positions"},
+		    {offsetof(struct dt_config, norm_eps), "its sizes or norms"}};
+	struct dt_config c, other;
+	const char *what;
+
+	(void)state;
+	assert_int_equal(dt_config_find_preset("mixtral-8x7b", &c), 0);
+	for (size_t i = 0; i < sizeof(real) / sizeof(*real); i++) {
+		const double v = 7;
+
+		other = c;
+		memcpy((char *)&other + real[i].at, &v, sizeof(v));
+		assert_false(dt_config_same(&c, &other, &what));
+		assert_string_equal(what, real[i].what);
+	}
+	other = c;
+	other.global_every = 2;
+	assert_false(dt_config_same(&c, &other, &what));
+	assert_string_equal(what, "a sliding window");
+}
+
 static void unknown_family(void **state)
 {
 	struct dt_config c;
@@ -654,6 +734,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepseek_defaults),
+		cmocka_unit_test(deepseek_epsilons),
+		cmocka_unit_test(differences_are_named),
 		cmocka_unit_test(presets_are_possible_and_survive_json),
 		cmocka_unit_test(gpt2_defaults),
 		cmocka_unit_test(llama_family),

@@ -50,11 +50,38 @@ static void test_lines(void **state)
 	dt_keyfile_release(&f);
 }
 
+/* A second line of a tenant keeps the first one's limits. No key gets into another's tenant by its number. */
+static void test_tenants(void **state)
+{
+	struct dt_keyfile f;
+	struct dt_err err;
+
+	assert_int_equal(read_text("a tokens-per-minute=1000 weight=3 tenant=red\n"
+				   "b tenant=key-3 priority=7\n"
+				   "c\n"
+				   "d tenant=red requests-per-minute=10 weight=4\n",
+				   &f, &err),
+			 0);
+	assert_int_equal(f.ntenants, 3);
+	assert_true(f.tenant[0].tokens == 1000 && f.tenant[0].requests == 10 && f.tenant[0].weight == 4);
+	assert_true(f.key[2].tenant != f.key[1].tenant && f.tenant[f.key[2].tenant].priority == 0);
+	assert_int_equal(dt_keyfile_add(&f, "e", &err), 0);
+	assert_int_equal(f.key[4].tenant, 3);
+	dt_keyfile_release(&f);
+}
+
 static void test_refused(void **state)
 {
 	static const char *const bad[] = {
-		"k weight=0\n", "k what=1\n",	    "k alone\n", "k tenant=\n",
-		"k admin=no\n", "secret\nsecret\n", "# none\n",	 "k requests-per-minute=nan\n"};
+		"k weight=0\n",
+		"k what=1\n",
+		"k alone\n",
+		"k tenant=\n",
+		"k admin=no\n",
+		"secret\nsecret\n",
+		"# none\n",
+		"k requests-per-minute=nan\n",
+		"k a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1 j=1 k=1 l=1 m=1 n=1 o=1 p=1 q=1\n"};
 	struct dt_keyfile f = {0};
 	struct dt_err err;
 
@@ -91,6 +118,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_tenants),
 		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_many),
 	};

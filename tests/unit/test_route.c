@@ -44,6 +44,11 @@ static void test_head(void **state)
 	assert_null(dt_route_header(&h, "x-b").s);
 	assert_true(parse("GET http://h:1/v1?a HTTP/1.1\r\nHost: h\r\n\r\n", false, &h, &why) > 0);
 	assert_true(h.target.n == 5 && !memcmp(h.target.s, "/v1?a", 5));
+	assert_true(parse("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n", false, &h, &why) > 0);
+	assert_true(h.expects);
+	/* HTTP/1.0 has no interim responses */
+	assert_true(parse("POST / HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", false, &h, &why) > 0);
+	assert_false(h.expects);
 }
 
 static void test_framing_refused(void **state)

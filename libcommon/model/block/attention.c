@@ -122,9 +122,22 @@ int dt_block_attention(struct dt_builder *b, int h)
 	return output(b, scores(b, qkv), d);
 }
 
+/*
+ * Norm of a latent. Its epsilon is 1e-6 in DeepSeek's code and in transformers, whatever the configuration's
+ * rms_norm_eps is.
+ */
+static int latent_norm(struct dt_builder *b, int x, enum dt_role role, const char *name)
+{
+	static const char *const out[] = {"latent", NULL, NULL, "latent.rstd"};
+
+	x = dt_block_norm(b, x, role, name, out);
+	if (!b->failed)
+		b->g->node[b->g->nnode - 1].attr.eps = 1e-6f;
+	return x;
+}
+
 int dt_block_latent_attention(struct dt_builder *b, int h)
 {
-	static const char *const norm[] = {"latent", NULL, NULL, "latent.rstd"};
 	static const char *const parts[] = {"latent", "key"}, *const joined[] = {"qkv"};
 	const struct dt_config *c = b->c;
 	int64_t nope = c->head_dim - c->rope_dim;
@@ -134,7 +147,7 @@ int dt_block_latent_attention(struct dt_builder *b, int h)
 	if (c->q_rank) {
 		w = dt_tensor_add(b, DT_W_Q_A, "attn.q_a.weight", c->q_rank, c->hidden);
 		from = dt_block_linear(b, "q_a", "latent", h, 1, &w, NULL);
-		from = dt_block_norm(b, from, DT_W_Q_A_NORM, "attn.q_a_norm", norm);
+		from = latent_norm(b, from, DT_W_Q_A_NORM, "attn.q_a_norm");
 	}
 	w = dt_tensor_add(b, c->q_rank ? DT_W_Q_UP : DT_W_Q, "attn.q.weight", c->heads * c->head_dim,
 			  c->q_rank ? c->q_rank : c->hidden);
@@ -149,7 +162,7 @@ int dt_block_latent_attention(struct dt_builder *b, int h)
 	n->attr.latent_dim = c->kv_rank;
 	n->attr.rope_dim = c->rope_dim;
 	key = n->out[1];
-	from = dt_block_norm(b, n->out[0], DT_W_KV_A_NORM, "attn.kv_a_norm", norm);
+	from = latent_norm(b, n->out[0], DT_W_KV_A_NORM, "attn.kv_a_norm");
 	w = dt_tensor_add(b, DT_W_KV_B, "attn.kv_b.weight", c->heads * (nope + c->v_dim), c->kv_rank);
 	dt_tensor_cut(b, w, DT_CUT_UNITS, 0, nope + c->v_dim);
 	from = dt_block_linear(b, "kv_b", "kv", from, 1, &w, NULL);

@@ -68,7 +68,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->v_dim = 128;
 	c->kv_heads = DT_HF_AS_HEADS;
 	c->head_dim = nope + c->rope_dim; /* not hidden / heads; set again below */
-	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
+	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_refuse(o, "attention_bias", true, err)) < 0 ||
 	    (rc = read_rope(o, c, err)) < 0 || (rc = read_router(o, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "kv_lora_rank", true, &c->kv_rank, err)) < 0 ||
 	    (rc = dt_hf_size(o, "q_lora_rank", false, &c->q_rank, err)) < 0 ||
@@ -123,10 +123,10 @@ static json_t *to_hf(const struct dt_config *c)
 			     (json_int_t)(c->head_dim - c->rope_dim), "qk_rope_head_dim",
 			     (json_int_t)c->rope_dim, "v_head_dim", (json_int_t)c->v_dim, "n_routed_experts",
 			     (json_int_t)c->experts, "n_shared_experts",
-			     (json_int_t)(c->shared_ffn / c->expert_ffn), "num_experts_per_tok",
-			     (json_int_t)c->experts_used, "moe_intermediate_size", (json_int_t)c->expert_ffn,
-			     "first_k_dense_replace", (json_int_t)c->dense_layers, "norm_topk_prob",
-			     !c->router_unscaled, "routed_scaling_factor",
+			     (json_int_t)(c->expert_ffn ? c->shared_ffn / c->expert_ffn : 0),
+			     "num_experts_per_tok", (json_int_t)c->experts_used, "moe_intermediate_size",
+			     (json_int_t)c->expert_ffn, "first_k_dense_replace", (json_int_t)c->dense_layers,
+			     "norm_topk_prob", !c->router_unscaled, "routed_scaling_factor",
 			     c->router_scale > 0 ? c->router_scale : 1, "n_group", groups, "topk_group", used,
 			     "topk_method", method, "scoring_func", c->router_sigmoid ? "sigmoid" : "softmax",
 			     "rope_interleave", c->rope_pairing == DT_ROPE_ADJACENT));

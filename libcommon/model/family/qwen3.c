@@ -32,17 +32,16 @@ static json_t *to_hf(const struct dt_config *c)
 
 /*
  * transformers 4 writes num_experts, transformers 5 num_local_experts. Unlike that of dense models, the class
- * has no default for head_dim, and windows in all layers if there is no max_window_layers.
+ * has no default for head_dim, and windows in all layers, whatever max_window_layers says.
  */
 static int moe_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const json_t *dense = json_object_get(o, "mlp_only_layers");
-	bool scaled = false, old = json_object_get(o, "num_experts"),
-	     all = !json_object_get(o, "max_window_layers");
+	bool scaled = false, old = json_object_get(o, "num_experts");
 	int64_t step = 1;
 	int rc;
 
-	if ((rc = read_decoder(o, all, c, err)) < 0 ||
+	if ((rc = read_decoder(o, true, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "num_local_experts", !old, &c->experts, err)) < 0 ||
 	    (rc = dt_hf_size(o, "num_experts", false, &c->experts, err)) < 0 ||
 	    (rc = dt_hf_size(o, "num_experts_per_tok", true, &c->experts_used, err)) < 0 ||
