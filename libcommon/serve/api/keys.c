@@ -174,6 +174,9 @@ static const struct key keys[] = {
 	{"metadata", ALL, IDLE, .any = true},
 	{"safety_identifier", ALL, IDLE, .any = true},
 	{"prompt_cache_key", ALL, IDLE, .any = true},
+	{"prompt_cache_options", ALL, IDLE, .any = true},
+	{"prompt_cache_retention", ALL, IDLE, .any = true},
+	{"moderation", ALL, IDLE},
 	{"user", ALL, IDLE, .any = true},
 };
 
