@@ -538,4 +538,14 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >long.jsonl
     refused 1 "http://127.0.0.1:9" task long.jsonl http://127.0.0.1:9
 }
+
+@test "a server that still loads its model is asked again; one that is not there is an error at once" {
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >few.jsonl
+    python3 "$DT_SRC/tests/cli/serve-loading.py" >at 3>&- &
+    server=$!
+    until [ -s at ] || ! kill -0 $server; do sleep 0.1; done
+    refused 1 "lists no model" task few.jsonl "$(cat at)"
+    kill $server 2>/dev/null || true
+    run -1 timeout 20 dt-eval task few.jsonl http://127.0.0.1:9 --model x
+}
 # SPDX-License-Identifier: Apache-2.0
