@@ -83,8 +83,8 @@ static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **r
 }
 
 /*
- * Whether to retry after a failure: the server may come back. A server that has never been there is an error at
- * once: its address is wrong.
+ * Whether to retry after a failure: the server may come back. A server that has never been there is an error
+ * at once: its address is wrong.
  */
 static bool again(struct dt_asks *a, const struct slot *s, CURLcode done)
 {

@@ -30,8 +30,8 @@ int dt_asks_open(const char *url, const struct dt_asks_opts *o, struct dt_asks *
 const char *dt_asks_url(const struct dt_asks *a); /* for error messages */
 
 /*
- * Asks all n questions in order; handles answers as they arrive. Stops at the first error. A question that fails
- * (no connection, 429, 5xx) is asked again for DT_LOAD_AGAIN_S; but a server that has never answered is not there.
+ * Asks all n questions in order; handles answers as they arrive. Stops at the first error. A question that
+ * fails (no connection, 429, 5xx) is asked again for DT_LOAD_AGAIN_S, unless the server has never answered.
  */
 int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, struct dt_err *err);
 void dt_asks_close(struct dt_asks *a); /* NULL is allowed */
