@@ -228,12 +228,15 @@ static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, st
 /* Answers requests to POST-only paths that use another method; true: it has answered. */
 static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 {
-	static const char *const paths[] = {
-		"/v1/completions", "/v1/chat/completions", "/completion",  "/completions",
-		"/infill",	   "/v1/responses",	   "/v1/messages", "/v1/messages/count_tokens",
-		"/v1/embeddings",  "/v1/rerank",	   "/rerank",	   "/v1/score",
-		"/score",	   "/v1/classify",	   "/tokenize",	   "/detokenize",
-		"/apply-template"};
+	static const char *const paths[] = {"/v1/completions", "/v1/chat/completions",
+					    "/completion",     "/completions",
+					    "/infill",	       "/v1/responses",
+					    "/v1/messages",    "/v1/messages/count_tokens",
+					    "/v1/embeddings",  "/v1/rerank",
+					    "/v2/rerank",      "/rerank",
+					    "/v1/score",       "/score",
+					    "/v1/classify",    "/tokenize",
+					    "/detokenize",     "/apply-template"};
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
 		if (dt_route_is(path_of(h->target), paths[i])) {

@@ -466,6 +466,8 @@ PY
     start
     post /v1/embeddings '{"input": ["query", "near query", "something else", "query"]}' | head -n 1 >embedded
     post /v1/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' | head -n 1 >ranked
+    diff <(jq .results ranked) <(post /v2/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' |
+        head -n 1 | jq .results)
     post /v1/score '{"text_1": "query", "text_2": ["near query", "something else", "query"]}' | head -n 1 >scored
     jq -se '(.[0].data | map(.embedding)) as $e
         | [1, 2, 3 | . as $k | [$e[0], $e[$k]] | transpose | map(.[0] * .[1]) | add] as $want
