@@ -438,7 +438,7 @@ PY
         and (.[-1].response.usage.input_tokens_details.cache_write_tokens == 0)'
     # keys without effect; results of tools as parts; errors name the keys of this API
     post /v1/responses "$(jq -c '. + {conversation: null, prompt: null, top_logprobs: 0, max_tool_calls: 3, moderation: null,
-        prompt_cache_retention: "24h"} | .input += [{type: "function_call", call_id: "c", name: "f", arguments: "{}"},
+        text: {verbosity: "medium"}, prompt_cache_retention: "24h"} | .input += [{type: "function_call", call_id: "c", name: "f", arguments: "{}"},
         {type: "function_call_output", call_id: "c", output: [{type: "input_text", text: "done"}]}]' <<<"$body")" | head -n 1 |
         jq -e '.status == "incomplete"'
     for wrong in conversation=\"x\" top_logprobs=2 max_output_tokens=-1 max_output_tokens=100000 'input=[{"role":"tool","content":"x"}]' \
@@ -468,6 +468,8 @@ PY
     post /v1/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' | head -n 1 >ranked
     diff <(jq .results ranked) <(post /v2/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' |
         head -n 1 | jq .results)
+    post /v1/rerank "$(jq -nc '{query: "q", documents: ["a" * 9999]}')" | head -n 1 |
+        jq -e '.error | .code == "context_length_exceeded" and .param == null'
     post /v1/score '{"text_1": "query", "text_2": ["near query", "something else", "query"]}' | head -n 1 >scored
     jq -se '(.[0].data | map(.embedding)) as $e
         | [1, 2, 3 | . as $k | [$e[0], $e[$k]] | transpose | map(.[0] * .[1]) | add] as $want

@@ -166,7 +166,7 @@ static const struct key keys[] = {
 	{"audio", ALL, IDLE},
 	{"prediction", ALL, IDLE},
 	{"reasoning_effort", ALL & ~CHAT, IDLE},
-	{"verbosity", ALL, IDLE},
+	{"verbosity", ALL, IDLE, .idle = {"\"medium\""}},
 	{"web_search_options", ALL, IDLE},
 	{"dimensions", DT_BODY_EMBEDDING, IDLE},
 	{"service_tier", ALL, IDLE, .idle = {"\"auto\"", "\"default\""}},

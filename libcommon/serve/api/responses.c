@@ -193,7 +193,8 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 {
 	const json_t *reasoning = json_object_get(body, "reasoning"), *text = json_object_get(body, "text"),
 		     *include = json_object_get(body, "include"), *cut = json_object_get(body, "truncation"),
-		     *summary = json_object_get(reasoning, "summary");
+		     *summary = json_object_get(reasoning, "summary"),
+		     *verbosity = json_object_get(text, "verbosity");
 	json_t *v;
 	size_t i;
 
@@ -203,7 +204,7 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 				   "'reasoning.effort' is only supported if it is none");
 	if (!is_null(summary) && !is_word(summary, "auto"))
 		return dt_body_bad(e, "reasoning.summary", "'reasoning.summary' is not supported");
-	if (!is_null(json_object_get(text, "verbosity")))
+	if (!is_null(verbosity) && !is_word(verbosity, "medium"))
 		return dt_body_bad(e, "text.verbosity", "'text.verbosity' is not supported");
 	if (!is_null(cut) && !is_word(cut, "disabled"))
 		return dt_body_bad(e, "truncation", "'truncation' is not supported");
