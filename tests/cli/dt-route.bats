@@ -1099,4 +1099,13 @@ print(asks.recv(65536).decode().splitlines()[0], flush=True)' "${url##*:}" >answ
     booked() { [ "$(jq -s 'map(select(.status == 200 and .estimated == false)) | length' books)" = "$1" ]; }
     until_true booked 121
 }
+
+@test "the context length of a model is the smallest that its servers report" {
+    mock a --context 64
+    mock b --context 32 --models m,x
+    mock c
+    route 3 "$a" "$b" "$c"
+    [ "$(curl -s "$url/v1/models" | jq -c '.data | map({(.id): .max_model_len}) | add')" = '{"m":32,"x":32}' ]
+    [ "$(curl -s "$url/v1/models/x" | jq .max_model_len)" = 32 ]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -574,7 +574,7 @@ PY
     start --chat-template chatml
     chat='"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]'
     # The prompt is longer than the model's context: the error message states its number of tokens.
-    n=$(post /v1/chat/completions "{$chat, \"max_tokens\": 1}" | head -n 1 | jq -r '.error.message | split(" ")[0]')
+    n=$(post /v1/chat/completions "{$chat, \"max_tokens\": 1}" | head -n 1 | jq -r '.error.message | capture("has (?<n>[0-9]+) in").n')
     [ "$n" -gt 512 ]
     [ "$(post /tokenize "{$chat, \"model\": \"tiny\"}" | head -n 1 | jq .count)" = "$n" ]
     opening=$'<|im_start|>assistant\n'
