@@ -13,7 +13,7 @@
 /* The header of a task file, while the items are read. */
 struct header {
 	const char *template, *delimiter, *separator;
-	const json_t *choices; /* common to all items; NULL: items have their own */
+	const json_t *choices; /* of items without their own; with classify of all items. NULL: none */
 };
 
 static int want_string(const json_t *v, const char *what, const char **ret, struct dt_err *err)
@@ -110,7 +110,7 @@ static int read_item(const struct dt_task *t, const struct header *h, const json
 	if (t->kind == DT_TASK_GENERATE)
 		return read_strings(json_object_get(o, "answer"), "answer", &it->accepted, &it->naccepted,
 				    err);
-	if (h->choices) {
+	if (h->choices && (t->kind == DT_TASK_CLASSIFY || !json_object_get(o, "choices"))) {
 		it->choice = t->choice;
 		it->nchoice = t->nchoice;
 	} else {
@@ -132,7 +132,7 @@ static void strings_release(char **v, int n)
 
 static void item_release(const struct dt_task *t, struct dt_task_item *it)
 {
-	if (!t->choice)
+	if (it->choice != t->choice)
 		strings_release(it->choice, it->nchoice);
 	strings_release(it->accepted, it->naccepted);
 	free(it->question);

@@ -95,8 +95,7 @@ static void remote_close(struct dt_drawer *d)
 int dt_drawer_remote(const char *url, const struct dt_drawer_opts *o, struct dt_drawer **ret,
 		     struct dt_err *err)
 {
-	const struct dt_asks_opts asks = {o->served, o->key, o->parallel, .most_reply = 256u << 20,
-					  .patience = 30};
+	const struct dt_asks_opts asks = {o->served, o->key, o->parallel, .most_reply = 256u << 20};
 	struct remote *r = calloc(1, sizeof(*r));
 	int rc = r ? dt_asks_open(url, &asks, &r->asks, err)
 		   : dt_err_sys(err, -ENOMEM, "cannot ask '%s'", url);

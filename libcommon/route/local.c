@@ -47,30 +47,45 @@ static void metrics(struct dt_route_client *c)
 	dt_route_buf_release(&out);
 }
 
+/* Adds a name, or another server's context length of it: the smallest one counts, 0 is unknown. */
+static void add_name(json_t *names, const char *name, int context)
+{
+	const json_int_t before = json_integer_value(json_object_get(names, name));
+
+	json_object_set_new(
+		names, name,
+		json_integer(before > 0 && (context == 0 || before < context) ? before : context));
+}
+
 /*
  * All model names that a client may use, as keys: those of the configuration, and the models of the servers.
+ * The values are the context lengths in tokens, 0 if unknown.
  */
 static json_t *names_of(const struct dt_router *r)
 {
 	json_t *names = json_object();
 
 	for (int i = 0; i < r->conf.nnames; i++)
-		json_object_set_new(names, r->conf.name[i].name, json_true());
+		add_name(names, r->conf.name[i].name, 0);
 	for (int i = 0; i < r->balance.n; i++) {
 		const struct dt_route_server *s = r->server[i];
 
 		for (int k = 0; s && !s->gone && k < s->conf.nmodels; k++)
-			json_object_set_new(names, s->conf.model[k], json_true());
+			add_name(names, s->conf.model[k], 0);
 		for (int k = 0; s && !s->gone && s->conf.nmodels == 0 && k < s->nmodels; k++)
-			json_object_set_new(names, s->model[k], json_true());
+			add_name(names, s->model[k], s->context[k]);
 	}
 	return names;
 }
 
-static json_t *model_json(const char *name)
+static json_t *model_json(const char *name, const json_t *context)
 {
-	return json_pack("{s:s,s:s,s:i,s:s}", "id", name, "object", "model", "created", 0, "owned_by",
-			 "dt-route");
+	json_t *v = json_pack("{s:s,s:s,s:i,s:s}", "id", name, "object", "model", "created", 0, "owned_by",
+			      "dt-route");
+
+	if (json_integer_value(context) > 0)
+		json_object_set(v, "max_model_len", (json_t *)context);
+	return v;
 }
 
 static void models(struct dt_route_client *c)
@@ -78,7 +93,7 @@ static void models(struct dt_route_client *c)
 	json_t *names = names_of(c->r), *data = json_array(), *v;
 	const char *name;
 
-	json_object_foreach(names, name, v) json_array_append_new(data, model_json(name));
+	json_object_foreach(names, name, v) json_array_append_new(data, model_json(name, v));
 	json_decref(names);
 	reply_json(c, 200, json_pack("{s:s,s:o}", "object", "list", "data", data));
 }
@@ -93,7 +108,7 @@ static void model(struct dt_route_client *c, struct dt_route_text t)
 	dt_http_unescape(name);
 	snprintf(why, sizeof(why), "no server has the model '%s'", name);
 	if (t.n < sizeof(name) && json_object_get(names, name))
-		reply_json(c, 200, model_json(name));
+		reply_json(c, 200, model_json(name, json_object_get(names, name)));
 	else
 		dt_route_reply_error(c, 404, "model_not_found", 0, "", why);
 	json_decref(names);
@@ -229,12 +244,15 @@ static bool by_hand(struct dt_route_client *c, const struct dt_route_head *h, st
 /* Answers requests to POST-only paths that use another method; true: it has answered. */
 static bool needs_post(struct dt_route_client *c, const struct dt_route_head *h)
 {
-	static const char *const paths[] = {
-		"/v1/completions", "/v1/chat/completions", "/completion",  "/completions",
-		"/infill",	   "/v1/responses",	   "/v1/messages", "/v1/messages/count_tokens",
-		"/v1/embeddings",  "/v1/rerank",	   "/rerank",	   "/v1/score",
-		"/score",	   "/v1/classify",	   "/tokenize",	   "/detokenize",
-		"/apply-template"};
+	static const char *const paths[] = {"/v1/completions", "/v1/chat/completions",
+					    "/completion",     "/completions",
+					    "/infill",	       "/v1/responses",
+					    "/v1/messages",    "/v1/messages/count_tokens",
+					    "/v1/embeddings",  "/v1/rerank",
+					    "/v2/rerank",      "/rerank",
+					    "/v1/score",       "/score",
+					    "/v1/classify",    "/tokenize",
+					    "/detokenize",     "/apply-template"};
 
 	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
 		if (dt_route_is(path_of(h->target), paths[i])) {

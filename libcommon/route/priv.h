@@ -55,6 +55,7 @@ struct dt_route_server {
 	double avoid_until, opened; /* avoid_until 0: no response has asked for a pause */
 
 	char **model;
+	int *context; /* [nmodels] maximum length of a sequence in tokens; 0: the server does not say */
 	double ask_again;
 	int bad, good; /* consecutive failed and successful probes */
 	struct dt_route_fetch *probe;

@@ -7,6 +7,7 @@
 #include "route/priv.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,9 @@ static void free_models(struct dt_route_server *s)
 	for (int i = 0; i < s->nmodels; i++)
 		free(s->model[i]);
 	free(s->model);
+	free(s->context);
 	s->model = NULL;
+	s->context = NULL;
 	s->nmodels = -1;
 	s->r->changes++;
 }
@@ -175,18 +178,25 @@ static void take_models(struct dt_route_server *s, const char *body, size_t n)
 {
 	json_t *o = json_loadb(body, n, 0, NULL), *list = json_object_get(o, "data");
 	char **model = calloc(json_array_size(list) + 1, sizeof(*model));
+	int *context = calloc(json_array_size(list) + 1, sizeof(*context));
 	int many = 0;
 
-	for (size_t i = 0; model && i < json_array_size(list); i++) {
-		const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
+	for (size_t i = 0; model && context && i < json_array_size(list); i++) {
+		const json_t *v = json_array_get(list, i);
+		const char *id = json_string_value(json_object_get(v, "id"));
+		const json_int_t len = json_integer_value(json_object_get(v, "max_model_len"));
 
 		if (id && (model[many] = strdup(id)))
-			many++;
+			context[many++] = len > 0 && len <= INT_MAX ? (int)len : 0;
 	}
 	json_decref(o);
-	if (model) {
+	if (!model || !context) {
+		free(model);
+		free(context);
+	} else {
 		free_models(s);
 		s->model = model;
+		s->context = context;
 		s->nmodels = many;
 		dt_route_server_changed(s);
 	}

@@ -151,6 +151,19 @@ static void wait_event(struct sweep *s, const sigset_t *set)
 	s->stop = true;
 }
 
+/* After a failure: ends the trials that still run and waits until they have saved. A signal kills them. */
+static void drain(struct sweep *s, const sigset_t *set)
+{
+	struct dt_err more;
+	int running;
+
+	s->stop = true;
+	end_trials(s, SIGUSR1);
+	while ((running = reap(s, &more)) != 0) /* an error ends one trial; the first error is reported */
+		if (running > 0)
+			wait_event(s, set);
+}
+
 /* Runs this rung for every trial that takes part in it. */
 static int run_rung(struct sweep *s, int rung, const sigset_t *set, struct dt_err *err)
 {
@@ -163,7 +176,7 @@ static int run_rung(struct sweep *s, int rung, const sigset_t *set, struct dt_er
 				running += rc == 0;
 			}
 		if (rc < 0) {
-			end_trials(s, SIGUSR1);
+			drain(s, set);
 			return rc;
 		}
 		if (running == 0)
@@ -171,7 +184,7 @@ static int run_rung(struct sweep *s, int rung, const sigset_t *set, struct dt_er
 		wait_event(s, set);
 		running = reap(s, err);
 		if (running < 0) {
-			end_trials(s, SIGUSR1);
+			drain(s, set);
 			return running;
 		}
 	}

@@ -451,6 +451,11 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     dt-eval task srv.jsonl "$url" --api-key k --predictions there.jsonl || status=$?
     dt-eval task srv.jsonl "$url" --api-key wrong 2>wrong.txt && status=9
     empty=0
+    # choices of the header are those of items that have none
+    printf '%s\n' '{"task": "x", "template": "{q}", "choices": ["x", "License"]}' '{"q": "Apache", "answer": "License"}' \
+        '{"q": "Apache", "choices": ["a", "b", "c"], "answer": "c"}' >own.jsonl
+    dt-eval task "${common[@]}" own.jsonl run --predictions own.out >/dev/null
+    jq -se 'map(.logprobs | length) == [2, 3]' own.out
     printf '%s\n' '{"task": "x", "template": ""}' '{"choices": ["License", "zz"], "answer": 0}' >none.jsonl
     dt-eval task none.jsonl "$url" --api-key k 2>empty.txt || empty=$?
     blank=0
@@ -546,7 +551,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 1 "bad.jsonl:1: 'shots' is not a list of items" task bad.jsonl run
     printf '%s\n' '{"question": "a", "choices": ["1", "2"], "answer": 0}' \
         "$(jq -nc '{question: "a", choices: ["1" * 200, "2"], answer: 0}')" >bad.jsonl
-    refused 1 "line 2 of the task: 202 prompt tokens" task bad.jsonl run
+    refused 1 "line 2 of the task: this model's maximum context length is 128 tokens, but the request has 202" task bad.jsonl run
     echo '{"task": "x", "templat": "{q}"}' >bad.jsonl
     refused 1 "bad.jsonl:1: unknown key 'templat'" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' '{"p": "a"}' >bad.jsonl
@@ -567,5 +572,15 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     refused 1 "bad.jsonl:2" task bad.jsonl run
     printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >long.jsonl
     refused 1 "http://127.0.0.1:9" task long.jsonl http://127.0.0.1:9
+}
+
+@test "a server that still loads its model is asked again; one that is not there is an error at once" {
+    printf '%s\n' '{"task": "x", "template": "{q}"}' '{"q": "a", "choices": ["1", "2"], "answer": 0}' >few.jsonl
+    python3 "$DT_SRC/tests/cli/serve-loading.py" >at 3>&- &
+    server=$!
+    until [ -s at ] || ! kill -0 $server; do sleep 0.1; done
+    refused 1 "lists no model" task few.jsonl "$(cat at)"
+    kill $server 2>/dev/null || true
+    run -1 timeout 20 dt-eval task few.jsonl http://127.0.0.1:9 --model x
 }
 # SPDX-License-Identifier: Apache-2.0

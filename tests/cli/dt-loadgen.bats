@@ -256,4 +256,10 @@ PY
     sum=$(awk '/^requests by end-to-end time/ { on = 1; next } on && / to / { s += $5 } END { print s }' picture)
     [ "$sum" = 6 ]
 }
+
+@test "a server that still loads its model is asked again" {
+    await python3 "$DT_SRC/tests/cli/serve-loading.py"
+    run -1 dt-loadgen "$url" -n 2
+    [[ "$output" == *"/v1/models lists no model" ]]
+}
 # SPDX-License-Identifier: Apache-2.0

@@ -62,25 +62,7 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
 }
 
 @test "a server that still loads its model is asked again" {
-    python3 - >at 3>&- <<'E' &
-import http.server
-class Loading(http.server.BaseHTTPRequestHandler):
-    asked = 0
-    def do_GET(self):
-        Loading.asked += 1
-        body, status = (b'{"error":{"code":"loading"}}', 503) if Loading.asked < 4 else (b'{"data":[]}', 200)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *rest):
-        pass
-s = http.server.HTTPServer(("127.0.0.1", 0), Loading)
-s.timeout = 30
-print(f"http://127.0.0.1:{s.server_port}", flush=True)
-for _ in range(4):
-    s.handle_request()
-E
+    python3 "$DT_SRC/tests/cli/serve-loading.py" >at 3>&- &
     server=$!
     until [ -s at ] || ! kill -0 $server; do sleep 0.1; done
     refused 1 "lists no model" sample --task copy:2 "$(cat at)"

@@ -402,6 +402,11 @@ PY
     ask /v1/messages "$(jq '.output_config.format = {type: "text"}' <<<"$body")" | jq -e '.error.message | test("output_config.format")'
     ask /v1/messages "$(jq 'del(.max_tokens)' <<<"$body")" | jq -e '.error.message | test("max_tokens")'
     ask /v1/messages "$(jq '.model = "none"' <<<"$body")" | jq -e '.error.type == "not_found_error"'
+    ask /v1/messages "$(jq '.stop_sequences = [""]' <<<"$body")" | jq -e '.error.message | test("^.stop_sequences. has")'
+    # clients know a prompt that is too long by the beginning of the message; it is counted nevertheless
+    jq '.messages[0].content = "a" * 9999' <<<"$body" >long
+    ask /v1/messages "$(cat long)" | jq -e '.error.message | test("^prompt is too long: [0-9]+ tokens > [0-9]+ maximum$")'
+    ask /v1/messages/count_tokens "$(cat long)" | jq -e '.input_tokens > 9999'
     [ "$(curl -s -d "$body" "$url/v1/messages" | jq -r .error.type)" = authentication_error ]
 }
 
@@ -428,6 +433,24 @@ PY
     [ "$(sed -n 's/^data: //p' stream | jq -r .type | uniq | paste -sd ' ')" = "response.created response.in_progress response.output_item.added\
  response.content_part.added response.output_text.delta response.output_text.done response.content_part.done response.output_item.done\
  response.incomplete" ]
+    # what clients with strict types require
+    sed -n 's/^data: //p' stream | jq -se '(map(select(.type | test("output_text.(delta|done)")).logprobs) | unique == [[]])
+        and (.[-1].response.usage.input_tokens_details.cache_write_tokens == 0)'
+    # keys without effect; results of tools as parts; errors name the keys of this API
+    post /v1/responses "$(jq -c '. + {conversation: null, prompt: null, top_logprobs: 0, max_tool_calls: 3, moderation: null,
+        text: {verbosity: "medium"}, prompt_cache_retention: "24h"} | .input += [{type: "function_call", call_id: "c", name: "f", arguments: "{}"},
+        {type: "function_call_output", call_id: "c", output: [{type: "input_text", text: "done"}]}]' <<<"$body")" | head -n 1 |
+        jq -e '.status == "incomplete"'
+    for wrong in conversation=\"x\" top_logprobs=2 max_output_tokens=-1 max_output_tokens=100000 'input=[{"role":"tool","content":"x"}]' \
+        'input=[{"type":"function_call","call_id":"c","name":"f","arguments":"x"}]' ; do
+        [ "$wrong" = max_output_tokens=100000 ] && param=input || param=${wrong%%=*}
+        post /v1/responses "$(jq -c --arg k "${wrong%%=*}" --argjson v "${wrong#*=}" '.[$k] = $v' <<<"$body")" | head -n 1 |
+            jq -e --arg k "$param" '.error | .param == $k and (.message | test("max_tokens|messages|unknown key") | not)'
+    done
+    for format in '{"type": "json_schema", "name": "x"}' '{"type": "xml"}'; do
+        post /v1/responses "$(jq -c --argjson f "$format" '.text.format = $f' <<<"$body")" | head -n 1 |
+            jq -e '.error | .param == "text.format" and (.message | test("text.format"))'
+    done
     for wrong in previous_response_id=\"x\" background=true nonsense=1 'tools=[{"type":"web_search"}]' input=5 'input=[{"type":"image"}]' \
         'include=["message.output_text.logprobs"]' truncation=\"auto\" 'metadata={"a":1}'; do
         post /v1/responses "$(jq -c --arg k "${wrong%%=*}" --argjson v "${wrong#*=}" '.[$k] = $v' <<<"$body")" | head -n 1 |
@@ -443,6 +466,10 @@ PY
     start
     post /v1/embeddings '{"input": ["query", "near query", "something else", "query"]}' | head -n 1 >embedded
     post /v1/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' | head -n 1 >ranked
+    diff <(jq .results ranked) <(post /v2/rerank '{"query": "query", "documents": ["near query", "something else", {"text": "query"}], "top_n": 2}' |
+        head -n 1 | jq .results)
+    post /v1/rerank "$(jq -nc '{query: "q", documents: ["a" * 9999]}')" | head -n 1 |
+        jq -e '.error | .code == "context_length_exceeded" and .param == null'
     post /v1/score '{"text_1": "query", "text_2": ["near query", "something else", "query"]}' | head -n 1 >scored
     jq -se '(.[0].data | map(.embedding)) as $e
         | [1, 2, 3 | . as $k | [$e[0], $e[$k]] | transpose | map(.[0] * .[1]) | add] as $want
@@ -547,7 +574,7 @@ PY
     start --chat-template chatml
     chat='"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]'
     # The prompt is longer than the model's context: the error message states its number of tokens.
-    n=$(post /v1/chat/completions "{$chat, \"max_tokens\": 1}" | head -n 1 | jq -r '.error.message | split(" ")[0]')
+    n=$(post /v1/chat/completions "{$chat, \"max_tokens\": 1}" | head -n 1 | jq -r '.error.message | capture("has (?<n>[0-9]+) in").n')
     [ "$n" -gt 512 ]
     [ "$(post /tokenize "{$chat, \"model\": \"tiny\"}" | head -n 1 | jq .count)" = "$n" ]
     opening=$'<|im_start|>assistant\n'

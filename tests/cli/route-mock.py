@@ -1,5 +1,5 @@
 """A mock server of the OpenAI API for tests of dt-route, on asyncio; POST /mock sets its behaviour.
-  route-mock.py [--name N] [--models a,b] [--port P]
+  route-mock.py [--name N] [--models a,b] [--port P] [--context N]
 Prints its URL. Every answer names the server. GET /mock returns counters (requests, cancelled) and the last
 headers and body. POST /mock sets: status (of answers), retry_after, health, delay (seconds before the head),
 hold (no head while it is set), tokens, gap (seconds between events), raw (bytes sent instead of an answer),
@@ -14,7 +14,9 @@ p.add_argument("--name", default="a")
 p.add_argument("--models", default="m")
 p.add_argument("--port", type=int, default=0)
 p.add_argument("--key")
+p.add_argument("--context", type=int, help="context length of the models")
 args = p.parse_args()
+length = {"max_model_len": args.context} if args.context else {}
 state = dict(status=200, retry_after=None, health=200, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, raw_stalls=False, die_after=None, close=False)
 seen = dict(requests=0, cancelled=0, running=0, most=0, prompts=[], headers={}, body=None, path=None)
 
@@ -129,7 +131,7 @@ async def serve(r, w):
             elif path == "/health":
                 w.write(reply(state["health"], {}))
             elif path == "/v1/models":
-                w.write(reply(200, {"data": [{"id": m} for m in args.models.split(",")]}))
+                w.write(reply(200, {"data": [{"id": m, **length} for m in args.models.split(",")]}))
             elif not await complete(r, w, path, headers, body) or state["close"]:
                 break
             await w.drain()

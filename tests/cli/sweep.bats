@@ -107,6 +107,25 @@ setup() {
     [[ $output == *"another sweep"* ]] || { echo "$output"; return 1; }
 }
 
+@test "a sweep that fails waits for its other trials to save" {
+    mkdir bin
+    cat >bin/dt-train <<'E'
+#!/bin/sh
+if mkdir first 2>/dev/null; then
+    until [ -e began ]; do sleep 0.1; done
+    echo "dt-train: wrong" >&2
+    exit 2
+fi
+trap 'sleep 1; touch saved; exit 75' USR1
+touch began
+while :; do sleep 0.1; done
+E
+    chmod +x bin/dt-train
+    run -2 timeout 60 dt-run sweep --jobs 2 --grid lr=1e-3,1e-2 -- bin/dt-train "${command[@]:1}"
+    [[ $output == *"dt-train: wrong"* ]] || { echo "$output"; return 1; }
+    [ -e saved ]
+}
+
 @test "contrib: the Katib experiment uses options that exist, and finds the metrics" {
     python3 -c 'import yaml' || skip "no PyYAML"
     dt-train --describe-options >options.json

@@ -277,6 +277,8 @@ static void test_constraints(void **state)
 		{"\"structured_outputs\": {\"regex\": \"^x[a-c]+y$\"}", {NULL}, "x", "y"},
 		{"\"guided_json\": {\"enum\": [\"u\", 7]}", {"\"u\"", "7"}},
 		{"\"guided_json\": \"{\\\"enum\\\": [\\\"u\\\", 7]}\"", {"\"u\"", "7"}},
+		{"\"response_format\": {\"type\": \"json_object\", \"value\": {\"enum\": [\"u\", 7]}}",
+		 {"\"u\"", "7"}},
 		{"\"json_schema\": {\"const\": true}", {"true"}},
 		{"\"grammar\": \"root ::= a \\\"s\\\" | [n] \\\"o\\\"\\na ::= \\\"ye\\\"\"", {"yes", "no"}},
 		{"\"guided_grammar\": \"root ::= \\\"<\\\" [a-c]+ \\\">\\\"\"", {NULL}, "<", ">"},

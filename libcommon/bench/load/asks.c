@@ -24,7 +24,8 @@ struct dt_asks {
 	CURLM *multi;
 	struct slot *slot;
 	int nslot;
-	double patience, since; /* since: time of the first failure after the last answer; 0: none */
+	double since; /* time of the first failure after the last answer; 0: none */
+	bool met;     /* the server has answered, if only that it cannot yet */
 };
 
 static size_t receive(char *data, size_t size, size_t n, void *arg)
@@ -81,19 +82,25 @@ static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **r
 	return dt_json_parse_texts(s->reply ? s->reply : "", s->n, url, ret, err);
 }
 
-/* Whether to retry after a failure: the server may come back. */
+/*
+ * Whether to retry after a failure: the server may come back. A server that has never been there is an error
+ * at once: its address is wrong.
+ */
 static bool again(struct dt_asks *a, const struct slot *s, CURLcode done)
 {
 	long status = 0;
 
 	curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (done == CURLE_OK && status != 429 && status < 500) {
+	a->met |= done == CURLE_OK;
+	if (!a->met)
+		return false;
+	if (done == CURLE_OK && !dt_load_later(status)) {
 		a->since = 0;
 		return false;
 	}
 	if (a->since == 0)
 		a->since = dt_now();
-	return dt_now() - a->since < a->patience;
+	return dt_now() - a->since < DT_LOAD_AGAIN_S;
 }
 
 static int send_body(struct dt_asks *a, struct slot *s, struct dt_err *err)
@@ -181,15 +188,12 @@ int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, stru
 	return rc < 0 ? rc : 0;
 }
 
-/*
- * The first request: it is repeated like questions while the server answers that it cannot yet, e.g. because
- * it loads its model. A server that is not there at all is an error at once: its address is wrong.
- */
+/* The first request: it is repeated like questions. */
 static int ask_again(struct dt_asks *a, struct slot *s, const char *url, json_t **ret, struct dt_err *err)
 {
 	CURLcode done = curl_easy_perform(s->easy);
 
-	while (done == CURLE_OK && again(a, s, done)) {
+	while (again(a, s, done)) {
 		usleep(200000);
 		s->n = 0;
 		done = curl_easy_perform(s->easy);
@@ -225,7 +229,6 @@ static int prepare(struct dt_asks *a, const char *base, const struct dt_asks_opt
 {
 	char *bearer = NULL;
 
-	a->patience = o->patience;
 	a->headers = curl_slist_append(NULL, "Content-Type: application/json");
 	if (o->key && asprintf(&bearer, "Authorization: Bearer %s", o->key) > 0)
 		a->headers = curl_slist_append(a->headers, bearer);

@@ -14,7 +14,6 @@ struct dt_asks_opts {
 	const char *model, *key; /* NULL: the server's first model; no key */
 	int parallel;		 /* maximum questions in flight, at least 1 */
 	size_t most_reply;	 /* maximum bytes of an answer */
-	double patience; /* seconds in which failures are retried (no connection, 429, 5xx); 0: none */
 };
 
 /* Callbacks: the body and the answer of questions 0 .. n - 1. */
@@ -30,7 +29,10 @@ struct dt_asks;
 int dt_asks_open(const char *url, const struct dt_asks_opts *o, struct dt_asks **ret, struct dt_err *err);
 const char *dt_asks_url(const struct dt_asks *a); /* for error messages */
 
-/* Asks all n questions in order; handles answers as they arrive. Stops at the first error. */
+/*
+ * Asks all n questions in order; handles answers as they arrive. Stops at the first error. A question that
+ * fails (no connection, 429, 5xx) is asked again for DT_LOAD_AGAIN_S, unless the server has never answered.
+ */
 int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, struct dt_err *err);
 void dt_asks_close(struct dt_asks *a); /* NULL is allowed */
 

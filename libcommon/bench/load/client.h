@@ -47,6 +47,14 @@ struct dt_load_image {
 	size_t n;
 };
 
+/* Time in which a server is asked again that cannot answer yet, in seconds. */
+#define DT_LOAD_AGAIN_S 30.0
+/* Whether an answer with this status means: later. 429 and 5xx: busy, or still loading its model. */
+static inline bool dt_load_later(long status)
+{
+	return status == 429 || status >= 500;
+}
+
 struct dt_load_target {
 	const char *url;	/* "http://127.0.0.1:8000", from dt_load_url */
 	const char *model;	/* NULL: the server's first model */

@@ -1,5 +1,6 @@
 /* Parses streams of server-sent events, and queries the server before the run. */
 #include "base/json.h"
+#include "base/progress.h"
 #include "base/room.h"
 #include "bench/load/internal.h"
 
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_LINE = 8 << 20 };
 
@@ -165,11 +167,26 @@ static size_t collect(char *data, size_t one, size_t n, void *arg)
 	return t->n + n > MOST_LINE || dt_load_text_add(t, data, n) < 0 ? 0 : n;
 }
 
+/* Sends a request, until the time given again while the server cannot answer yet. */
+static CURLcode perform(CURL *c, double until, struct load_text *reply, long *ret_status)
+{
+	CURLcode cc;
+
+	for (;;) {
+		reply->n = 0;
+		cc = curl_easy_perform(c);
+		curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, ret_status);
+		if (cc != CURLE_OK || !dt_load_later(*ret_status) || dt_now() > until)
+			return cc;
+		usleep(200000);
+	}
+}
+
 /* One JSON request; body NULL: GET. */
 static int ask(const struct dt_load_target *t, const char *route, const char *body, json_t **ret,
 	       struct dt_err *err)
 {
-	const double patience = fmin(fmax(t->patience, 1), 30);
+	const double patience = fmin(fmax(t->patience, 1), DT_LOAD_AGAIN_S);
 	char url[1024], auth[600], why[CURL_ERROR_SIZE] = "", text[200];
 	struct curl_slist *head = curl_slist_append(NULL, "Content-Type: application/json");
 	struct load_text reply = {0};
@@ -194,8 +211,7 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 	curl_easy_setopt(c, CURLOPT_ERRORBUFFER, why);
 	if (body)
 		curl_easy_setopt(c, CURLOPT_POSTFIELDS, body);
-	cc = curl_easy_perform(c);
-	curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &status);
+	cc = perform(c, dt_now() + patience, &reply, &status);
 	if (cc == CURLE_OPERATION_TIMEDOUT) {
 		rc = dt_err_set(err, -ETIMEDOUT, "%s does not answer within %g s", url, patience);
 	} else if (cc != CURLE_OK) {

@@ -38,9 +38,7 @@ static int room_for(struct dt_body *b, const struct dt_ask *ask, size_t n, int *
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "'%s' is empty", dt_body_prompt_key(b));
 	left += dt_ask_last_unread(ask, n, asked);
 	if (left < want) {
-		dt_api_fail(b->e, 400, "invalid_request_error", "context_length_exceeded",
-			    "%zu prompt tokens plus %d to generate exceed the context of %d tokens", n, want,
-			    b->m->engine->max_len);
+		dt_api_fail_length(b->e, n, want, b->m->engine->max_len);
 		snprintf(b->e->param, sizeof(b->e->param), "%s", dt_body_prompt_key(b));
 		return -EINVAL;
 	}

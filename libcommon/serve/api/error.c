@@ -30,6 +30,31 @@ int dt_body_bad(struct dt_api_error *e, const char *param, const char *fmt, ...)
 	return -EINVAL;
 }
 
+void dt_api_rename_key(struct dt_api_error *e, const char *from, const char *to)
+{
+	char quoted[64], rest[sizeof(e->msg)];
+	char *at;
+
+	if (!strcmp(e->param, from))
+		snprintf(e->param, sizeof(e->param), "%s", to);
+	snprintf(quoted, sizeof(quoted), "'%s'", from);
+	at = strstr(e->msg, quoted);
+	if (!at)
+		return;
+	snprintf(rest, sizeof(rest), "%s", at + strlen(quoted));
+	snprintf(at, sizeof(e->msg) - (size_t)(at - e->msg), "'%s'%s", to, rest);
+}
+
+int dt_api_fail_length(struct dt_api_error *e, size_t prompt, int output, int context)
+{
+	dt_api_fail(e, 400, "invalid_request_error", "context_length_exceeded",
+		    "this model's maximum context length is %d tokens, but the request has %zu in the "
+		    "prompt and %d to generate",
+		    context, prompt, output);
+	e->prompt = prompt;
+	return -EINVAL;
+}
+
 int dt_body_no_memory(struct dt_api_error *e)
 {
 	return dt_api_fail(e, 500, "server_error", NULL, "out of memory");

@@ -193,7 +193,7 @@ static int read_structured(struct dt_body *b)
 
 static int read_response_format(struct dt_body *b)
 {
-	static const char *const known[] = {"type", "json_schema", "schema", NULL};
+	static const char *const known[] = {"type", "json_schema", "schema", "value", NULL};
 	static const char *const of_schema[] = {"name", "description", "schema", "strict", NULL};
 	const json_t *f = json_object_get(b->o, "response_format"), *s;
 	const char *type = json_string_value(json_object_get(f, "type"));
@@ -203,7 +203,7 @@ static int read_response_format(struct dt_body *b)
 		return -EINVAL;
 	if (!f || json_is_null(f) || (type && !strcmp(type, "text")))
 		return 0;
-	s = json_object_get(f, "schema"); /* llama.cpp's place */
+	s = json_object_get(f, "schema") ?: json_object_get(f, "value"); /* llama.cpp's and TGI's places */
 	if (type && !strcmp(type, "json_object"))
 		return dt_body_grammar(b, "response_format",
 				       &(struct dt_wanted){.key = f, .schema = json_is_null(s) ? NULL : s});

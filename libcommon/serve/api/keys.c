@@ -166,7 +166,7 @@ static const struct key keys[] = {
 	{"audio", ALL, IDLE},
 	{"prediction", ALL, IDLE},
 	{"reasoning_effort", ALL & ~CHAT, IDLE},
-	{"verbosity", ALL, IDLE},
+	{"verbosity", ALL, IDLE, .idle = {"\"medium\""}},
 	{"web_search_options", ALL, IDLE},
 	{"dimensions", DT_BODY_EMBEDDING, IDLE},
 	{"service_tier", ALL, IDLE, .idle = {"\"auto\"", "\"default\""}},
@@ -174,6 +174,9 @@ static const struct key keys[] = {
 	{"metadata", ALL, IDLE, .any = true},
 	{"safety_identifier", ALL, IDLE, .any = true},
 	{"prompt_cache_key", ALL, IDLE, .any = true},
+	{"prompt_cache_options", ALL, IDLE, .any = true},
+	{"prompt_cache_retention", ALL, IDLE, .any = true},
+	{"moderation", ALL, IDLE},
 	{"user", ALL, IDLE, .any = true},
 };
 

@@ -2,6 +2,7 @@
 #include "serve/api/messages.h"
 
 #include "serve/api/priv.h"
+#include "serve/api/tokenize.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -275,6 +276,16 @@ static json_t *to_chat(const json_t *body, const struct dt_api_model *m, struct 
 	return NULL;
 }
 
+/* Words an error of the chat for this API, whose clients know a long prompt by the message. */
+static void own_words(struct dt_api_error *e, const struct dt_api_model *m)
+{
+	dt_api_rename_key(e, "stop", "stop_sequences");
+	dt_api_rename_key(e, "response_format", "output_config.format");
+	if (e->prompt > 0)
+		snprintf(e->msg, sizeof(e->msg), "prompt is too long: %zu tokens > %d maximum", e->prompt,
+			 m->engine->max_len - 1);
+}
+
 int dt_messages_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *ret,
 		      struct dt_api_error *e)
 {
@@ -287,28 +298,38 @@ int dt_messages_parse(const json_t *body, const struct dt_api_model *m, struct d
 	rc = most >= 1 ? dt_chat_parse(chat, m, ret, e)
 		       : dt_body_bad(e, "max_tokens", "'max_tokens' is missing or not a positive integer");
 	json_decref(chat);
-	if (rc < 0)
+	if (rc < 0) {
+		own_words(e, m);
 		return rc;
+	}
 	ret->messages = true;
 	if (ret->call->req[0].max_tokens > most)
 		ret->call->req[0].max_tokens = (int)most;
 	return 0;
 }
 
+/* A prompt longer than the context is counted too: clients ask for this to learn whether it fits. */
 int dt_messages_count(const json_t *body, const struct dt_api_model *m, json_t **ret, struct dt_api_error *e)
 {
-	struct dt_completion c = {0};
-	json_t *chat = to_chat(body, m, e);
+	static const char *const read[] = {"model", "messages", "tools", "continue_final_message",
+					   "reasoning_effort"};
+	json_t *chat = to_chat(body, m, e), *asked = json_object();
+	struct dt_tokens t;
 	int rc;
 
-	if (!chat)
-		return -EINVAL;
-	rc = dt_chat_parse(chat, m, &c, e);
+	for (size_t i = 0; chat && i < sizeof(read) / sizeof(*read); i++)
+		json_object_set(asked, read[i], json_object_get(chat, read[i]));
+	if (json_is_string(
+		    json_object_get(chat, "tool_choice")) && /* the prompt does not mention the tools */
+	    !strcmp(json_string_value(json_object_get(chat, "tool_choice")), "none"))
+		json_object_del(asked, "tools");
+	rc = chat ? dt_tokenize_parse(asked, m, &t, e) : -EINVAL;
 	json_decref(chat);
+	json_decref(asked);
 	if (rc < 0)
 		return rc;
-	*ret = json_pack("{s:i}", "input_tokens", c.call->req[0].nprompt);
-	dt_completion_release(&c);
-	return 0;
+	free(t.ids);
+	*ret = json_pack("{s:I}", "input_tokens", (json_int_t)t.n);
+	return *ret ? 0 : dt_body_no_memory(e);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

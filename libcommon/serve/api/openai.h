@@ -18,6 +18,7 @@ struct dt_api_error {
 	char param[64];		 /* empty for null */
 	char msg[600];
 	int retry_after; /* seconds, 0: no Retry-After header */
+	size_t prompt;	 /* tokens of a prompt that is too long for the context; 0: another error */
 };
 
 /* Fills e and returns -EINVAL. */

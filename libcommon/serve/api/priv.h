@@ -51,6 +51,10 @@ struct dt_body {
 int dt_body_bad(struct dt_api_error *e, const char *param, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 int dt_body_no_memory(struct dt_api_error *e);
+/* 400: the tokens of the prompt and those to generate exceed the context. -EINVAL. */
+int dt_api_fail_length(struct dt_api_error *e, size_t prompt, int output, int context);
+/* Renames a key of a chat in param and, where it is quoted, in msg: the body was translated to a chat's. */
+void dt_api_rename_key(struct dt_api_error *e, const char *from, const char *to);
 
 /* keys.c: refuses unknown keys; reads numbers and flags. */
 int dt_body_keys(struct dt_body *b);

@@ -43,6 +43,8 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 		json_object_set(ask, "model", json_object_get(body, "model"));
 	if (rc == 0)
 		rc = dt_embedding_parse(ask, m, c, e);
+	if (rc < 0 && !strcmp(e->param, "input")) /* one of the texts: no key of this request */
+		e->param[0] = '\0';
 	json_decref(ask);
 	json_array_remove(inputs, 0);
 	ret->texts = inputs;

@@ -6,6 +6,11 @@
 #include <errno.h>
 #include <string.h>
 
+static bool is_null(const json_t *v)
+{
+	return !v || json_is_null(v);
+}
+
 static int bad_item(struct dt_api_error *e, size_t at, const char *what)
 {
 	return dt_body_bad(e, "input", "input[%zu] %s", at, what);
@@ -77,17 +82,22 @@ static int add_item(json_t *out, const json_t *v, size_t at, struct dt_api_error
 	if (type && !strcmp(type, "function_call"))
 		return add_call(out, v, at, e);
 	if (type && !strcmp(type, "function_call_output")) {
-		if (!json_is_string(json_object_get(v, "output")) ||
-		    !json_is_string(json_object_get(v, "call_id")))
+		if (is_null(json_object_get(v, "output")) || !json_is_string(json_object_get(v, "call_id")))
 			return bad_item(e, at, "is a function_call_output without call_id or text");
-		return json_array_append_new(out, json_pack("{s:s, s:O, s:O}", "role", "tool", "tool_call_id",
-							    json_object_get(v, "call_id"), "content",
-							    json_object_get(v, "output")));
+		content = content_of(json_object_get(v, "output"), at, e);
+		if (!content)
+			return -EINVAL;
+		return json_array_append_new(out,
+					     json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id",
+						       json_object_get(v, "call_id"), "content", content));
 	}
 	if (type && strcmp(type, "message"))
 		return dt_body_bad(e, "input", "input[%zu] has the unsupported type '%.40s'", at, type);
 	if (!json_is_string(role))
 		return bad_item(e, at, "has no role");
+	if (strcmp(json_string_value(role), "user") && strcmp(json_string_value(role), "assistant") &&
+	    strcmp(json_string_value(role), "system") && strcmp(json_string_value(role), "developer"))
+		return bad_item(e, at, "has a role that is not user, assistant, system or developer");
 	content = content_of(json_object_get(v, "content"), at, e);
 	if (!content)
 		return -EINVAL;
@@ -158,7 +168,11 @@ static int read_format(const json_t *body, json_t *chat, struct dt_api_error *e)
 	if (!f || json_is_null(f))
 		return 0;
 	if (type && !strcmp(type, "json_schema")) {
-		json_t *schema = json_copy((json_t *)f);
+		json_t *schema;
+
+		if (is_null(json_object_get(f, "schema")))
+			return dt_body_bad(e, "text.format", "'text.format' has no schema");
+		schema = json_copy((json_t *)f);
 
 		json_object_del(schema, "type");
 		json_object_set_new(chat, "response_format",
@@ -167,11 +181,6 @@ static int read_format(const json_t *body, json_t *chat, struct dt_api_error *e)
 		json_object_set(chat, "response_format", (json_t *)f);
 	}
 	return 0;
-}
-
-static bool is_null(const json_t *v)
-{
-	return !v || json_is_null(v);
 }
 
 static bool is_word(const json_t *v, const char *word)
@@ -184,7 +193,8 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 {
 	const json_t *reasoning = json_object_get(body, "reasoning"), *text = json_object_get(body, "text"),
 		     *include = json_object_get(body, "include"), *cut = json_object_get(body, "truncation"),
-		     *summary = json_object_get(reasoning, "summary");
+		     *summary = json_object_get(reasoning, "summary"),
+		     *verbosity = json_object_get(text, "verbosity");
 	json_t *v;
 	size_t i;
 
@@ -194,7 +204,7 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 				   "'reasoning.effort' is only supported if it is none");
 	if (!is_null(summary) && !is_word(summary, "auto"))
 		return dt_body_bad(e, "reasoning.summary", "'reasoning.summary' is not supported");
-	if (!is_null(json_object_get(text, "verbosity")))
+	if (!is_null(verbosity) && !is_word(verbosity, "medium"))
 		return dt_body_bad(e, "text.verbosity", "'text.verbosity' is not supported");
 	if (!is_null(cut) && !is_word(cut, "disabled"))
 		return dt_body_bad(e, "truncation", "'truncation' is not supported");
@@ -233,6 +243,21 @@ static const struct {
 	    {"max_output_tokens", "max_tokens"},
 	    {"parallel_tool_calls", "parallel_tool_calls"}};
 
+/* Keys that are not supported: null, and the number 0, have no effect. */
+static bool is_idle(const char *key, const json_t *v, struct dt_api_error *e)
+{
+	static const char *const idle[] = {"conversation", "prompt", "top_logprobs", "context_management",
+					   "moderation"};
+
+	for (size_t i = 0; i < sizeof(idle) / sizeof(*idle); i++)
+		if (!strcmp(idle[i], key)) {
+			dt_body_bad(e, key, "'%s' is not supported", key);
+			return json_is_null(v) || (json_is_integer(v) && json_integer_value(v) == 0);
+		}
+	dt_body_bad(e, key, "unknown key '%.60s'", key);
+	return false;
+}
+
 static bool is_known(const char *key)
 {
 	static const char *const known[] = {"input",
@@ -249,6 +274,9 @@ static bool is_known(const char *key)
 					    "service_tier",
 					    "safety_identifier",
 					    "prompt_cache_key",
+					    "prompt_cache_options",
+					    "prompt_cache_retention",
+					    "max_tool_calls", /* of tools that run at the server: none */
 					    "background",
 					    "previous_response_id",
 					    "stream_options",
@@ -271,10 +299,8 @@ static json_t *to_chat(const json_t *body, struct dt_api_error *e)
 
 	json_object_foreach((json_t *)body, key, v)
 	{
-		if (!is_known(key)) {
-			dt_body_bad(e, key, "unknown key '%.60s'", key);
+		if (!is_known(key) && !is_idle(key, v, e))
 			goto fail;
-		}
 	}
 	v = json_object_get(body, "previous_response_id");
 	if (v && !json_is_null(v)) {
@@ -314,8 +340,12 @@ int dt_responses_parse(const json_t *body, const struct dt_api_model *m, struct 
 		return -EINVAL;
 	rc = dt_chat_parse(chat, m, ret, e);
 	json_decref(chat);
-	if (rc < 0)
+	if (rc < 0) {
+		dt_api_rename_key(e, "messages", "input");
+		dt_api_rename_key(e, "max_tokens", "max_output_tokens");
+		dt_api_rename_key(e, "response_format", "text.format");
 		return rc;
+	}
 	ret->responses = true;
 	ret->asked = echo_of(body);
 	return 0;

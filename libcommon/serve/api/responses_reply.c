@@ -62,10 +62,10 @@ static json_t *call_item(const struct dt_completion *c, int k, const struct dt_t
 
 static json_t *usage(const struct dt_serve_req *r)
 {
-	return json_pack("{s:i, s:{s:i}, s:i, s:{s:i}, s:i}", "input_tokens", r->nprompt,
-			 "input_tokens_details", "cached_tokens", r->cached, "output_tokens", r->nout,
-			 "output_tokens_details", "reasoning_tokens", 0, "total_tokens",
-			 r->nprompt + r->nout);
+	return json_pack("{s:i, s:{s:i, s:i}, s:i, s:{s:i}, s:i}", "input_tokens", r->nprompt,
+			 "input_tokens_details", "cached_tokens", r->cached, "cache_write_tokens", 0,
+			 "output_tokens", r->nout, "output_tokens_details", "reasoning_tokens", 0,
+			 "total_tokens", r->nprompt + r->nout);
 }
 
 /* A parameter of the request, or its default. */
@@ -171,6 +171,16 @@ static json_t *part_event(const struct dt_completion *c, const struct dt_sse_at 
 			 0, key, value);
 }
 
+/* The same for a part of the text, with the log-probabilities that clients require; there are none. */
+static json_t *text_event(const struct dt_completion *c, const struct dt_sse_at *at, const char *key,
+			  json_t *text)
+{
+	json_t *v = part_event(c, at, key, text);
+
+	json_object_set_new(v, "logprobs", json_array());
+	return v;
+}
+
 static json_t *call_event(const struct dt_completion *c, const struct dt_sse_at *at, int k, const char *key,
 			  json_t *value)
 {
@@ -194,13 +204,15 @@ static int close_item(struct dt_sse *s, const struct dt_tool_calls *calls, FILE 
 	if (k >= 0) {
 		const struct dt_tool_call *call = &calls->call[k];
 
-		rc |= emit(at, f, "response.function_call_arguments.done",
-			   call_event(s->c, at, k, "arguments", dt_api_text(call->args, call->nargs)));
+		json_t *done = call_event(s->c, at, k, "arguments", dt_api_text(call->args, call->nargs));
+
+		json_object_set_new(done, "name", dt_api_text(call->name, call->nname));
+		rc |= emit(at, f, "response.function_call_arguments.done", done);
 		rc |= emit(at, f, "response.output_item.done",
 			   item_event(at, call_item(s->c, k, call, true)));
 	} else {
 		rc |= emit(at, f, "response.output_text.done",
-			   part_event(s->c, at, "text", dt_api_text(text, n)));
+			   text_event(s->c, at, "text", dt_api_text(text, n)));
 		rc |= emit(at, f, "response.content_part.done",
 			   part_event(s->c, at, "part", text_part(text, n)));
 		rc |= emit(at, f, "response.output_item.done",
@@ -242,7 +254,7 @@ static int text_news(struct dt_sse *s, const struct dt_tool_calls *calls, FILE *
 			   part_event(s->c, at, "part", text_part("", 0)));
 	}
 	rc |= emit(at, f, "response.output_text.delta",
-		   part_event(s->c, at, "delta", dt_api_text(text + from, calls->content - from)));
+		   text_event(s->c, at, "delta", dt_api_text(text + from, calls->content - from)));
 	at->sent = calls->content;
 	return rc ? -ENOMEM : 0;
 }

@@ -326,6 +326,7 @@ static const struct dt_route routes[] = {
 	{"POST", "/v1/messages/count_tokens", count_tokens},
 	{"POST", "/v1/embeddings", embeddings},
 	{"POST", "/v1/rerank", rank},
+	{"POST", "/v2/rerank", rank}, /* Cohere's */
 	{"POST", "/rerank", rank},
 	{"POST", "/v1/score", rank},
 	{"POST", "/score", rank},
