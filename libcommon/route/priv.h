@@ -267,12 +267,17 @@ struct dt_route_client {
 	uint64_t taken;	 /* bytes that it had acknowledged at that time */
 };
 
-/* front.c */
+/* Client connections beyond max_connections, which get an error response. */
+#define DT_ROUTE_BEYOND 16
+
+/* socket.c */
 int dt_route_listen(struct dt_router *r, const char *host, int port, struct dt_err *err);
 /* Raises the limit of open files; logs a line if it stays too low for the configured connections. */
 void dt_route_need_files(struct dt_router *r);
 /* Logs, at most once a minute, that this process has no file descriptor or memory left for a connection. */
 void dt_route_say_lack(struct dt_router *r, int error);
+
+/* front.c */
 void dt_route_accept(evutil_socket_t fd, short what, void *arg);
 void dt_route_client_close(struct dt_route_client *c);
 /* Whether bytes wait to be sent to the client. */
