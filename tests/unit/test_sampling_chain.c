@@ -195,11 +195,43 @@ static void test_extremes(void **state)
 	check_order(s, "xt");
 }
 
+/* Ranks of a large vocabulary with many equal logits, both zeros and tokens that are banned. */
+static void test_ranks(void **state)
+{
+	enum { LARGE = 5000 };
+	static struct dt_logprob told[1 + LARGE];
+	static float x[LARGE], was[LARGE];
+	const struct dt_rng r = dt_rng_make(5, DT_RNG_TEST, 2);
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+	struct dt_serve_sampler sampler;
+	int n = 0;
+
+	for (int i = 0; i < LARGE; i++) {
+		const int u = (int)dt_rng_below(&r, (uint64_t)i, 40);
+
+		x[i] = was[i] = u == 0 ? -INFINITY : u == 1 ? -0.f : u == 2 ? 0.f : (float)(u - 20) * 0.25f;
+		n += u > 0;
+	}
+	s.drawn = told;
+	s.ndrawn = LARGE;
+	assert_int_equal(dt_serve_sampler_init(&sampler, LARGE), 0);
+	assert_in_range(dt_sample(&sampler, &s, x, NULL, 0, NULL, 0), 0, LARGE - 1);
+	for (int i = 2; i <= n; i++) {
+		const int a = told[i - 1].id, b = told[i].id;
+
+		assert_in_range(b, 0, LARGE - 1);
+		assert_true(was[a] > was[b] || (was[a] == was[b] && a < b));
+	}
+	assert_int_equal(told[n + 1].id, -1);
+	dt_serve_sampler_release(&sampler);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_orders),
 		cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_ranks),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);
