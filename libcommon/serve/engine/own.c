@@ -20,7 +20,7 @@ struct left {
 	const float *logits; /* [vocab] */
 	uint64_t *rank;	     /* [n] dt_sample_rank */
 	uint64_t *w;	     /* [n] weights */
-	int n;
+	int n, keep;	     /* no sampler looks at ranks from `keep` on */
 	double cold;
 	bool stale;	    /* the weights are not those of cold */
 	double weighed;	    /* w is of this cold ... */
@@ -53,7 +53,27 @@ static uint64_t *sort(uint64_t *from, uint64_t *to, int n)
 	return from;
 }
 
-/* Sets l to the tokens with a weight of at least `least`, in room [3 vocab]. */
+/* Drops ranks of r [n] that are not among the k first, by their highest digit; returns how many are left. */
+static int drop_beyond(uint64_t *r, int n, int k)
+{
+	int count[DIGITS] = {0}, last = 0, left = 0;
+
+	if (k >= n)
+		return n;
+	for (int i = 0; i < n; i++)
+		count[r[i] >> (64 - DIGIT_BITS)]++;
+	for (int sum = count[0]; sum < k;)
+		sum += count[++last];
+	for (int i = 0; i < n; i++) {
+		const uint64_t x = r[i];
+
+		r[left] = x;
+		left += (int)(x >> (64 - DIGIT_BITS)) <= last;
+	}
+	return left;
+}
+
+/* Sets l to the first l->keep tokens, and maybe more, with a weight of at least `least`, in room [3 vocab]. */
 static void rank(struct left *l, double cold, int vocab, float max, uint64_t least, uint64_t *room)
 {
 	uint64_t *const w = room, *const from = w + vocab, *const to = from + vocab;
@@ -68,6 +88,7 @@ static void rank(struct left *l, double cold, int vocab, float max, uint64_t lea
 			l->n += w[k] > 0;
 		}
 	}
+	l->n = drop_beyond(from, l->n, l->keep);
 	l->rank = sort(from, to, l->n);
 	l->w = l->rank == from ? to : from;
 	for (int i = 0; i < l->n; i++)
@@ -224,6 +245,9 @@ static void run_chain(struct left *l, const uint8_t *order, int n, const struct 
 		cold *= order[i] == DT_SAMPLER_TEMPERATURE ? by : 1;
 		hot = i > 0 && cold < hot ? cold : hot;
 	}
+	for (int i = 0; i < n && order[i] != DT_SAMPLER_TOP_P && order[i] != DT_SAMPLER_XTC; i++)
+		if (order[i] == DT_SAMPLER_TOP_K && d->top_k > 0 && d->top_k < l->keep)
+			l->keep = d->top_k;
 	l->cold = 1;
 	l->stale = true;
 	rank(l, hot, vocab, max, begins && !(hot < by) ? dt_sample_least(d->min_p) : 1, room);
@@ -267,7 +291,7 @@ int32_t dt_sampling_draw_own(const struct dt_sampling *p, const struct dt_draw *
 {
 	const float max = dt_sample_max(logits, vocab);
 	const bool own = p->norder >= 0;
-	struct left l = {.logits = logits};
+	struct left l = {.logits = logits, .keep = vocab};
 	int at;
 
 	if (!isfinite(max))
