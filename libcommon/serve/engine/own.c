@@ -73,7 +73,7 @@ static int drop_beyond(uint64_t *r, int n, int k)
 	return left;
 }
 
-/* Sets l to the first l->keep tokens, and maybe more, with a weight of at least `least`, in room [3 vocab]. */
+/* Sets l to the first l->keep tokens, and maybe more, that weigh at least `least`, in room [3 vocab]. */
 static void rank(struct left *l, double cold, int vocab, float max, uint64_t least, uint64_t *room)
 {
 	uint64_t *const w = room, *const from = w + vocab, *const to = from + vocab;
