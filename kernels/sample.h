@@ -94,6 +94,17 @@ void dt_sample_row(void *room, struct dt_drawn *ret, float *logits, int64_t voca
 /* The largest of x [n], NaN if there is one; and the sum of the weights of x at temperature 1, given that. */
 float dt_sample_max(const float *x, int64_t n);
 uint64_t dt_sample_sum(const float *x, int64_t n, float max);
+/* w [n]: the weights of x [n], 0 where they are below least; returns their sum. */
+uint64_t dt_sample_weights(uint64_t *w, const float *x, int64_t n, float max, double cold, uint64_t least);
+/* A number for each id, all different, in order of rank: larger logit first, then lower id (low half). */
+static inline uint64_t dt_sample_rank(float logit, int32_t id)
+{
+	const float x = logit + 0.f; /* -0 and 0 are equal */
+	uint32_t bits;
+
+	memcpy(&bits, &x, sizeof(bits));
+	return (uint64_t)(bits >> 31 ? bits : bits ^ 0x7fffffffu) << 32 | (uint32_t)id;
+}
 
 /* ---- code shared by all devices, so that they give the same bits ---- */
 

@@ -84,6 +84,11 @@ static DT_SIMD uint64_t sample_weights(uint64_t *restrict w, const float *restri
 	return sum;
 }
 
+uint64_t dt_sample_weights(uint64_t *w, const float *x, int64_t n, float max, double cold, uint64_t least)
+{
+	return sample_weights(w, x, n, max, cold, least);
+}
+
 uint64_t dt_sample_sum(const float *x, int64_t n, float max)
 {
 	uint64_t w[BLOCK], sum = 0;
@@ -98,14 +103,9 @@ static bool before(struct cand a, struct cand b)
 	return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-/* A number for each candidate, all different, in order of rank: larger logit first, then lower id. */
 static uint64_t rank_of(struct cand c)
 {
-	const float logit = c.logit + 0.f; /* -0 and 0 are equal */
-	uint32_t bits;
-
-	memcpy(&bits, &logit, sizeof(bits));
-	return (uint64_t)(bits >> 31 ? bits : bits ^ 0x7fffffffu) << 32 | (uint32_t)c.id;
+	return dt_sample_rank(c.logit, c.id);
 }
 
 /* Moves those of c [*lo, *hi) whose digit is below `digit` to its front, and those above it to its end. */

@@ -195,11 +195,62 @@ static void test_extremes(void **state)
 	check_order(s, "xt");
 }
 
+enum { LARGE = 5000 };
+
+/* The n best of x in order of rank are what a draw tells, and no others. */
+static void check_ranks(const struct dt_sampling *s, const float *x, int n)
+{
+	static float copy[LARGE];
+	struct dt_serve_sampler sampler;
+
+	memcpy(copy, x, sizeof(copy));
+	assert_int_equal(dt_serve_sampler_init(&sampler, LARGE), 0);
+	assert_in_range(dt_sample(&sampler, s, copy, NULL, 0, NULL, 0), 0, LARGE - 1);
+	for (int i = 1; i <= n; i++) {
+		const int32_t id = s->drawn[i].id;
+		int before = 0;
+
+		assert_in_range(id, 0, LARGE - 1);
+		for (int k = 0; k < LARGE; k++)
+			before += x[k] > x[id] || (x[k] == x[id] && k < id);
+		assert_int_equal(before, i - 1);
+	}
+	assert_int_equal(s->drawn[n + 1].id, -1);
+	dt_serve_sampler_release(&sampler);
+}
+
+/* Ranks of a large vocabulary with many equal logits, both zeros and tokens that are banned. */
+static void test_ranks(void **state)
+{
+	static struct dt_logprob told[2 + LARGE];
+	static float x[LARGE];
+	const struct dt_rng r = dt_rng_make(5, DT_RNG_TEST, 2);
+	struct dt_sampling s = DT_SAMPLING_DEFAULT;
+	int n = 0;
+
+	for (int i = 0; i < LARGE; i++) {
+		const int u = (int)dt_rng_below(&r, (uint64_t)i, 40);
+
+		x[i] = u == 0 ? -INFINITY : u == 1 ? -0.f : u == 2 ? 0.f : (float)(u - 20) * 0.25f;
+		n += u > 0;
+	}
+	s.drawn = told;
+	s.ndrawn = LARGE;
+	check_ranks(&s, x, n);
+	for (s.top_k = 1; s.top_k < n; s.top_k *= 3) {
+		set_order(&s, "mk");
+		check_ranks(&s, x, s.top_k);
+		set_order(&s, "pktm"); /* top_p is 1 */
+		check_ranks(&s, x, s.top_k);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_orders),
 		cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_ranks),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

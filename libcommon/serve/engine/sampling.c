@@ -129,7 +129,7 @@ int32_t dt_sample(struct dt_serve_sampler *s, const struct dt_sampling *p, float
 			*l = dt_sample_edit(*l, &d, s->edit[i]);
 		}
 		s->nedits = 0;
-		return dt_sampling_draw_own(p, &d, logits, s->vocab);
+		return dt_sampling_draw_own(p, &d, logits, s->vocab, s->room);
 	}
 	dt_sample_row(s->room, &drawn, logits, s->vocab, &d, s->edit);
 	s->nedits = 0;

@@ -139,9 +139,9 @@ int dt_sampling_dry(struct dt_serve_sampler *s, const struct dt_sampling *p, con
 		    size_t nprompt, const int32_t *out, size_t nout);
 /* Returns the edit of id, and creates it if there is none. s->edit must have room. */
 struct dt_edit *dt_sampling_edit(struct dt_serve_sampler *s, int32_t id);
-/* own.c: the draw d from edited logits by any samplers; returns the id, -EDOM or -ENOMEM. */
+/* own.c: the draw d from edited logits by any samplers, in dt_sample_room bytes; returns the id or -EDOM. */
 int32_t dt_sampling_draw_own(const struct dt_sampling *p, const struct dt_draw *d, const float *logits,
-			     int vocab);
+			     int vocab, void *room);
 
 /*
  * Under softmax(logits) (of the model, before any sampling parameter): the n <= vocab most likely ids, best
