@@ -280,6 +280,11 @@ PY
     [ "$(status_of "$(post /v1/completions @deep)")" = 400 ]
     (head -c 2000 /dev/zero | tr '\0' '['; head -c 2000 /dev/zero | tr '\0' ']') >deep
     [ "$(status_of "$(post /v1/completions @deep)")" = 400 ]
+    echo '{"prompt": "x"}' | gzip >packed
+    out=$(post /v1/completions @packed -H 'Content-Encoding: gzip')
+    [ "$(status_of "$out")" = 415 ]
+    grep -q "no body with Content-Encoding 'gzip'" <<<"$out"
+    [ "$(status_of "$(post /v1/completions '{"prompt": "x"}' -H 'Content-Encoding: identity')")" = 200 ]
     [ "$(status_of "$(post /nothing '{}')")" = 404 ]
     [ "$(status_of "$(post /health '{}')")" = 405 ]
     run curl -s -o /dev/null -D - "$url/v1/completions"

@@ -170,6 +170,17 @@ static bool authorised(struct dt_http_req *q, bool *ret_given)
 	return ok;
 }
 
+/* A compressed body would be no JSON. */
+static int check_coding(struct dt_http_req *q, struct dt_api_error *e)
+{
+	const char *coding = MHD_lookup_connection_value(q->mhd, MHD_HEADER_KIND, "Content-Encoding");
+
+	if (!coding || !*coding || !strcasecmp(coding, "identity"))
+		return 0;
+	return dt_api_fail(e, 415, "invalid_request_error", "unsupported_content_encoding",
+			   "this server takes no body with Content-Encoding '%.50s'", coding);
+}
+
 static int check_route(struct dt_http_req *q, const char *method, const char *length, struct dt_api_error *e)
 {
 	bool given, known = authorised(q, &given);
@@ -206,7 +217,7 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 	if (length && strtoull(length, NULL, 10) > max)
 		return dt_api_fail(e, 413, "invalid_request_error", "body_too_large",
 				   "the body is larger than %zu bytes", max);
-	return 0;
+	return check_coding(q, e);
 }
 
 int dt_http_screen(struct dt_http_req *q, const char *method, const char *version, struct dt_api_error *e)
