@@ -244,13 +244,13 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     cmp two.gguf again.gguf
     # rounding without a text is parallel, too, and reads rows in another order for q and k of Llama
     jq -n '{model_type: "llama", vocab_size: 261, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 1,
-        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5}' >wide.json
-    dt-train --model wide.json --data d.h5 --seq 16 --steps 1 --precision fp32 --threads 1 --no-mfu --save wide >/dev/null
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5}' >broad.json
+    dt-train --model broad.json --data d.h5 --seq 16 --steps 1 --precision fp32 --threads 1 --no-mfu --save broad >/dev/null
     for type in q8_0 q4_k; do
-        dt-shard-ckpt quantize --type $type --threads 1 wide wide-1.gguf
-        teams 3 dt-shard-ckpt quantize --type $type --threads 3 wide wide-3.gguf
-        cmp wide-1.gguf wide-3.gguf
-        rm wide-?.gguf
+        dt-shard-ckpt quantize --type $type --threads 1 broad broad-1.gguf
+        teams 3 dt-shard-ckpt quantize --type $type --threads 3 broad broad-3.gguf
+        cmp broad-1.gguf broad-3.gguf
+        rm broad-?.gguf
     done
     teams 3 dt-shard-ckpt sparsify --sparsity 50% --calibrate text.txt --calibrate-seq 64 --tokenizer byte --threads 3 run pruned
     OMP_NUM_THREADS=4 teams 3 dt-eval ppl --threads 3 --text text.txt --seq 64 --limit 4 run

@@ -140,7 +140,7 @@ PY
     kill "$proxy"
     [ "$status" -eq 1 ] && [[ $stderr == *'at temperature 1, not 2'* ]]
     run --separate-stderr dt-eval teacher d.h5 "$url" --seq 63 --out no.teacher
-    [ "$status" -eq 1 ] && [[ $stderr == *'context of 64'* ]]
+    [ "$status" -eq 1 ] && [[ $stderr == *'context length is 64'* ]]
     run --separate-stderr dt-eval teacher d.h5 "$url" --seq 32 --top-k 200 --out no.teacher
     [ "$status" -eq 1 ] && [[ $stderr == *prompt_logprobs* ]]
     dt-tokenize train --vocab 270 --out tok.json text.txt
