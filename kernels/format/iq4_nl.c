@@ -40,7 +40,7 @@ static inline DT_FORMAT_CODE int code_of(float q)
 	return ret;
 }
 
-/* The same value: a sum of steps, each exact. Tables have no place in a vector. */
+/* The same value as a sum of steps, each exact: loops with a table do not become vector instructions. */
 static inline DT_FORMAT_CODE float value_of(float q)
 {
 	float ret = (float)values[0];
