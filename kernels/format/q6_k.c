@@ -160,15 +160,14 @@ static DT_FORMAT_CODE void search(const struct dt_format_traits *t, const float 
 {
 	for (; n > 0; n -= 256, src += 256, importance = importance ? importance + 256 : NULL, out += 210) {
 		struct numbers b;
-		float scale[16], most = 0, d;
+		float x[256], scale[16], most = 0, d;
 		uint8_t code[256];
 		int s[16];
 
+		dt_take_finite(src, 256, x);
 		for (int at = 0; at < 256; at++) {
-			const float x = isfinite(src[at]) ? src[at] : 0;
-
-			b.x[at % 16][at / 16] = x;
-			b.w[at % 16][at / 16] = importance ? importance[at] : x * x;
+			b.x[at % 16][at / 16] = x[at];
+			b.w[at % 16][at / 16] = importance ? importance[at] : x[at] * x[at];
 		}
 		q6_k_fit(&b, scale);
 		for (int j = 0; j < 16; j++)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -339,5 +340,10 @@ int dt_json_write_line(FILE *f, const json_t *v, struct dt_err *err)
 	if (file)
 		take_back(f, st.st_size);
 	return rc;
+}
+
+json_t *dt_json_number(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
 }
 /* SPDX-License-Identifier: Apache-2.0 */

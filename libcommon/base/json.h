@@ -24,6 +24,9 @@ int dt_json_parse_texts(const char *text, size_t n, const char *name, json_t **r
  */
 char *dt_json_text(const char *s, size_t n);
 
+/* x as a number; null if it is NaN or infinite, which JSON has not. */
+json_t *dt_json_number(double x);
+
 /* Reads a whole file of at most max_bytes ("-" is standard input). */
 int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err *err);
 

@@ -1,6 +1,7 @@
 /* Prints a comparison of two sets of tensors, as a table or JSON. */
 #include "ckpt/look.h"
 
+#include "base/json.h"
 #include "base/order.h"
 #include "base/room.h"
 #include "base/table.h"
@@ -206,12 +207,6 @@ static void put_text(const struct found *r, const struct dt_tensors *a, const st
 		fprintf(f, "(some lines are missing: out of memory)\n");
 }
 
-/* JSON has no infinity: a NaN against a number is null. */
-static json_t *or_null(double x)
-{
-	return isfinite(x) ? json_real(x) : json_null();
-}
-
 static json_t *to_json(const struct found *r)
 {
 	json_t *list = json_array();
@@ -221,8 +216,9 @@ static json_t *to_json(const struct found *r)
 
 		json_array_append_new(list, json_pack("{s:s, s:b, s:s*, s:I, s:o, s:o}", "name", d->name,
 						      "equal", !d->differs, "why", d->why, "elements_differ",
-						      (json_int_t)d->n_differ, "max_abs", or_null(d->max_abs),
-						      "max_rel", or_null(d->max_rel)));
+						      (json_int_t)d->n_differ, "max_abs",
+						      dt_json_number(d->max_abs), "max_rel",
+						      dt_json_number(d->max_rel)));
 	}
 	return json_pack("{s:i, s:b, s:i, s:i, s:i, s:i, s:o}", "schema", 1, "equal", r->differ == 0,
 			 "tensors_total", r->n, "tensors_differ", r->differ, "tensors_rotary_reordered",

@@ -1,5 +1,7 @@
 #include "eval/compare.h"
 
+#include "base/json.h"
+
 #include <math.h>
 
 /* "+0.0123 (+0.0100 to +0.0146)": a 95% interval of a normal distribution. */
@@ -61,8 +63,7 @@ json_t *dt_compare_tasks_json(const struct dt_task *t, const char *const model[2
 {
 	return json_pack("{s:i, s:o, s:o, s:f, s:o, s:I, s:I, s:f}", "schema", 1, "a",
 			 dt_score_json(t, model[0], score[0]), "b", dt_score_json(t, model[1], score[1]),
-			 "difference", p->difference, "difference_stderr",
-			 isfinite(p->error) ? json_real(p->error) : json_null(), "only_a",
+			 "difference", p->difference, "difference_stderr", dt_json_number(p->error), "only_a",
 			 (json_int_t)p->only_a, "only_b", (json_int_t)p->only_b, "p", p->p);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

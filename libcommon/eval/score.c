@@ -1,5 +1,6 @@
 #include "eval/score.h"
 
+#include "base/json.h"
 #include "base/table.h"
 #include "base/utf8.h"
 
@@ -54,11 +55,6 @@ static int best_choice(const struct dt_task *t, const struct dt_task_item *it, c
 	return best;
 }
 
-static json_t *number(double x)
-{
-	return isfinite(x) ? json_real(x) : json_null();
-}
-
 static int predict(const struct dt_task *t, const struct dt_task_item *it, const struct dt_question *q,
 		   bool right, FILE *f, struct dt_err *err)
 {
@@ -76,7 +72,7 @@ static int predict(const struct dt_task *t, const struct dt_task_item *it, const
 		json_object_set_new(o, "given", json_integer(best_choice(t, it, q, OVER_NOTHING)));
 		json_object_set_new(o, "answer", json_integer(it->answer));
 		for (int i = 0; i < it->nchoice; i++)
-			json_array_append_new(list, number(q[i].logprob));
+			json_array_append_new(list, dt_json_number(q[i].logprob));
 		json_object_set(o, "logprobs", list);
 	}
 	json_decref(list);
@@ -297,15 +293,15 @@ json_t *dt_score_json(const struct dt_task *t, const char *model, const struct d
 	json_object_set_new(o, "truncated", json_integer(s->ncut));
 	if (t->kind == DT_TASK_GENERATE) {
 		json_object_set_new(o, "exact_match", json_real(s->acc));
-		json_object_set_new(o, "exact_match_stderr", number(s->acc_error));
+		json_object_set_new(o, "exact_match_stderr", dt_json_number(s->acc_error));
 		return o;
 	}
 	json_object_set_new(o, "acc", json_real(s->acc));
-	json_object_set_new(o, "acc_stderr", number(s->acc_error));
+	json_object_set_new(o, "acc_stderr", dt_json_number(s->acc_error));
 	json_object_set_new(o, "acc_norm", json_real(s->norm_acc));
-	json_object_set_new(o, "acc_norm_stderr", number(s->norm_error));
+	json_object_set_new(o, "acc_norm_stderr", dt_json_number(s->norm_error));
 	json_object_set_new(o, "acc_bytes", json_real(s->bytes_acc));
-	json_object_set_new(o, "acc_bytes_stderr", number(s->bytes_error));
+	json_object_set_new(o, "acc_bytes_stderr", dt_json_number(s->bytes_error));
 	if (t->kind == DT_TASK_CLASSIFY) {
 		json_object_set_new(o, "macro_f1", json_real(s->macro_f1));
 		json_object_set_new(o, "labels", labels_json(t, s));

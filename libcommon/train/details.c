@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/json.h"
 #include "base/order.h"
 #include "base/progress.h"
 #include "plan/listing.h"
@@ -53,11 +54,6 @@ static json_t *magnitude(double x)
 	return isfinite(x) && x >= 0 ? json_real(x) : json_null();
 }
 
-static json_t *number(double x)
-{
-	return isfinite(x) ? json_real(x) : json_null();
-}
-
 /*
  * One entry per unit with trained parameters: norms of its gradient, if it has one, and weights. scale: the
  * loss scale of the step.
@@ -83,8 +79,8 @@ static json_t *units(const struct trainer *t, const double *weights, bool gradie
 			json_array_append_new(
 				list, json_pack("{s:s, s:o, s:o, s:o*, s:o*}", "unit",
 						dt_unit_name((int)u, layers, name, sizeof(name)), "grad_norm",
-						gradients ? number(sqrt(g) / scale) : json_null(),
-						"weight_norm", number(sqrt(w)), "activation_max",
+						gradients ? dt_json_number(sqrt(g) / scale) : json_null(),
+						"weight_norm", dt_json_number(sqrt(w)), "activation_max",
 						most ? magnitude(most[u + 1]) : NULL, "activation_grad_max",
 						most ? magnitude(most[layers + 3 + u] / scale) : NULL));
 	}
@@ -123,7 +119,7 @@ static json_t *usage(const struct trainer *t, const struct told *all)
 		bool known = false;
 
 		for (int r = 0; r < t->info.size; r++) {
-			json_array_append_new(list, number(all[r].usage[i]));
+			json_array_append_new(list, dt_json_number(all[r].usage[i]));
 			known |= isfinite(all[r].usage[i]);
 		}
 		if (known)

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include "base/json.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
 #include "plan/run_options.h"
@@ -151,8 +152,7 @@ static json_t *new_line(const struct trainer *t, const struct step_result *r, do
 		comm += t->t.comm[k];
 	line = json_pack("{s:s, s:I, s:o, s:o, s:f, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}",
 			 "run_id", t->save.run_id, "step", (json_int_t)t->loop.step, "loss",
-			 isfinite(r->loss) ? json_real(r->loss) : json_null(), "grad_norm",
-			 isfinite(r->grad_norm) ? json_real(r->grad_norm) : json_null(), "lr", r->lr,
+			 dt_json_number(r->loss), "grad_norm", dt_json_number(r->grad_norm), "lr", r->lr,
 			 images ? "images" : "tokens", (json_int_t)t->loop.tokens,
 			 images ? "images_per_s" : "tokens_per_s", step_tokens(t) / step_s, "step_s", step_s,
 			 "data_s", t->t.data, "compute_s", t->t.compute, "comm_exposed_s", comm,
