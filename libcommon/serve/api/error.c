@@ -47,10 +47,8 @@ void dt_api_rename_key(struct dt_api_error *e, const char *from, const char *to)
 
 int dt_api_fail_length(struct dt_api_error *e, size_t prompt, int output, int context)
 {
-	dt_api_fail(e, 400, "invalid_request_error", "context_length_exceeded",
-		    "this model's maximum context length is %d tokens, but the request has %zu in the "
-		    "prompt and %d to generate",
-		    context, prompt, output);
+	dt_api_fail(e, 400, "invalid_request_error", "context_length_exceeded", DT_TOO_LONG, context, prompt,
+		    output);
 	e->prompt = prompt;
 	return -EINVAL;
 }

@@ -131,6 +131,11 @@ void dt_engine_close(struct dt_engine *e);
 const struct dt_engine_params *dt_engine_params(const struct dt_engine *e);
 struct dt_metrics *dt_engine_metrics(struct dt_engine *e);
 
+/* Of int context, size_t prompt, int output. Clients know the error by these words of OpenAI. */
+#define DT_TOO_LONG                                                                                          \
+	"this model's maximum context length is %d tokens, but the request has %zu in the prompt and %d to " \
+	"generate"
+
 /*
  * Submits all requests of the call, or none. -EAGAIN: the queue is full; -E2BIG: a request can never fit;
  * -ESHUTDOWN: the engine drains; -EDQUOT: the quota of the tenant or adapter is used up (c->retry_after:

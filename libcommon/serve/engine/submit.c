@@ -98,11 +98,7 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	if (r->nprompt < 1)
 		return dt_err_set(err, -EINVAL, "the prompt is empty");
 	if (len > e->p.max_len)
-		return dt_err_set(
-			err, -E2BIG,
-			"this model's maximum context length is %d tokens, but the request has %d in "
-			"the prompt and %d to generate",
-			e->p.max_len, r->nprompt, r->max_tokens);
+		return dt_err_set(err, -E2BIG, DT_TOO_LONG, e->p.max_len, (size_t)r->nprompt, r->max_tokens);
 	for (int i = 0; i < r->nprompt; i++)
 		if (check_id(e, r->tokens[i], err) < 0)
 			return -EINVAL;
