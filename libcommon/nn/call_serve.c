@@ -81,7 +81,7 @@ static int linear_gated(struct dt_exec *x, const struct dt_node *n, struct dt_er
 static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_node *norm,
 		  const struct dt_node *rope, struct dt_err *err)
 {
-	const struct dt_infer *m = x->owner;
+	struct dt_infer *m = x->owner;
 	const struct dt_infer_batch *b = m->batch;
 	int64_t slots = (int64_t)m->p.blocks * m->p.block_size;
 	size_t row = (size_t)dt_infer_cache_row(x->c, m->ranks.layout.tp, m->p.cache);
@@ -95,16 +95,16 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 	const int64_t layer = dt_kv_parts(&a) * slots * (int64_t)row, cols = dt_kv_row(&a, m->p.cache);
 	char *at = m->cache.base + layer * (n->unit - m->first_layer);
 	const bool last = at + 2 * layer > m->cache.base + m->cache.bytes;
-	const struct dt_paged paged = {.nseq = b->nseq,
-				       .q_start = b->q_start,
-				       .kv_len = b->kv_len,
-				       .block_table = b->block_table,
-				       .max_blocks = b->max_blocks,
-				       .block_size = m->p.block_size,
-				       .further = last ? 0 : layer,
-				       .longest = m->side.keys};
+	struct dt_paged paged = {.nseq = b->nseq,
+				 .kv_len = b->kv_len,
+				 .block_table = b->block_table,
+				 .max_blocks = b->max_blocks,
+				 .block_size = m->p.block_size,
+				 .further = last ? 0 : layer,
+				 .longest = m->side.keys};
 	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols), v = DT_NONE;
 	struct dt_tensor qkv = dt_call_mat(x, n->in[0]);
+	int rc;
 
 	if (dt_kv_parts(&a) == 2)
 		v = dt_t3(at + (size_t)slots * row, m->p.cache, m->p.blocks, m->p.block_size, cols);
@@ -115,10 +115,11 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 		TRY(x->dev->ops->kv_write(x->dev, k, v, dt_call_mat(x, n->in[1]), &kv, b->all_slots));
 	} else if (norm || rope) {
 		const struct dt_rope r = rope ? dt_call_rope_of(x, rope) : (struct dt_rope){0};
-		const int rc = x->dev->ops->step_heads(
-			x->dev, k, v, qkv, &a, b->slot, rope ? &r : NULL, dt_call_pos(x),
-			norm ? x->w[norm->param[0]] : DT_NONE, norm ? x->w[norm->param[1]] : DT_NONE,
-			norm && norm->attr.plus_one, norm ? norm->attr.eps : 0);
+
+		rc = x->dev->ops->step_heads(x->dev, k, v, qkv, &a, b->slot, rope ? &r : NULL, dt_call_pos(x),
+					     norm ? x->w[norm->param[0]] : DT_NONE,
+					     norm ? x->w[norm->param[1]] : DT_NONE,
+					     norm && norm->attr.plus_one, norm ? norm->attr.eps : 0);
 
 		if (rc == -ENOTSUP)
 			return 0;
@@ -126,7 +127,12 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 	} else {
 		TRY(x->dev->ops->kv_write(x->dev, k, v, qkv, &a, b->slot));
 	}
-	TRY(x->dev->ops->attention_paged(x->dev, dt_call_mat(x, n->out[0]), qkv, k, v, &a, &paged));
+	if ((rc = dt_infer_narrow(x, n, err)) < 0)
+		return rc;
+	paged.q_start = m->batch->q_start;
+	if (m->batch->ntokens > 0)
+		TRY(x->dev->ops->attention_paged(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
+						 k, v, &a, &paged));
 	return 1;
 }
 

@@ -157,6 +157,8 @@ int dt_infer_open(struct dt_infer **ret, struct dt_dev *dev, struct dt_source *s
 	rc = open_parts(m, src, err);
 	if (rc == 0)
 		rc = dt_infer_parts_open(m, err);
+	if (rc == 0)
+		rc = dt_infer_narrow_open(m, err);
 	if (rc == 0 && p->adapters && p->ranks)
 		rc = dt_infer_gone_open(m, err);
 	if (rc < 0) {
@@ -201,6 +203,7 @@ void dt_infer_close(struct dt_infer *m)
 	dt_infer_area_release(m, &m->work);
 	dt_memory_plan_release(&m->plan);
 	dt_infer_parts_release(m);
+	dt_infer_narrow_release(m);
 	dt_infer_gone_close(m);
 	free(m->parts);
 	free(m);

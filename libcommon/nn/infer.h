@@ -127,8 +127,11 @@ struct dt_infer_batch {
 	 * any.
 	 */
 	const struct dt_infer_adapter *const *adapter;
-	float *const
-		*pool; /* [nseq], each NULL or [hidden]: receives the sum of its rows' final hidden states */
+	/*
+	 * NULL: nothing is pooled, on any rank. Else [nseq], each NULL or [hidden]: receives the sum of its
+	 * rows' final hidden states. On ranks that do not receive them, entries are NULL.
+	 */
+	float *const *pool;
 };
 /* Statistics of weights on disk; dt_infer_disk_told returns false if all weights are in memory. */
 struct dt_infer_disk_facts {

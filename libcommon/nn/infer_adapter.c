@@ -255,10 +255,10 @@ static struct dt_lora_batch adapters_at(const struct dt_exec *x, const struct dt
 
 		for (next = i + 1; next < m->window.end && b->adapter[next] == a;)
 			next++;
-		if (!a || !dt_infer_lanes(m, n, a, part->lane))
-			continue;
 		part->first = b->q_start[i] - x->row;
 		part->n = b->q_start[next] - b->q_start[i];
+		if (!a || part->n == 0 || !dt_infer_lanes(m, n, a, part->lane))
+			continue;
 		p.n++;
 	}
 	return p;

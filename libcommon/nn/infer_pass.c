@@ -63,6 +63,7 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 
 	m->batch = b;
 	m->wholes = dt_infer_wholes(b);
+	dt_infer_narrow_begin(m, b);
 	m->window = (struct dt_infer_window){.end = b->nseq};
 	m->logits = logits;
 	m->x.pos = (int32_t *)dt_infer_there(m, b->pos);

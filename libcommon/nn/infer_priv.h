@@ -56,6 +56,14 @@ struct dt_infer_parts {
 	int32_t *q_start, *kv_len, *want, *rows_of_cp, *rows_of_ep;
 };
 
+/* infer_narrow.c: where a pass drops the rows whose logits nobody wants */
+struct dt_infer_narrow {
+	int step;		     /* of the model's last attention; -1: none are dropped on this rank */
+	const struct dt_node *at;    /* the same in the current pass; NULL: it keeps its rows */
+	int32_t *q_start, *want;     /* [max_seqs + 1] of the rows that are left */
+	struct dt_infer_batch batch; /* the pass from there on */
+};
+
 /* Sequences [first, end) of a pass that use the same tensors at a node: the base's (NULL) or an adapter's. */
 struct dt_infer_window {
 	int first, end;
@@ -89,6 +97,7 @@ struct dt_infer {
 	struct dt_infer_side side;
 	struct dt_lora_part *parts; /* [max_seqs] parts of a pass with adapters */
 	struct dt_infer_parts cut;  /* with pp, cp or ep */
+	struct dt_infer_narrow narrow;
 	struct dt_infer_gone *gone; /* infer_adapter_parts.c; NULL: one rank, or no adapters */
 	/* the current pass */
 	const struct dt_infer_batch *batch;
@@ -179,6 +188,15 @@ void dt_infer_count_rows(struct dt_infer *m, const struct dt_infer_batch *b, int
 int dt_infer_parts_open(struct dt_infer *m, struct dt_err *err);
 void dt_infer_parts_release(struct dt_infer *m);
 int dt_infer_in_parts(struct dt_infer *m, const struct dt_infer_batch *b, float *made, struct dt_err *err);
+
+/*
+ * infer_narrow.c: begin decides for a pass; narrow, called by attention between its write to the cache and
+ * its reading of queries, drops rows if n is where that is done. b is on the host, as are its tables.
+ */
+int dt_infer_narrow_open(struct dt_infer *m, struct dt_err *err);
+void dt_infer_narrow_release(struct dt_infer *m);
+void dt_infer_narrow_begin(struct dt_infer *m, const struct dt_infer_batch *b);
+int dt_infer_narrow(struct dt_exec *x, const struct dt_node *n, struct dt_err *err);
 
 /*
  * infer_context.c: a pass whose rows are divided over cp. own_rows: this rank's rows of [row, end).

@@ -82,14 +82,22 @@ static inline struct dt_source *golden_checkpoint(struct golden *g, const char *
 /* What pass() has drawn, if anything: draw, edit, nedits and drawn of a batch; adapters of its sequences. */
 static struct dt_infer_batch draws;
 
-/* Computes positions [from, to) of both sequences in one pass; logits of all these rows. */
+/* Of each sequence, the number of last rows of a pass whose logits are wanted; and one row that is not. */
+static int lasts[2] = {ROWS, ROWS}, without = -1;
+
+static inline bool is_wanted(int s, int at, int to)
+{
+	return to - at <= lasts[s] && at != without;
+}
+
+/* Computes positions [from, to) of both sequences in one pass; logits of the wanted ones of these rows. */
 static inline void pass(struct dt_infer *m, const int32_t *ids, int seq, int from, int to, float *out)
 {
 	int32_t id[ROWS], pos[ROWS], want[ROWS], q_start[3] = {0, to - from, 2 * (to - from)},
 						 kv_len[2] = {to, to};
 	int32_t table[2 * BLOCKS / 2];
 	int64_t slot[ROWS], vocab = dt_infer_config(m)->vocab;
-	int n = 2 * (to - from), blocks = BLOCKS / 2;
+	int n = 2 * (to - from), blocks = BLOCKS / 2, wanted = 0;
 	struct dt_infer_batch b = {.nseq = 2,
 				   .ntokens = n,
 				   .ids = id,
@@ -100,7 +108,6 @@ static inline void pass(struct dt_infer *m, const int32_t *ids, int seq, int fro
 				   .block_table = table,
 				   .max_blocks = blocks,
 				   .want = want,
-				   .nwant = n,
 				   .draw = draws.draw,
 				   .edit = draws.edit,
 				   .nedits = draws.nedits,
@@ -118,12 +125,14 @@ static inline void pass(struct dt_infer *m, const int32_t *ids, int seq, int fro
 		id[i] = ids[s * seq + at];
 		pos[i] = at;
 		slot[i] = (int64_t)table[s * blocks + at / BLOCK] * BLOCK + at % BLOCK;
-		want[i] = i;
+		if (is_wanted(s, at, to))
+			want[wanted++] = i;
 	}
+	b.nwant = wanted;
 	if (dt_infer_forward(m, &b, logits, &err) < 0)
 		fail_msg("%s", err.msg);
-	for (int i = 0; i < n; i++) {
-		int s = i / (to - from), at = from + i % (to - from);
+	for (int i = 0; i < wanted; i++) {
+		int s = want[i] / (to - from), at = from + want[i] % (to - from);
 
 		memcpy(out + (s * seq + at) * vocab, logits + i * vocab, (size_t)vocab * sizeof(*out));
 	}

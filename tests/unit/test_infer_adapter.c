@@ -256,6 +256,27 @@ static void test_broken_pieces(void **state)
 	dt_source_close(src);
 }
 
+/* The same of the last rows of each sequence, which are all that is wanted. */
+static void last_rows(struct dt_infer *m, const struct texts *t, const struct dt_infer_adapter *const of[2],
+		      const float *const alone[2])
+{
+	const int64_t half = t->n / 2;
+	float *got;
+
+	lasts[0] = 0;
+	lasts[1] = 2;
+	got = logits(m, t, of[0], of[1], (int)t->seq);
+	same_bits("last of the second", got + t->n - 2 * t->vocab, alone[1] + t->n - 2 * t->vocab,
+		  2 * t->vocab);
+	free(got);
+	lasts[0] = 1;
+	got = logits(m, t, of[0], of[1], (int)t->seq);
+	same_bits("last of the first", got + half - t->vocab, alone[0] + half - t->vocab, t->vocab);
+	same_bits("last of both", got + t->n - 2 * t->vocab, alone[1] + t->n - 2 * t->vocab, 2 * t->vocab);
+	free(got);
+	lasts[0] = lasts[1] = ROWS;
+}
+
 /* Of every pair of none and four adapters, at once and in parts: each sequence as if it were alone. */
 static void test_rows(void **state)
 {
@@ -288,6 +309,9 @@ static void test_rows(void **state)
 				same_bits("second", got + half, alone[i % 5] + half, half);
 				free(got);
 			}
+		for (int i = 0; i < 25; i++)
+			last_rows(m, &t, (const struct dt_infer_adapter *[]){of[i / 5], of[i % 5]},
+				  (const float *[]){alone[i / 5], alone[i % 5]});
 		for (int i = 0; i < 5; i++)
 			free(alone[i]);
 		free(base);

@@ -377,7 +377,6 @@ void dt_engine_beyond_measure(struct dt_engine *e)
 	s->q_start[0] = 0;
 	s->q_start[1] = s->kv_len[0] = n;
 	s->table[0] = 0;
-	s->pool_to[0] = NULL;
 	s->batch.nseq = s->batch.max_blocks = 1;
 	s->batch.ntokens = n;
 	s->batch.nwant = 0;

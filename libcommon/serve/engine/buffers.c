@@ -33,8 +33,7 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 					   .kv_len = s->kv_len,
 					   .block_table = s->table,
 					   .want = s->want,
-					   .replica = s->replica,
-					   .pool = s->pool_to};
+					   .replica = s->replica};
 	return 0;
 }
 

@@ -189,6 +189,7 @@ static int tell_step(struct dt_serve_ranks *r, const struct dt_infer_batch *b, s
 				  .ntokens = b->ntokens,
 				  .max_blocks = b->max_blocks,
 				  .nwant = b->nwant,
+				  .pools = b->pool != NULL,
 				  .adapters = b->adapter != NULL};
 	size_t tokens = (size_t)b->ntokens * 4, seqs = (size_t)b->nseq * 4;
 	struct dt_serve_tables t;
@@ -196,8 +197,6 @@ static int tell_step(struct dt_serve_ranks *r, const struct dt_infer_batch *b, s
 
 	if (rc < 0 || (rc = dt_serve_ranks_free_buf(r, err)) < 0)
 		return rc;
-	for (int i = 0; b->pool && i < b->nseq; i++)
-		h.pools |= b->pool[i] != NULL;
 	memcpy(r->buf, &h, sizeof(h));
 	t = dt_serve_ranks_tables(r->buf, &h);
 	memcpy(t.slot, b->slot, 2 * tokens);

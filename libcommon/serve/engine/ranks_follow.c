@@ -35,10 +35,8 @@ static int answer(struct dt_serve_ranks *r, struct dt_infer_batch *b, const int3
 	const struct dt_serve_part p = dt_serve_ranks_part_of(b, r->at.dp, NULL, NULL);
 	int rc = dt_wait_all(k->sent, 2, NULL, err), n = 0;
 
-	if (rc == 0 && pools) {
+	if (rc == 0 && pools)
 		n = set_pool(r, b, pools, k->pooled);
-		b->pool = r->pool;
-	}
 	if (rc == 0)
 		rc = dt_serve_ranks_compute(r, b, k->logits, err);
 	if (rc == 0 && p.batch.nwant > 0)
@@ -73,10 +71,9 @@ static int step(struct dt_serve_ranks *r, const struct dt_serve_head *h, struct 
 					  t.adapter[i]);
 	}
 	b.adapter = h->adapters ? r->adapter : NULL;
-	if (r->layout.cp > 1 && h->pools) { /* every rank has some of their rows */
+	b.pool = h->pools ? r->pool : NULL;
+	if (r->layout.cp > 1 && h->pools) /* every rank has some of their rows */
 		set_pool(r, &b, t.pool, r->pooled);
-		b.pool = r->pool;
-	}
 	return r->kept ? answer(r, &b, h->pools ? t.pool : NULL, err)
 		       : dt_serve_ranks_compute(r, &b, NULL, err);
 }

@@ -21,6 +21,7 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 	b->nseq = n;
 	b->nwant = 0;
 	b->adapter = NULL;
+	b->pool = NULL;
 	b->draw = NULL;
 	b->max_blocks = 1;
 	for (int i = 0; i < n; i++)
@@ -35,6 +36,8 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 		e->step->kv_len[i] = it->first + it->n;
 		e->step->replica[i] = it->seq->replica;
 		e->step->pool_to[i] = draft ? NULL : r->pooled;
+		if (e->step->pool_to[i])
+			b->pool = e->step->pool_to;
 		e->step->adapter[i] = r->call->adapter ? r->call->adapter->in : NULL;
 		if (e->step->adapter[i] && !draft) /* the draft model has no adapters */
 			b->adapter = e->step->adapter;
