@@ -96,6 +96,14 @@ struct dt_mixture {
 	double *seen;	 /* [layers, experts] choices over the batch, of all ranks */
 };
 
+/* Rows of a microbatch that have a target (nn/call_loss.h): their numbers, targets, weights of an objective. */
+struct dt_exec_pick {
+	int64_t rows; /* room */
+	int32_t *row, *targets;
+	float *weights;
+};
+void dt_exec_pick_close(struct dt_exec_pick *p);
+
 /* A gather or scatter of the residual stream over tp (sequence parallel), overlapped with products. */
 struct dt_stream_way {
 	struct dt_comm_req **req; /* [2, ranks of tp] receives, sends */
@@ -146,6 +154,7 @@ struct dt_exec {
 	void *owner; /* serving: its struct dt_infer */
 	struct dt_mixture mixture;
 	struct dt_stream stream;
+	struct dt_exec_pick pick;
 
 	/* set before dt_exec_run */
 	bool accumulate;      /* false: the first microbatch overwrites the gradients of matrices */

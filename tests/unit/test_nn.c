@@ -328,6 +328,62 @@ MODEL(lora)
 MODEL(dora)
 MODEL(saved)
 
+/* Adds by times the gradients to sum; returns the largest of them. */
+static double add_grads(const struct fixture *f, float by, float *sum)
+{
+	double most = 0;
+
+	for (int k = 0; k < f->local.n; k++)
+		for (int64_t i = f->local.p[k].flat; i < f->local.p[k].flat + f->local.p[k].numel; i++) {
+			assert_false(isnan(f->grads[i]));
+			sum[i] += by * f->grads[i];
+			most = fmax(most, fabs((double)f->grads[i]));
+		}
+	return most;
+}
+
+/* Rows without a target: losses and gradients of parts of the targets add up to those of all of them. */
+static void in_parts_of_targets(const char *name, int64_t microbatch)
+{
+	struct fixture f;
+	double whole, most, sum = 0, part = 0;
+	float *left;
+	int32_t *all;
+
+	setup(&f, name, microbatch, (struct dt_keep){DT_RECOMPUTE_NONE, 1}, 0, false);
+	const int64_t n = f.batch * f.seq;
+
+	whole = run(&f);
+	all = memcpy(malloc((size_t)n * sizeof(*all)), f.targets, (size_t)n * sizeof(*all));
+	left = calloc((size_t)f.local.numel, sizeof(*left));
+	most = add_grads(&f, 1, left);
+	for (int k = 0; k < 4; k++) { /* two, then every third of the rest, then those left, then none */
+		for (int64_t i = 0; i < n; i++) {
+			const int of = i == 3 || i == n - 1 ? 0 : i % 3 == 0 ? 1 : 2;
+
+			f.targets[i] = of == k ? all[i] : -1;
+		}
+		sum += run(&f);
+		part = add_grads(&f, -1, left);
+	}
+	assert_true(part == 0 && f.x.pick.rows > 0);
+	if (!(fabs(sum - whole) < 1e-6 * whole))
+		fail_msg("%s: loss %.9g in parts, %.9g at once", name, sum, whole);
+	for (int64_t i = 0; i < f.local.numel; i++)
+		if (!(fabs((double)left[i]) < 1e-6 * most))
+			fail_msg("%s: gradients in parts differ by %g", name, (double)left[i]);
+	free(left);
+	free(all);
+	teardown(&f);
+}
+
+static void test_without_targets(void **state)
+{
+	in_parts_of_targets("gpt2", 0);
+	in_parts_of_targets("llama", 1);
+	in_parts_of_targets("gemma2", 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -340,7 +396,7 @@ int main(void)
 		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),
 		cmocka_unit_test(test_deepseek2), cmocka_unit_test(test_deepseek3),
 		cmocka_unit_test(test_dora),	  cmocka_unit_test(test_fp8),
-		cmocka_unit_test(test_saved),
+		cmocka_unit_test(test_saved),	  cmocka_unit_test(test_without_targets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
