@@ -314,7 +314,7 @@ static int run(bool roof, const char *model, struct dt_err *err)
 	    dt_run_adapt(&a->q.fit.run, &a->config, err) < 0)
 		return dt_program_fail(&program, err);
 	complete_query();
-	if (dt_plan_check_fp8(&a->q, err) < 0)
+	if (dt_plan_check_fp8(&a->q, err) < 0 || (roof && dt_run_check_seq(&a->q.fit.run, err) < 0))
 		return dt_program_fail(&program, err);
 	return roof ? roofline(err) : a->serve ? plan_serving(err) : plan_training(model, err);
 }

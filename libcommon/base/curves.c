@@ -214,7 +214,7 @@ int dt_curves_nothing(const struct dt_curves *c, struct dt_err *err)
 		return dt_err_set(err, -ENODATA, "the input has no JSON object");
 	dt_err_set(err, -ENODATA, "no line has a number under '%s'%s%s", c->o.bars ? c->o.bars : c->o.key[0],
 		   c->nonpositive ? " above zero" : "",
-		   c->x || c->o.by ? ", with the other keys asked for," : "");
+		   c->x || c->o.by ? " beside the other keys asked for" : "");
 	for (; i < c->nnames && n + strlen(c->names[i]) + 2 < sizeof(names); i++)
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", c->names[i]);
 	if (i)

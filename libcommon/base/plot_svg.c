@@ -40,6 +40,12 @@ static const char *dash_of(int n)
 	return dashes[n / COLORS % DASHES];
 }
 
+/* U+FFFE and U+FFFF, which XML does not have. */
+static bool is_no_character(const char *s)
+{
+	return !strncmp(s, "\xef\xbf\xbe", 3) || !strncmp(s, "\xef\xbf\xbf", 3);
+}
+
 /* Prints text escaped for XML. Invalid UTF-8, which would be invalid XML, is replaced. */
 static void escaped(FILE *f, const char *from)
 {
@@ -47,6 +53,10 @@ static void escaped(FILE *f, const char *from)
 	char *clean = dt_utf8_clean(from, strlen(from), &n);
 
 	for (const char *s = clean ? clean : ""; *s; s++) {
+		if (is_no_character(s)) {
+			s += 2;
+			continue;
+		}
 		switch (*s) {
 		case '&':
 			fputs("&amp;", f);
@@ -262,6 +272,12 @@ static void raw_curves(FILE *f, const struct dt_plot *p, const struct frame *r)
 
 #define NAME_AT 40 /* pixels between the plotting area and a name: leader line, line sample, space */
 
+/* Pixels between names that share the height; below 12, their text is as small. */
+static double name_gap(const struct dt_plot *p, const struct frame *r)
+{
+	return (r->bottom - r->top) / (p->n > 1 ? p->n - 1 : 1);
+}
+
 /* Draws names to the right of the curves, each with a line sample and a leader line from the curve's end. */
 static void names(FILE *f, const struct dt_plot *p, const struct frame *r)
 {
@@ -270,7 +286,7 @@ static void names(FILE *f, const struct dt_plot *p, const struct frame *r)
 	for (int s = 0; s < p->n; s++)
 		want[s] = p->series[s].n ? py(r, dt_plot_name_at(p, s)) : r->bottom;
 	dt_plot_spread(want, p->n, r->top, r->bottom, 15, at);
-	gap = (r->bottom - r->top) / (p->n > 1 ? p->n - 1 : 1);
+	gap = name_gap(p, r);
 	if (gap < 12)
 		fprintf(f, "<g font-size=\"%.1f\">\n", gap);
 	for (int s = 0; s < p->n; s++) {
@@ -321,7 +337,8 @@ void dt_plot_svg(const struct dt_plot *p, int width, int height, bool dark, FILE
 		widest = fmax(widest, text_width(dt_ticks_format(&ty, i, label, sizeof(label))));
 	r.left = 16 + widest;
 	for (int s = 0; s < p->n && p->n > 1; s++)
-		side = fmax(side, text_width(p->series[s].name) + NAME_AT + 6);
+		side = fmax(side,
+			    text_width(p->series[s].name) * fmin(1, name_gap(p, &r) / 12) + NAME_AT + 6);
 	r.right = fmax(side > 0 ? width - side : r.right, r.left + (width - r.left) / 3);
 	open_svg(f, r.t, width, height, p->title);
 	axes(f, p, &r, &ty);

@@ -265,6 +265,8 @@ int dt_tmpfile_open(struct dt_tmpfile *t, const char *path, struct dt_err *err)
 	}
 	unlink(t->tmp); /* left by a killed process with the same PID */
 	t->f = fopen(t->tmp, "wxe");
+	if (t->f && mode) /* who could not read the old file shall not read the new one */
+		(void)!fchmod(fileno(t->f), mode & 0777);
 	if (!t->f) {
 		rc = dt_err_sys(err, -errno, "cannot create '%s'", t->path);
 		tmpfile_clear(t);

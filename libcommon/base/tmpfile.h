@@ -4,7 +4,7 @@
  *
  * Every output path of every program is resolved here, by one rule:
  *
- *   missing, regular file                replaced by a rename
+ *   missing, regular file                replaced by a rename; the permissions of a file stay
  *   symbolic link to an existing file    the target is replaced, the link stays
  *   symbolic link to a missing file      refused
  *   device, FIFO                         written as a stream (dt_tmpfile_open, dt_out_stream) without a

@@ -36,28 +36,35 @@ static float *widened(const struct memory *m, int i)
 	return x;
 }
 
-/* Adds the adapter of base parameter i, if it has one. */
+/* Adds the adapter of base parameter i, if it has one. With DoRA, magnitudes are above those of its rows. */
 static int add_part(struct memory *m, int i, struct dt_err *err)
 {
 	const char *name = m->base.p[i].name;
-	const int n = (int)strlen(name) - (int)strlen(".weight");
-	struct adapter_part_in part = {.rank = m->c->lora.rank, .scale = dt_lora_scale(&m->c->lora)};
-	float *a, *b;
+	const int n = (int)strlen(name) - (int)strlen(".weight"), sides = m->c->lora.dora ? 3 : 2;
+	struct adapter_part_in part = {
+		.rank = m->c->lora.rank, .scale = dt_lora_scale(&m->c->lora), .above = m->c->lora.dora};
+	float *x[3] = {NULL};
 	char key[96];
-	int at[2], rc;
+	int rc = 0;
 
-	for (int k = 0; k < 2; k++) {
-		snprintf(key, sizeof(key), "%.*s.lora_%c", n < 0 ? 0 : n, name, "ab"[k]);
-		at[k] = find(&m->all, key);
+	for (int k = 0; k < sides && rc == 0; k++) {
+		int at;
+
+		snprintf(key, sizeof(key), "%.*s.lora_%c", n < 0 ? 0 : n, name, "abm"[k]);
+		at = find(&m->all, key);
+		if (at < 0)
+			break;
+		x[k] = widened(m, at);
+		if (!x[k])
+			rc = dt_err_sys(err, -ENOMEM, "cannot read the adapters");
 	}
-	if (at[0] < 0 || at[1] < 0)
-		return 0;
-	part.a = a = widened(m, at[0]);
-	part.b = b = widened(m, at[1]);
-	rc = a && b ? adapter_add(&m->in, i, &part, err)
-		    : dt_err_sys(err, -ENOMEM, "cannot read the adapters");
-	free(a);
-	free(b);
+	part.a = x[0];
+	part.b = x[1];
+	part.m = x[2];
+	if (rc == 0 && x[sides - 1]) /* else it has no adapter */
+		rc = adapter_add(&m->in, i, &part, err);
+	for (int k = 0; k < sides; k++)
+		free(x[k]);
 	return rc;
 }
 
@@ -92,9 +99,9 @@ int dt_source_memory_adapted(const struct dt_config *c, const void *const *data,
 
 	if (!c->lora.rank)
 		return dt_source_memory(c, data, type, ret, err);
-	if (c->lora.dora || c->lora.base)
-		return dt_err_set(err, -ENOTSUP, "merging adapters with %s in memory is not supported",
-				  c->lora.dora ? "magnitudes" : "a quantised base");
+	if (c->lora.base)
+		return dt_err_set(err, -ENOTSUP,
+				  "merging adapters with a quantised base in memory is not supported");
 	plain.lora = (struct dt_lora){0};
 	m.in = (struct adapter_in){.c = &plain, .params = &m.base, .pairing = plain.rope_pairing};
 	rc = dt_model_params(c, &m.all, err);

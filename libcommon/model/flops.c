@@ -50,10 +50,13 @@ static int whole(const void *arg, int param, int64_t shape[2], int64_t off[2])
 	return param;
 }
 
-/*
- * Sums forward flops per token by unit; units start at -1, in ret[0]. A loss node, which also runs backward,
- * counts as a third.
- */
+/* Of how many products a loss node consists: it also runs backward, which a frozen head does with one. */
+static int products_of(const struct dt_step *s)
+{
+	return s->list != DT_LIST_LOSS ? 1 : s->n.attr.frozen ? 2 : 3;
+}
+
+/* Sums forward flops per token by unit; units start at -1, in ret[0]. */
 static int sum_units(const struct dt_graph *g, const struct dt_prog *p, int64_t seq, double *ret,
 		     struct dt_err *err)
 {
@@ -68,8 +71,7 @@ static int sum_units(const struct dt_graph *g, const struct dt_prog *p, int64_t 
 	for (int i = 0; i < p->nstep; i++) {
 		const struct dt_step *s = &p->step[i];
 
-		ret[s->n.unit + 1] +=
-			dt_step_cost(&site, s).model_flops / (double)seq / (s->list == DT_LIST_LOSS ? 3 : 1);
+		ret[s->n.unit + 1] += dt_step_cost(&site, s).model_flops / (double)seq / products_of(s);
 	}
 	free(shape);
 	return 0;

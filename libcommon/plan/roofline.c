@@ -13,27 +13,28 @@ struct phase {
 
 enum { PHASES = 5 };
 
+static const int together[] = {1, 32, 256}; /* sequences or images */
+
 static int intensities(const struct dt_roofline *q, struct phase ret[PHASES], struct dt_err *err)
 {
-	static const int sequences[] = {1, 32, 256};
 	const double bits = dt_weight_bits(q->weights);
-	int rc = dt_train_intensity(q->config, q->microbatch, q->seq, &ret[0].i, err);
+	int n = 0, rc = dt_train_intensity(q->config, q->microbatch, q->seq, &ret[n++].i, err);
 
-	if (rc == 0)
-		rc = dt_prefill_intensity(q->config, q->seq, bits, &ret[1].i, err);
+	if (rc == 0 && !dt_config_is_image(q->config))
+		rc = dt_prefill_intensity(q->config, q->seq, bits, &ret[n++].i, err);
 	for (int i = 0; i < 3 && rc == 0; i++)
-		rc = dt_decode_intensity(q->config, sequences[i], q->seq, bits, q->cache_bits, &ret[2 + i].i,
+		rc = dt_decode_intensity(q->config, together[i], q->seq, bits, q->cache_bits, &ret[n++].i,
 					 err);
-	return rc;
+	return rc < 0 ? rc : n;
 }
 
-static int print_json(const struct dt_roofline *q, const struct phase *p, double ridge, FILE *out,
+static int print_json(const struct dt_roofline *q, const struct phase *p, int n, double ridge, FILE *out,
 		      struct dt_err *err)
 {
 	json_t *list = json_array(), *o;
 	int rc;
 
-	for (int k = 0; k < PHASES; k++) {
+	for (int k = 0; k < n; k++) {
 		const double x = p[k].i.flops / p[k].i.bytes;
 
 		json_array_append_new(list,
@@ -48,12 +49,12 @@ static int print_json(const struct dt_roofline *q, const struct phase *p, double
 	return rc;
 }
 
-static void print_table(const struct phase *p, double ridge, FILE *out)
+static void print_table(const struct phase *p, int n, double ridge, FILE *out)
 {
 	struct dt_table *t = dt_table_new("phase|>flops|>bytes|>flops/byte|bound by|>share of peak");
 	char f[24], b[24];
 
-	for (int k = 0; k < PHASES; k++) {
+	for (int k = 0; k < n; k++) {
 		const double x = p[k].i.flops / p[k].i.bytes;
 
 		dt_table_cell(t, "%s", p[k].name);
@@ -71,15 +72,23 @@ int dt_roofline_print(const struct dt_roofline *q, bool json, FILE *out, struct 
 {
 	const struct dt_device d = q->device;
 	const double ridge = d.peak_flops / d.mem_bw;
-	struct phase p[PHASES] = {{.name = "train"},
-				  {.name = "prefill"},
-				  {.name = "decode, 1 sequence"},
-				  {.name = "decode, 32 sequences"},
-				  {.name = "decode, 256 sequences"}};
-	int rc = intensities(q, p, err);
+	const struct dt_config *c = q->config;
+	static const struct phase of_text[PHASES] = {{.name = "train"},
+						     {.name = "prefill"},
+						     {.name = "decode, 1 sequence"},
+						     {.name = "decode, 32 sequences"},
+						     {.name = "decode, 256 sequences"}},
+				  of_images[PHASES] = {{.name = "train"},
+						       {.name = "classify, 1 image"},
+						       {.name = "classify, 32 images"},
+						       {.name = "classify, 256 images"}};
+	struct phase p[PHASES];
+	int n;
 
-	if (rc < 0 || json)
-		return rc < 0 ? rc : print_json(q, p, ridge, out, err);
+	memcpy(p, dt_config_is_image(c) ? of_images : of_text, sizeof(p));
+	n = intensities(q, p, err);
+	if (n < 0 || json)
+		return n < 0 ? n : print_json(q, p, n, ridge, out, err);
 	fprintf(out,
 		"%s: %.4g TFLOP/s over %.4g TB/s is a ridge point of %.4g FLOP/B; operations below it are "
 		"memory-bound\n",
@@ -87,9 +96,14 @@ int dt_roofline_print(const struct dt_roofline *q, bool json, FILE *out, struct 
 	if (!strncmp(d.name, "A100", 4))
 		fprintf(out, "(some handbooks print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a "
 			     "thousand times that)\n");
-	fprintf(out, "%s, trained on %lld x %lld tokens; prompt or context of %lld tokens\n\n",
-		q->config->name, (long long)q->microbatch, (long long)q->seq, (long long)q->seq);
-	print_table(p, ridge, out);
+	if (dt_config_is_image(c))
+		fprintf(out, "%s, trained on %lld image%s of %lld x %lld pixels\n\n", c->name,
+			(long long)q->microbatch, q->microbatch == 1 ? "" : "s", (long long)c->image_size,
+			(long long)c->image_size);
+	else
+		fprintf(out, "%s, trained on %lld x %lld tokens; prompt or context of %lld tokens\n\n",
+			c->name, (long long)q->microbatch, (long long)q->seq, (long long)q->seq);
+	print_table(p, n, ridge, out);
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -148,6 +148,8 @@ void dt_run_batch_at(struct dt_run *r, int64_t sample);
 int dt_run_check(const struct dt_run *r, struct dt_err *err);
 /* Of that: what is offloaded to a host's memory is a card's. */
 int dt_run_check_host(const struct dt_run *r, struct dt_err *err);
+/* The length of a sample: an image is one, and a text ends at the model's last position. */
+int dt_run_check_seq(const struct dt_run *r, struct dt_err *err);
 
 /*
  * Whether scored answers are compared with a reference, the model that the run started from: the model

@@ -151,6 +151,24 @@ static int check_base(const struct dt_run *r, struct dt_err *err)
 	return rc;
 }
 
+int dt_run_check_seq(const struct dt_run *r, struct dt_err *err)
+{
+	if (dt_config_is_image(r->config) && r->seq > 1)
+		return dt_err_set(err, -EINVAL, "--seq is for text models, which '%s' is not",
+				  r->config->name);
+	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
+		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
+				  (long long)r->seq, (long long)r->config->max_seq);
+	if (r->seq <= dt_config_positions(r->config))
+		return 0;
+	dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'", (long long)r->seq,
+		   (long long)dt_config_positions(r->config), r->config->name);
+	dt_err_hint(
+		err, "--rope-scaling yarn:%lld extends them",
+		(long long)((r->seq + dt_config_positions(r->config) - 1) / dt_config_positions(r->config)));
+	return -EINVAL;
+}
+
 static int check_sizes(const struct dt_run *r, struct dt_err *err)
 {
 	int rc;
@@ -161,17 +179,8 @@ static int check_sizes(const struct dt_run *r, struct dt_err *err)
 	if (r->microbatch > INT32_MAX / r->seq)
 		return dt_err_set(err, -ERANGE, "a microbatch of %lld x %lld tokens is too large",
 				  (long long)r->microbatch, (long long)r->seq);
-	if (r->config->pos == DT_POS_LEARNED && r->seq > r->config->max_seq)
-		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the model's %lld positions",
-				  (long long)r->seq, (long long)r->config->max_seq);
-	if (r->seq > dt_config_positions(r->config)) {
-		dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
-			   (long long)r->seq, (long long)dt_config_positions(r->config), r->config->name);
-		dt_err_hint(err, "--rope-scaling yarn:%lld extends them",
-			    (long long)((r->seq + dt_config_positions(r->config) - 1) /
-					dt_config_positions(r->config)));
-		return -EINVAL;
-	}
+	if ((rc = dt_run_check_seq(r, err)) < 0)
+		return rc;
 	if ((rc = dt_context_check(r, err)) < 0)
 		return rc;
 	if (r->layout.seq_parallel && r->microbatch * dt_run_local_seq(r) % r->layout.tp)

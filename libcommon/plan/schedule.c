@@ -2,7 +2,6 @@
 
 #include "base/units.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -29,8 +28,8 @@ int dt_pipeline_parse(const char *s, enum dt_pipeline *ret, int *ret_chunks, str
 			  "'%s' is not a pipeline schedule: gpipe, 1f1b, interleaved:V or zb-h1", s);
 }
 
-static int alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split, int stage,
-		 struct dt_err *err)
+int dt_schedule_alloc(struct dt_schedule *s, int pp, int chunks, int mbs, bool split, int stage,
+		      struct dt_err *err)
 {
 	size_t per = (size_t)mbs * (size_t)chunks * (split ? 3 : 2);
 
@@ -125,7 +124,7 @@ int dt_schedule_make_stage(enum dt_pipeline kind, int pp, int chunks, int mbs, i
 		return dt_err_set(err, -EINVAL,
 				  "an interleaved pipeline needs a multiple of pp (%d) microbatches, not %d",
 				  pp, mbs);
-	rc = alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, stage, err);
+	rc = dt_schedule_alloc(ret, pp, chunks, mbs, kind == DT_PIPE_ZB_H1, stage, err);
 	if (rc < 0)
 		return rc;
 	for (int i = stage < 0 ? 0 : stage; i < (stage < 0 ? pp : stage + 1); i++) {
@@ -147,75 +146,6 @@ int dt_schedule_make(enum dt_pipeline kind, int pp, int chunks, int mbs, struct 
 	int rc = dt_schedule_make_stage(kind, pp, chunks, mbs, -1, ret, err);
 
 	return rc < 0 ? rc : dt_schedule_check(ret, err);
-}
-
-void dt_schedule_print(const struct dt_schedule *s, FILE *f)
-{
-	for (int i = 0; i < s->pp; i++)
-		for (int k = s->start[i]; k < s->start[i + 1]; k++) {
-			const struct dt_action *a = &s->a[k];
-
-			fprintf(f, "%c%d", a->op, a->mb);
-			if (a->chunk)
-				fprintf(f, ".%d", a->chunk);
-			fputc(k + 1 == s->start[i + 1] ? '\n' : ' ', f);
-		}
-}
-
-static int read_action(const char **at, struct dt_action *ret)
-{
-	const char *p = *at;
-	char *end;
-
-	ret->op = *p++;
-	if (!strchr("FBW", ret->op) || !isdigit((unsigned char)*p))
-		return -EINVAL;
-	ret->mb = (int)strtol(p, &end, 10);
-	ret->chunk = 0;
-	if (*end == '.' && isdigit((unsigned char)end[1]))
-		ret->chunk = (int)strtol(end + 1, &end, 10);
-	*at = end;
-	return !*end || isspace((unsigned char)*end) ? 0 : -EINVAL;
-}
-
-int dt_schedule_read(const char *text, const char *name, int pp, int chunks, int mbs, struct dt_schedule *ret,
-		     struct dt_err *err)
-{
-	bool split = strchr(text, 'W') != NULL;
-	int stage = 0, line = 1, n = 0, per = mbs * chunks * (split ? 3 : 2),
-	    rc = alloc(ret, pp, chunks, mbs, split, -1, err);
-
-	if (rc < 0)
-		return rc;
-	for (const char *p = text; *p && rc == 0;) {
-		if (*p == '\n') {
-			if (n > 0 && n != per)
-				rc = dt_err_set(err, -EINVAL, "%s: line %d: stage %d has %d actions, not %d",
-						name, line, stage, n, per);
-			stage += n > 0;
-			n = 0;
-			line++;
-			p++;
-		} else if (isspace((unsigned char)*p)) {
-			p++;
-		} else if (*p == '#') {
-			p += strcspn(p, "\n");
-		} else if (stage >= pp || n >= per) {
-			rc = dt_err_set(err, -EINVAL, "%s: line %d: more actions than %d stages of %d", name,
-					line, pp, per);
-		} else if (read_action(&p, &ret->a[ret->start[stage] + n++]) < 0) {
-			rc = dt_err_set(err, -EINVAL,
-					"%s: line %d: an action is F, B or W and a microbatch, like F3", name,
-					line);
-		}
-	}
-	if (rc == 0 && stage + (n > 0) != pp)
-		rc = dt_err_set(err, -EINVAL, "%s: %d stages, not %d", name, stage + (n > 0), pp);
-	if (rc == 0)
-		rc = dt_schedule_check(ret, err);
-	if (rc < 0)
-		dt_schedule_release(ret);
-	return rc;
 }
 
 /* End time of each (virtual stage, microbatch, kind); negative: has not run. */

@@ -48,6 +48,9 @@ int dt_schedule_make_stage(enum dt_pipeline kind, int pp, int chunks, int microb
  * > 0. */
 int dt_schedule_read(const char *text, const char *name, int pp, int chunks, int microbatches,
 		     struct dt_schedule *ret, struct dt_err *err);
+/* Room for the actions of a stage, or of all (stage -1), for the functions that make schedules. */
+int dt_schedule_alloc(struct dt_schedule *s, int pp, int chunks, int microbatches, bool split, int stage,
+		      struct dt_err *err);
 int dt_schedule_copy(const struct dt_schedule *s, struct dt_schedule *ret, struct dt_err *err);
 void dt_schedule_release(struct dt_schedule *s);
 void dt_schedule_print(const struct dt_schedule *s, FILE *f);

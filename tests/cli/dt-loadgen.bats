@@ -104,6 +104,9 @@ PY
     gzip -c burst.csv | head -c 40 >cut.gz
     run -1 dt-loadgen --dry-run --trace cut.gz
     run -1 dt-loadgen --dry-run --trace missing
+    printf 'Timestamp,ContextTokens,GeneratedTokens\n0,9,9\n\0\n1,9,9\n' >nul.csv # not one request of two
+    run -1 dt-loadgen --dry-run --trace nul.csv
+    [[ $output == *"'nul.csv' is not a text"* ]]
     for bad in "--trace burst.csv --rate 3" "--concurrency 3 --rate 3" "--turns 2" "--storm 1" "ftp://x" "a b" \
         "--speed 2" "--scale 2" "--clip 9" "--prefixes 2" "--cancel-within 1"; do
         # shellcheck disable=SC2086 # words

@@ -270,6 +270,22 @@ refused() {
 		and (.phases[] | select(.phase == "prefill") | .bound == "compute")'
 }
 
+@test "rooflines of classifiers: passes of images; a sample has at most the model's length" {
+	"$plan" roofline --json resnet-18 | jq -e '[.phases[].phase] ==
+		["train", "classify, 1 image", "classify, 32 images", "classify, 256 images"]'
+	# 1.8 G multiply-adds an image (He et al. 2015, table 1), three times in training
+	"$plan" roofline --json resnet-18 | jq -e '(.phases[1].flops | . > 3.6e9 and . < 3.7e9)
+		and .phases[3].flops == 256 * .phases[1].flops and (.phases[0].flops / .phases[1].flops | . > 2.9 and . <= 3)'
+	[[ $("$plan" roofline --microbatch 4 resnet-18) == *"trained on 4 images of 224 x 224 pixels"* ]]
+	refused 1 "--seq is for text models" roofline --seq 100 resnet-18
+	refused 1 "exceeds the model's 1024 positions" roofline --seq 2000 gpt2-124m
+}
+
+@test "plans of classifiers: convolutions are products" {
+	"$plan" --gpus 1 --gpu H100 --microbatch 64 --global-batch 64 --json resnet-50 |
+		jq -e '.plans[0] | .time.matmul_s > 0.002 and .time.matmul_s < .step_s'
+}
+
 @test "handbooks' errors: a ridge of 0.156 FLOP/B is 1000 times too low, 14 days for 7B on 1T tokens 22 times" {
 	# 312 TFLOP/s over 2 TB/s is 156 FLOP/B; the handbook divides 312 by 2,000
 	[[ $("$plan" roofline --gpu A100 llama-2-7b) == *"print 0.156 for A100: 312 TFLOP/s over 2 TB/s is 156, a thousand times that"* ]]

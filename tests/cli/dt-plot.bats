@@ -25,6 +25,11 @@ refute() {
 import xml.etree.ElementTree as E
 t = "".join(E.parse("x.svg").getroot().itertext())
 assert "caf\ufffd & caf\xe9" in t and "caf\ufffd.jsonl" in t and "\ufffd\ufffd.jsonl" in t, t'
+    # two code points that UTF-8 has and XML has not
+    dt-plot --title $'a\xef\xbf\xbfb\xef\xbf\xbec\xef\xbf\xbd' --svg x.svg loss run.jsonl
+    python3 -c '
+import xml.etree.ElementTree as E
+assert "abc\ufffd" in "".join(E.parse("x.svg").getroot().itertext())'
     dt-plot --title $'caf\xe9' loss $'caf\xe9.jsonl' $'\xff\x80.jsonl' >x.txt
     iconv -f UTF-8 -t UTF-8 x.txt >/dev/null
     grep -q $'caf\xef\xbf\xbd' x.txt

@@ -1027,6 +1027,7 @@ batch_lines() {
     answers='map({(.custom_id): .response.body.choices}) | add'
     jq -s "map(select(.response.status_code == 200)) | $answers" <<<"$output" >want.json
     start --files-dir store --max-num-seqs 2
+    [ "$(stat -c %a store)" = 700 ] # prompts and answers
     upload in.jsonl >file.json
     jq -e '.object == "file" and .purpose == "batch" and .filename == "in.jsonl" and .status == "processed"' file.json
     [ "$(jq .bytes file.json)" -eq "$(stat -c %s in.jsonl)" ]

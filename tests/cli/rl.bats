@@ -228,7 +228,11 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     # KL between the samples' weights and the current ones: 0 at first, then above 0, since the adapters have
     # changed
     dt-train "${common[@]}" "${on[@]}" --refresh 3 | jq -es '.[0].kl_k3_sampler < 1e-9 and .[2].kl_k3_sampler > 1e-8'
-    refused 1 "adapters with magnitudes in memory" "${task[@]}" --objective grpo --lora 4 --dora
+    # DoRA: rows are scaled too, by factors that step 2 has trained; in this process and in actors
+    dt-train "${common[@]}" "${on[@]}" --dora --lr 1e-2 >dora.jsonl
+    jq -es 'all(.[]; .kl_k3_sampler < 1e-9 and .staleness == 0) and .[1].grad_norm > 0' dora.jsonl
+    dt-train "${common[@]}" "${on[@]}" --dora --lr 1e-2 --actors 1 >apart.jsonl
+    cmp <(jq -c '[.loss, .nll, .answer.text]' dora.jsonl) <(jq -c '[.loss, .nll, .answer.text]' apart.jsonl)
     run -1 dt-train --model gpt2-tiny --threads 1 --objective grpo --task count:3
     [[ $output == *"'gpt2-tiny' is a preset, which has no tokenizer"*"--save DIR first"* ]]
     refused 2 "quantized base" "${task[@]}" --objective grpo --lora 4 --lora-base nf4

@@ -324,13 +324,59 @@ static void test_context(void **state)
 	}
 }
 
+/* Stages are cut by forward flops: those of a head do not depend on whether it is trained. */
+static void test_frozen_head(void **state)
+{
+	struct dt_config c;
+	double layers, ends, frozen;
+
+	for (int image = 0; image < 2; image++) {
+		const int64_t tokens = image ? 1 : 512;
+
+		run_of(image ? "resnet-18" : "llama-tiny", &c, 2, tokens);
+		assert_int_equal(dt_forward_flops(&c, tokens, &layers, &ends, NULL), 0);
+		snprintf(c.freeze, sizeof(c.freeze), "%s", image ? "fc.weight" : "head.weight");
+		assert_int_equal(dt_forward_flops(&c, tokens, &layers, &frozen, NULL), 0);
+		check(frozen, ends, 1e-12, c.name);
+	}
+}
+
+/* Of the end of a classifier, training computes three products, two if it is frozen; serving computes one. */
+static void test_classes(void **state)
+{
+	struct dt_config c;
+	struct dt_run r = run_of("resnet-18", &c, 4, 1);
+	const struct dt_work_serving s = {
+		.config = &c, .compute = DT_BF16, .tp = 1, .rows = 4, .outputs = 4, .weight_bits = 16};
+	const double one = 2 * 4.0 * 512 * 1000, times[] = {3, 2, 1};
+	struct dt_work w;
+
+	for (int i = 0; i < 3; i++) {
+		const struct dt_work_unit *u;
+		bool products = true;
+		double got = 0;
+
+		snprintf(c.freeze, sizeof(c.freeze), "%s", i == 1 ? "fc.weight" : "");
+		assert_int_equal(i < 2 ? dt_work_open(&r, &w, NULL) : dt_work_open_serving(&s, &w, NULL), 0);
+		u = dt_work_unit(&w, c.layers);
+		for (int k = u->first; k < u->first + u->n; k++)
+			got += w.node[k].cost.flops;
+		check(got, times[i] * one, 1e-12, "the end of a classifier");
+		for (int k = 0; k < u->first; k++) /* convolutions are products */
+			products &= w.node[k].cost.flops <= 0 || w.node[k].cost.kind == DT_COST_PRODUCT;
+		assert_true(products);
+		dt_work_release(&w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_palm),	cmocka_unit_test(test_causal),
 		cmocka_unit_test(test_ranks),	cmocka_unit_test(test_again),
 		cmocka_unit_test(test_bytes),	cmocka_unit_test(test_backward_bytes),
-		cmocka_unit_test(test_context),
+		cmocka_unit_test(test_context), cmocka_unit_test(test_frozen_head),
+		cmocka_unit_test(test_classes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -224,6 +224,26 @@ static void test_refused(void **state)
 	refused("F0 B0 F1 B2\nF0 B0 F1 B1\n", "B2");
 	refused("F0 X0\nF0\n", "an action is");
 	refused("", "");
+	refused("F0 B0 F1 B1\nF4294967296 B0 F1 B1\n", "out of range"); /* not F0 */
+	refused("F0 B0 F1 B1\nF0.4294967296 B0 F1 B1\n", "out of range");
+}
+
+/* Letters of a comment are no actions. */
+static void test_comment(void **state)
+{
+	static const char *const text[] = {
+		"# Written by hand, Without splits\nF0 B0 F1 B1 # W\nF0 B0 F1 B1\n",
+		"F0 B0 W0 F1 B1 W1 # so\nF0 B0 W0 F1 B1 W1\n#"};
+	struct dt_err err = {0};
+
+	for (int i = 0; i < 2; i++) {
+		struct dt_schedule s = {0};
+
+		if (dt_schedule_read(text[i], "memory", 2, 1, 2, &s, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(s.split, i);
+		dt_schedule_release(&s);
+	}
 }
 
 int main(void)
@@ -232,7 +252,7 @@ int main(void)
 		cmocka_unit_test(test_bubbles),		cmocka_unit_test(test_in_flight),
 		cmocka_unit_test(test_fewer_need_less), cmocka_unit_test(test_complete),
 		cmocka_unit_test(test_one_stage),	cmocka_unit_test(test_text),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_refused),		cmocka_unit_test(test_comment),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -86,6 +86,23 @@ static void commit_replaces(void **state)
 	assert_content(path, "new");
 }
 
+/* A file that only its owner may read stays so. */
+static void permissions_stay(void **state)
+{
+	struct dt_err err = {0};
+	struct dt_tmpfile t;
+	struct stat st;
+
+	write_file(path, "old");
+	assert_int_equal(chmod(path, 0600), 0);
+	assert_int_equal(dt_tmpfile_open(&t, path, &err), 0);
+	fputs("new", t.f);
+	assert_int_equal(dt_tmpfile_commit(&t, &err), 0);
+	assert_content(path, "new");
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+}
+
 static void abort_keeps_the_old(void **state)
 {
 	struct dt_err err = {0};
@@ -431,6 +448,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(commit_replaces),
+		T(permissions_stay),
 		T(abort_keeps_the_old),
 		T(kill_in_the_middle_keeps_the_old),
 		T(full_disk_keeps_the_old),

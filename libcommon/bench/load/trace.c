@@ -255,13 +255,15 @@ int dt_load_read_trace(struct dt_load *l, const char *path, const struct dt_trac
 {
 	struct reader r = {.l = l, .p = p, .path = path};
 	char *text = NULL, *at, *line;
-	size_t size;
+	size_t size = 0;
 	int rc;
 
 	*l = (struct dt_load){0};
 	rc = slurp(path, &text, &size, err);
 	if (rc < 0)
 		return rc;
+	if (strlen(text) != size) /* lines after it would be left out */
+		rc = dt_err_set(err, -EINVAL, "'%s' is not a text: it has a NUL byte", path);
 	for (at = text; rc == 0 && (line = strsep(&at, "\n"));) {
 		r.line++;
 		line += strspn(line, " \t");

@@ -27,11 +27,21 @@ void dt_back_classify(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], n->out[0]);
 }
 
+/* Serving: the logits alone. */
+static struct dt_node_cost logits(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	return (struct dt_node_cost){.read = dt_cost_bytes(s, n->in[0]) +
+					     dt_cost_numel(s, n, 0, DT_NODE_PARAM) * dt_cost_weight(s),
+				     .written = dt_cost_bytes(s, n->out[1])};
+}
+
+/* The logits, the gradient of h, and that of w unless it is frozen. */
 struct dt_node_cost dt_cost_classify(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	struct dt_node_cost r = dt_cost_move_add(s, n);
+	const bool serves = s->weight_bytes > 0;
+	const double products = serves ? 1 : n->attr.frozen ? 2 : 3;
 
-	r.flops = r.model_flops = 3 * 2 * (double)dt_value_rows(s->p, n->in[0]) * dt_cost_numel(s, n, 0, 1);
-	return r;
+	return dt_cost_product(serves ? logits(s, n) : dt_cost_move_add(s, n),
+			       products * (double)dt_value_rows(s->p, n->in[0]), dt_cost_numel(s, n, 0, 1));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -147,7 +147,6 @@ struct dt_node_cost dt_cost_conv(const struct dt_cost_site *s, const struct dt_n
 
 	if (n->attr.frozen) /* only the bias's sum */
 		return r;
-	r.flops = r.model_flops = 2 * (double)dt_value_rows(s->p, y) * dt_cost_numel(s, n, 0, 1);
-	return r;
+	return dt_cost_product(r, (double)dt_value_rows(s->p, y), dt_cost_numel(s, n, 0, 1));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -112,7 +112,7 @@ static int share_of(const struct span *x, int e)
 	for (int i = 0; met && i < x->n; i++)
 		products += met[i] && is_product(x, i);
 	free(met);
-	return (products + exchanges - 1) / exchanges;
+	return exchanges ? (products + exchanges - 1) / exchanges : 0; /* no memory: nothing overlaps */
 }
 
 /* Recomputed nodes go with the node that needs them. */
