@@ -52,38 +52,33 @@ static int from_raw(struct item *it, int channels)
 	return 0;
 }
 
-static int scale_to(struct item *it, struct dt_image_box box, int h, int w)
-{
-	int rc = dt_image_scale(&it->image, box, h, w, &it->tmp, &it->err);
-	struct dt_image swap = it->image;
-
-	it->image = it->tmp;
-	it->tmp = swap;
-	return rc;
-}
-
 /* Scales and crops an image as requested. */
 static int fit(const struct dt_image_import *im, struct item *it)
 {
-	int h = it->image.height, w = it->image.width, rc = 0;
+	const struct dt_image_box all = {0, 0, it->image.height, it->image.width};
+	const struct dt_image swap = it->image;
+	struct dt_image_box part;
+	int h = all.height, w = all.width, rc;
 
-	if (im->resize && im->resize != (h < w ? h : w)) {
-		int to_h = h <= w ? im->resize : (int)((int64_t)im->resize * h / w),
-		    to_w = w <= h ? im->resize : (int)((int64_t)im->resize * w / h);
-
-		rc = scale_to(it, (struct dt_image_box){0, 0, h, w}, to_h, to_w);
-		h = to_h;
-		w = to_w;
+	if (im->resize) {
+		h = all.height <= all.width ? im->resize
+					    : (int)((int64_t)im->resize * all.height / all.width);
+		w = all.width <= all.height ? im->resize
+					    : (int)((int64_t)im->resize * all.width / all.height);
 	}
-	if (rc < 0 || !im->crop[0] || (im->crop[0] == h && im->crop[1] == w))
-		return rc;
-	if (h < im->crop[0] || w < im->crop[1])
+	part = (struct dt_image_box){0, 0, h, w};
+	if (im->crop[0])
+		part = (struct dt_image_box){(int)rint((h - im->crop[0]) / 2.0),
+					     (int)rint((w - im->crop[1]) / 2.0), im->crop[0], im->crop[1]};
+	if (h < part.height || w < part.width)
 		return dt_err_set(&it->err, -EINVAL, "%d x %d pixels are smaller than the crop of %d x %d", h,
 				  w, im->crop[0], im->crop[1]);
-	return scale_to(it,
-			(struct dt_image_box){(int)rint((h - im->crop[0]) / 2.0),
-					      (int)rint((w - im->crop[1]) / 2.0), im->crop[0], im->crop[1]},
-			im->crop[0], im->crop[1]);
+	if (h == all.height && w == all.width && part.height == h && part.width == w)
+		return 0;
+	rc = dt_image_scale_part(&it->image, all, h, w, part, &it->tmp, &it->err);
+	it->image = it->tmp;
+	it->tmp = swap;
+	return rc;
 }
 
 /* Decodes, scales and crops an image, and re-encodes it unless the original bytes are stored. */
