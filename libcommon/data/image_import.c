@@ -80,8 +80,8 @@ static int fit(const struct dt_image_import *im, struct dt_image *x, struct item
 }
 
 /*
- * Decodes, scales and crops an image, and re-encodes it unless the original bytes are stored. `decoded` is one for
- * many items, so that its memory stays in a cache.
+ * Decodes, scales and crops an image, and re-encodes it unless the original bytes are stored. `decoded` is
+ * one for many items, so that its memory stays in a cache.
  */
 static int process(const struct dt_image_import *im, struct item *it, struct dt_image *decoded)
 {

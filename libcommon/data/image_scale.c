@@ -113,7 +113,7 @@ ALWAYS void put_sum(const struct weights *k, int i, const uint8_t *x, size_t ste
 	memcpy(y, &v, sizeof(v));
 }
 
-/* Transposes 8 x 8 bytes: byte c of row r of x becomes byte r of row c of y. Rows are x_step and y_step apart. */
+/* Transposes 8 x 8 bytes: byte c of row r of x becomes byte r of row c of y. Rows are a step apart. */
 ALWAYS void turn(const uint8_t *x, size_t x_step, uint8_t *y, size_t y_step)
 {
 	static const uint64_t low[] = {0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0x00000000ffffffff};
@@ -173,8 +173,8 @@ static void scale_row(const struct span *s, const uint8_t *x, uint8_t *y)
 }
 
 /*
- * Scales LANES rows of x, `step` bytes apart, into rows of y that follow one another. turned: LANES bytes for each
- * input, then as many for each result. At least 8 inputs and results.
+ * Scales LANES rows of x, `step` bytes apart, into rows of y that follow one another. turned: LANES bytes
+ * for each input, then as many for each result. At least 8 inputs and results.
  */
 static DT_CLONES void scale_rows(const struct span *s, const uint8_t *x, size_t step, uint8_t *turned,
 				 uint8_t *y)
@@ -190,7 +190,7 @@ static DT_CLONES void scale_rows(const struct span *s, const uint8_t *x, size_t 
 	turn_all(out, LANES, n, LANES, y, (size_t)n);
 }
 
-/* Computes a row of the result, number i, of rows of x, each width long, of which the first is the first input. */
+/* Computes row i of the result from rows of x, each width long, that begin with the first input. */
 static DT_CLONES void scale_column(const struct span *s, int i, const uint8_t *x, int width, uint8_t *y)
 {
 	const uint8_t *from = x + (size_t)(s->k->first[i] - first_of(s)) * (size_t)width;

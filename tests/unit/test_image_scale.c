@@ -1,4 +1,4 @@
-/* Scaling against a plain loop over the same fixed-point weights, at sizes below, at and between whole vectors. */
+/* Scaling against a plain loop over the same weights, at sizes below, at and between whole vectors. */
 #include "data/image.h"
 
 #include <errno.h>
