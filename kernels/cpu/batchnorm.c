@@ -16,7 +16,7 @@ static DT_SIMD void bn_merge(float *mean, float *q, double m, const float *mean2
 	}
 }
 
-/* Element i of p, as f32. t is a constant: rows are converted in registers, and never wait in memory as f32. */
+/* Element i of p, as f32. t is a constant, so that rows are converted in registers. */
 DT_INLINE float element(const void *p, enum dt_dtype t, int64_t i)
 {
 	if (t == DT_F32)
