@@ -75,22 +75,22 @@ void dt_conv_scratch(const struct dt_scratch_on *on, enum dt_dtype t, bool weigh
 
 size_t dt_bn_stats_scratch(const struct dt_scratch_on *on, int64_t groups, int64_t rows, int64_t c)
 {
-	return vectors(groups * dt_bn_parts(rows).n * 2 + on->threads * (DT_BN_BLOCK + 2), c);
+	return vectors(groups * dt_bn_parts(rows).n * 2 + on->threads * 2, c);
 }
 
 size_t dt_bn_forward_scratch(const struct dt_scratch_on *on, int64_t c)
 {
-	return vectors(4 + on->threads * 2, c);
+	return vectors(4, c);
 }
 
 size_t dt_bn_sums_scratch(const struct dt_scratch_on *on, int64_t rows, int64_t c)
 {
-	return vectors(2 * dt_bn_parts(rows).n + on->threads * 3, c);
+	return vectors(2 * dt_bn_parts(rows).n, c);
 }
 
 size_t dt_bn_backward_scratch(const struct dt_scratch_on *on, int64_t c)
 {
-	return vectors(4 + on->threads * 3, c);
+	return vectors(4, c);
 }
 
 /* ---- pooling, and the ends ---- */

@@ -1,16 +1,14 @@
 #include "data/image.h"
 
+#include "base/clones.h"
 #include "data/image_codec.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-int dt_image_resize(struct dt_image *x, int channels, int height, int width, struct dt_err *err)
+int img_check_size(int channels, int height, int width, struct dt_err *err)
 {
-	size_t need;
-	uint8_t *grown;
-
 	if (channels < 1 || height < 1 || width < 1)
 		return dt_err_set(err, -EBADMSG, "an image of %d x %d x %d is not supported", channels,
 				  height, width);
@@ -19,6 +17,17 @@ int dt_image_resize(struct dt_image *x, int channels, int height, int width, str
 		return dt_err_set(err, -EBADMSG,
 				  "%d x %d pixels are too many: the limit is %d a side and %d in all", height,
 				  width, DT_IMAGE_SIDE_MAX, (int)DT_IMAGE_PIXELS_MAX);
+	return 0;
+}
+
+int dt_image_resize(struct dt_image *x, int channels, int height, int width, struct dt_err *err)
+{
+	size_t need;
+	uint8_t *grown;
+	int rc = img_check_size(channels, height, width, err);
+
+	if (rc < 0)
+		return rc;
 	need = (size_t)channels * (size_t)height * (size_t)width;
 	if (need > x->room) {
 		grown = malloc(need);
@@ -50,10 +59,24 @@ int img_claim(struct dt_image *ret, size_t n, int channels, uint32_t height, uin
 	return dt_image_resize(ret, channels, (int)height, (int)width, err);
 }
 
+static DT_CLONES void split_rgb(const uint8_t *restrict from, int n, uint8_t *restrict red,
+				uint8_t *restrict green, uint8_t *restrict blue)
+{
+	for (int i = 0; i < n; i++) {
+		red[i] = from[3 * i];
+		green[i] = from[3 * i + 1];
+		blue[i] = from[3 * i + 2];
+	}
+}
+
 void img_row_out(struct dt_image *x, int row, const uint8_t *from, int have)
 {
 	size_t plane = (size_t)x->height * (size_t)x->width, at = (size_t)row * (size_t)x->width;
 
+	if (x->channels == 3 && have == 3) {
+		split_rgb(from, x->width, x->pixel + at, x->pixel + plane + at, x->pixel + 2 * plane + at);
+		return;
+	}
 	for (int c = 0; c < x->channels; c++) {
 		uint8_t *to = x->pixel + (size_t)c * plane + at;
 

@@ -63,5 +63,9 @@ struct dt_image_box { /* part of an image, in its pixels */
 int dt_image_scale(const struct dt_image *x, struct dt_image_box box, int height, int width,
 		   struct dt_image *ret, struct dt_err *err);
 
+/* Only a part of that result, in its pixels. */
+int dt_image_scale_part(const struct dt_image *x, struct dt_image_box box, int height, int width,
+			struct dt_image_box part, struct dt_image *ret, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

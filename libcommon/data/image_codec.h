@@ -28,6 +28,9 @@ int img_png_decode(const uint8_t *bytes, size_t n, int channels, struct dt_image
 int img_claim(struct dt_image *ret, size_t n, int channels, uint32_t height, uint32_t width,
 	      struct dt_err *err);
 
+/* -EBADMSG: sizes that dt_image_resize refuses. */
+int img_check_size(int channels, int height, int width, struct dt_err *err);
+
 /* Row of interleaved pixels, have bytes each, into the planes of x. Of 4 bytes the last is left out. */
 void img_row_out(struct dt_image *x, int row, const uint8_t *from, int have);
 

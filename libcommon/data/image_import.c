@@ -16,7 +16,7 @@ struct item {
 	size_t n;
 	bool raw;
 	int channels, height, width, label;
-	struct dt_image image, tmp;
+	struct dt_image image;
 	struct dt_image_facts facts;
 	int rc;
 	struct dt_err err;
@@ -30,75 +30,71 @@ struct import {
 	int n;
 };
 
-static int from_raw(struct item *it, int channels)
+static int from_raw(struct item *it, int channels, struct dt_image *ret)
 {
 	size_t plane = (size_t)it->height * (size_t)it->width;
-	int rc = dt_image_resize(&it->image, channels, it->height, it->width, &it->err);
+	int rc = dt_image_resize(ret, channels, it->height, it->width, &it->err);
 
 	if (rc < 0)
 		return rc;
 	it->facts = (struct dt_image_facts){.grey = it->channels == 1, .orientation = 1};
 	if (it->channels == channels)
-		memcpy(it->image.pixel, it->bytes, (size_t)channels * plane);
+		memcpy(ret->pixel, it->bytes, (size_t)channels * plane);
 	else if (it->channels == 1)
 		for (int c = 0; c < 3; c++)
-			memcpy(it->image.pixel + (size_t)c * plane, it->bytes, plane);
+			memcpy(ret->pixel + (size_t)c * plane, it->bytes, plane);
 	else
 		for (size_t i = 0; i < plane; i++)
-			it->image.pixel[i] =
-				(uint8_t)((19595u * it->bytes[i] + 38470u * it->bytes[plane + i] +
-					   7471u * it->bytes[2 * plane + i] + 32768) >>
-					  16);
+			ret->pixel[i] = (uint8_t)((19595u * it->bytes[i] + 38470u * it->bytes[plane + i] +
+						   7471u * it->bytes[2 * plane + i] + 32768) >>
+						  16);
 	return 0;
 }
 
-static int scale_to(struct item *it, struct dt_image_box box, int h, int w)
+/* Scales and crops x as requested. Gives the item the result, or x itself. */
+static int fit(const struct dt_image_import *im, struct dt_image *x, struct item *it)
 {
-	int rc = dt_image_scale(&it->image, box, h, w, &it->tmp, &it->err);
-	struct dt_image swap = it->image;
+	const struct dt_image_box all = {0, 0, x->height, x->width};
+	const struct dt_image swap = it->image;
+	struct dt_image_box part;
+	int h = all.height, w = all.width;
 
-	it->image = it->tmp;
-	it->tmp = swap;
-	return rc;
-}
-
-/* Scales and crops an image as requested. */
-static int fit(const struct dt_image_import *im, struct item *it)
-{
-	int h = it->image.height, w = it->image.width, rc = 0;
-
-	if (im->resize && im->resize != (h < w ? h : w)) {
-		int to_h = h <= w ? im->resize : (int)((int64_t)im->resize * h / w),
-		    to_w = w <= h ? im->resize : (int)((int64_t)im->resize * w / h);
-
-		rc = scale_to(it, (struct dt_image_box){0, 0, h, w}, to_h, to_w);
-		h = to_h;
-		w = to_w;
+	if (im->resize) {
+		h = all.height <= all.width ? im->resize
+					    : (int)((int64_t)im->resize * all.height / all.width);
+		w = all.width <= all.height ? im->resize
+					    : (int)((int64_t)im->resize * all.width / all.height);
 	}
-	if (rc < 0 || !im->crop[0] || (im->crop[0] == h && im->crop[1] == w))
-		return rc;
-	if (h < im->crop[0] || w < im->crop[1])
+	part = (struct dt_image_box){0, 0, h, w};
+	if (im->crop[0])
+		part = (struct dt_image_box){(int)rint((h - im->crop[0]) / 2.0),
+					     (int)rint((w - im->crop[1]) / 2.0), im->crop[0], im->crop[1]};
+	if (h < part.height || w < part.width)
 		return dt_err_set(&it->err, -EINVAL, "%d x %d pixels are smaller than the crop of %d x %d", h,
 				  w, im->crop[0], im->crop[1]);
-	return scale_to(it,
-			(struct dt_image_box){(int)rint((h - im->crop[0]) / 2.0),
-					      (int)rint((w - im->crop[1]) / 2.0), im->crop[0], im->crop[1]},
-			im->crop[0], im->crop[1]);
+	if (h != all.height || w != all.width || part.height != h || part.width != w)
+		return dt_image_scale_part(x, all, h, w, part, &it->image, &it->err);
+	it->image = *x;
+	*x = swap;
+	return 0;
 }
 
-/* Decodes, scales and crops an image, and re-encodes it unless the original bytes are stored. */
-static int process(const struct dt_image_import *im, struct item *it)
+/*
+ * Decodes, scales and crops an image, and re-encodes it unless the original bytes are stored. `decoded` is
+ * one for many items, so that its memory stays in a cache.
+ */
+static int process(const struct dt_image_import *im, struct item *it, struct dt_image *decoded)
 {
 	int h, w,
-		rc = it->raw ? from_raw(it, im->channels)
-			     : dt_image_decode(it->bytes, it->n, im->channels, im->orientation, &it->image,
+		rc = it->raw ? from_raw(it, im->channels, decoded)
+			     : dt_image_decode(it->bytes, it->n, im->channels, im->orientation, decoded,
 					       &it->facts, &it->err);
 
 	if (rc < 0)
 		return rc;
-	h = it->image.height;
-	w = it->image.width;
-	rc = fit(im, it);
+	h = decoded->height;
+	w = decoded->width;
+	rc = fit(im, decoded, it);
 	if (rc < 0 || im->store == DT_STORE_RAW)
 		return rc;
 	if (it->facts.kind == DT_IMAGE_JPEG && it->image.height == h && it->image.width == w)
@@ -169,9 +165,15 @@ static int flush(struct import *p, struct dt_err *err)
 	int rc = 0;
 
 	/* for raw pixels a copy is faster than waking threads */
-#pragma omp parallel for schedule(dynamic, 1) if (!p->item[0].raw)
-	for (int i = 0; i < p->n; i++)
-		p->item[i].rc = process(p->im, &p->item[i]);
+#pragma omp parallel if (!p->item[0].raw)
+	{
+		struct dt_image decoded = {0};
+
+#pragma omp for schedule(dynamic, 1)
+		for (int i = 0; i < p->n; i++)
+			p->item[i].rc = process(p->im, &p->item[i], &decoded);
+		dt_image_release(&decoded);
+	}
 	for (int i = 0; i < p->n; i++) {
 		if (rc == 0)
 			rc = store(p, &p->item[i], err);
@@ -341,7 +343,6 @@ static void release(struct import *p)
 	for (int i = 0; i < BATCH; i++) {
 		item_clear(&p->item[i]);
 		dt_image_release(&p->item[i].image);
-		dt_image_release(&p->item[i].tmp);
 	}
 	dt_images_abandon(p->w[0]);
 	dt_images_abandon(p->w[1]);

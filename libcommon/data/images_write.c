@@ -1,6 +1,7 @@
 /*
  * As in dataset_write.c, bytes wait in a spool until the shards are cut; labels and offsets wait in memory.
  */
+#include "base/clones.h"
 #include "base/crc.h"
 #include "base/io.h"
 #include "base/tmpfile.h"
@@ -146,21 +147,31 @@ static int check_image(const struct dt_images_writer *w, const struct dt_image *
 	return 0;
 }
 
+/* Sums of n values and of their squares; n at most 65536. */
+static DT_CLONES void sum_pixels(const uint8_t *p, size_t n, uint32_t ret[2])
+{
+	uint32_t sum = 0, squares = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		sum += p[i];
+		squares += (uint32_t)p[i] * p[i];
+	}
+	ret[0] = sum;
+	ret[1] = squares;
+}
+
 static void count_pixels(struct dt_images_writer *w, const struct dt_image *x)
 {
-	size_t plane = (size_t)x->height * (size_t)x->width;
+	size_t plane = (size_t)x->height * (size_t)x->width, n;
+	uint32_t sum[2];
 
-	for (int c = 0; c < x->channels; c++) {
-		const uint8_t *p = x->pixel + (size_t)c * plane;
-		int64_t sum = 0, squares = 0;
-
-		for (size_t i = 0; i < plane; i++) {
-			sum += p[i];
-			squares += p[i] * p[i];
+	for (int c = 0; c < x->channels; c++)
+		for (size_t at = 0; at < plane; at += n) {
+			n = plane - at < 65536 ? plane - at : 65536;
+			sum_pixels(x->pixel + (size_t)c * plane + at, n, sum);
+			w->sum[c] += sum[0];
+			w->squares[c] += sum[1];
 		}
-		w->sum[c] += sum;
-		w->squares[c] += squares;
-	}
 	w->pixels += (int64_t)plane;
 }
 
