@@ -43,7 +43,7 @@ static int alike(const struct dt_seq *q, const struct dt_seq *r, int n, int bloc
 	return same;
 }
 
-/* Sets q->after to the running sequence that is about to compute most of what q lacks; false: there is none. */
+/* Sets q->after to the running sequence that is about to compute most of what q lacks; false: none is. */
 static bool find_after(struct dt_sched *s, struct dt_seq *q)
 {
 	const int block = s->pool->block_size;
