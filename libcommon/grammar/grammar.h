@@ -86,12 +86,13 @@ struct dt_vocab_order {
 	struct dt_vocab_level {
 		int least, n;
 		struct dt_vocab_own {
-			int32_t id, shared,
-				rest; /* bytes shared with the token before it; number of others */
-		} * own;	      /* [n] */
-		uint8_t *rest;	      /* the others, of all its tokens */
-		uint32_t *shorter;    /* mask of the tokens with fewer bytes: bit id % 32 of word id / 32 */
-	} level[DT_VOCAB_LEVELS];     /* level[0].least is 1 */
+			int32_t id, shared, /* bytes shared with the token before it */
+				at,	    /* where its others begin in rest */
+				over;	    /* the next token that shares fewer bytes, or n */
+		} * own;		    /* [n + 1]; the last is no token */
+		uint8_t *rest;		    /* the others, of all its tokens */
+		uint32_t *shorter; /* mask of the tokens with fewer bytes: bit id % 32 of word id / 32 */
+	} level[DT_VOCAB_LEVELS];  /* level[0].least is 1 */
 };
 /* Sorts the tokens with ids 0 to vocab - 1; their bytes must outlive o. -ENOMEM. */
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg);

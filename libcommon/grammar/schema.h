@@ -51,6 +51,14 @@ struct dt_places { /* schemas that must all hold in one place */
 	int n;
 };
 
+struct dt_values {	     /* a set of values, equal ones once; borrowed */
+	const json_t **slot; /* hash table (open addressing), NULL: free */
+	size_t mask;
+	const json_t *list; /* the array that it holds, where it holds one */
+};
+
+enum { DT_SCHEMA_LISTS = 16 };
+
 struct dt_schema {
 	struct dt_grammar *g;
 	struct dt_gr_json json;
@@ -74,8 +82,10 @@ struct dt_schema {
 		struct dt_auto *a;
 	} * pattern; /* compiled patterns; text belongs to the schema */
 	int npattern, pattern_cap;
-	int depth; /* depth of nested `not` */
-	bool raw;  /* texts are emitted as they are, not as the contents of a JSON string */
+	struct dt_values
+		listed[DT_SCHEMA_LISTS]; /* of enums that were asked for last; at a place by address */
+	int depth;			 /* depth of nested `not` */
+	bool raw; /* texts are emitted as they are, not as the contents of a JSON string */
 	struct dt_err *err;
 	int rc;
 };
@@ -119,6 +129,15 @@ bool dt_schema_apart(struct dt_schema *b, const struct dt_conj *a, const struct 
 		     bool closed, int depth);
 /* The const or enum of c with the fewest values; NULL: none. A const is returned in *ret_one. */
 const json_t *dt_schema_values(const struct dt_conj *c, const json_t **ret_one);
+
+/* ---- schema_values.c ---- */
+/* Room for `most` values; false: out of memory. */
+bool dt_values_init(struct dt_values *s, size_t most);
+void dt_values_release(struct dt_values *s);
+/* false: an equal value is there already, or there was an error. */
+bool dt_values_add(struct dt_schema *b, struct dt_values *s, const json_t *v);
+/* Whether v equals one of the values of an enum. */
+bool dt_schema_listed(struct dt_schema *b, const json_t *v, const json_t *list);
 
 /* ---- schema_text.c, schema_number.c, schema_emit.c ---- */
 /* Checks the result of an automaton function. false: the schema fails with rc, or has failed before. */

@@ -148,24 +148,18 @@ int dt_schema_rule(struct dt_schema *b, const struct dt_places *p)
 static int meeting(struct dt_schema *b, const struct dt_conj *c, const json_t *one, const json_t *list,
 		   const json_t **ret)
 {
+	struct dt_values seen;
 	const json_t *v;
 	size_t i;
 	int n = 0;
 
 	if (one && dt_schema_meets(b, one, c))
 		ret[n++] = one;
-	json_array_foreach(list, i, v)
-	{
-		int k = 0;
-
-		if (b->rc < 0 || !dt_schema_meets(b, v, c))
-			continue;
-		while (k < n && !dt_schema_equal(ret[k], v))
-			k++;
-		dt_schema_work(b, k);
-		ret[k] = v;
-		n += k == n;
-	}
+	if (!dt_values_init(&seen, json_array_size(list)))
+		return dt_schema_fail(b, -ENOMEM, "cannot read the schema");
+	json_array_foreach(list, i, v) if (b->rc == 0 && dt_schema_meets(b, v, c) &&
+					   dt_values_add(b, &seen, v)) ret[n++] = v;
+	dt_values_release(&seen);
 	return n;
 }
 
@@ -275,6 +269,8 @@ static void release(struct dt_schema *b)
 		json_decref(b->made[i].choice);
 	for (int i = 0; i < b->npattern; i++)
 		dt_auto_free(b->pattern[i].a);
+	for (int i = 0; i < DT_SCHEMA_LISTS; i++)
+		dt_values_release(&b->listed[i]);
 	free(b->memo);
 	free(b->table);
 	free(b->most);

@@ -39,15 +39,6 @@ bool dt_schema_equal(const json_t *a, const json_t *b)
 	return json_equal(a, b);
 }
 
-static bool one_of(const json_t *v, const json_t *list)
-{
-	const json_t *e;
-	size_t i;
-
-	json_array_foreach(list, i, e) if (dt_schema_equal(v, e)) return true;
-	return false;
-}
-
 static int type_of(const json_t *v)
 {
 	if (json_is_real(v))
@@ -169,7 +160,7 @@ static bool valid_here(struct dt_schema *b, const json_t *v, const json_t *s, in
 	if (type && !(dt_schema_given(&one) & type_of(v)))
 		return false;
 	if (((k = json_object_get(s, "const")) && !dt_schema_equal(v, k)) ||
-	    ((k = json_object_get(s, "enum")) && !one_of(v, k)))
+	    ((k = json_object_get(s, "enum")) && !dt_schema_listed(b, v, k)))
 		return false;
 	switch (type_of(v)) {
 	case DT_T_INTEGER:

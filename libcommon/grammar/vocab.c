@@ -25,10 +25,22 @@ static int level_alloc(const struct dt_vocab_order *o, struct dt_vocab_level *l)
 			bytes += (size_t)o->token[i].len;
 			l->n++;
 		}
-	l->own = malloc((size_t)l->n * sizeof(*l->own) + 1);
+	l->own = malloc(((size_t)l->n + 1) * sizeof(*l->own));
 	l->rest = malloc(bytes);
 	l->shorter = calloc(((size_t)o->vocab + 31) / 32, sizeof(*l->shorter));
 	return l->own && l->rest && l->shorter ? 0 : -ENOMEM;
+}
+
+/* Sets `over`, from the last token to the first: each step skips tokens that share at least as many bytes. */
+static void set_over(struct dt_vocab_level *l)
+{
+	for (int i = l->n - 1; i >= 0; i--) {
+		int j = i + 1;
+
+		while (j < l->n && l->own[j].shared >= l->own[i].shared)
+			j = l->own[j].over;
+		l->own[i].over = j;
+	}
 }
 
 /* Sets a level from token, which is sorted. */
@@ -36,12 +48,11 @@ static int level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l)
 {
 	const struct dt_vocab_token *before = NULL;
 	struct dt_vocab_own *own;
-	uint8_t *rest;
+	int32_t at = 0;
 
 	if (level_alloc(o, l) < 0)
 		return -ENOMEM;
 	own = l->own;
-	rest = l->rest;
 	for (const struct dt_vocab_token *t = o->token; t < o->token + o->n; t++) {
 		int32_t shared = 0;
 
@@ -51,11 +62,13 @@ static int level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l)
 		}
 		while (before && shared < t->len && shared < before->len && t->s[shared] == before->s[shared])
 			shared++;
-		*own++ = (struct dt_vocab_own){t->id, shared, t->len - shared};
-		memcpy(rest, t->s + shared, (size_t)(t->len - shared));
-		rest += t->len - shared;
+		*own++ = (struct dt_vocab_own){t->id, shared, at, 0};
+		memcpy(l->rest + at, t->s + shared, (size_t)(t->len - shared));
+		at += t->len - shared;
 		before = t;
 	}
+	*own = (struct dt_vocab_own){-1, 0, at, l->n};
+	set_over(l);
 	return 0;
 }
 

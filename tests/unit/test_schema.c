@@ -404,6 +404,25 @@ struct reading {
 	int rc;
 };
 
+/* Thousands of values, one of them in two notations. They are not compared pair by pair, which is refused. */
+static void test_many_values(void **state)
+{
+	json_t *list = json_pack("[f,i,s]", 1.0, 1, "z"),
+	       *schema = json_pack("{s:o,s:o}", "enum", list, "allOf", json_pack("[{s:O}]", "enum", list));
+	struct dt_grammar *g = NULL;
+	struct dt_err err;
+
+	for (int i = 0; i < 20000; i++)
+		json_array_append_new(list, json_sprintf("value %d", i));
+	if (dt_grammar_schema(schema, &g, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_true(accepts(g, "\"value 0\"") && accepts(g, "\"value 19999\"") && accepts(g, "\"z\""));
+	assert_true(accepts(g, "1") != accepts(g, "1.0"));
+	assert_false(accepts(g, "\"value 20000\""));
+	dt_grammar_drop(g);
+	json_decref(schema);
+}
+
 static void *read_it(void *arg)
 {
 	struct reading *r = arg;
@@ -753,6 +772,7 @@ int main(void)
 		cmocka_unit_test(test_every_keyword),
 		cmocka_unit_test(test_no_dead_ends),
 		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_many_values),
 		cmocka_unit_test(test_deep_texts),
 		cmocka_unit_test(test_long_patterns),
 		cmocka_unit_test(test_large_counts),

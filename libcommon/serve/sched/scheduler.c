@@ -81,6 +81,8 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
 		return dt_err_set(err, -E2BIG, "the request needs %d cache blocks, but there are only %d",
 				  need, s->pool->nblocks);
 	seq->computed = 0;
+	seq->after = NULL;
+	seq->followed = false;
 	seq->state = DT_SEQ_WAITING;
 	wake_tenant(s, t);
 	queue_up(&t->waiting, seq);
@@ -93,6 +95,7 @@ static void preempt(struct dt_sched *s, struct dt_seq *q)
 	TAILQ_REMOVE(&s->running, q, in_list);
 	s->nrunning--;
 	s->running_on[q->replica]--;
+	dt_sched_unfollow(s, q);
 	dt_kvpool_free(dt_sched_pool(s, q), &q->blocks);
 	q->computed = q->draft = 0;
 	q->picked = q->held = false;
@@ -265,7 +268,9 @@ void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 		TAILQ_REMOVE(&s->running, seq, in_list);
 		s->nrunning--;
 		s->running_on[seq->replica]--;
+		dt_sched_unfollow(s, seq);
 	}
+	seq->after = NULL;
 	dt_kvpool_free(dt_sched_pool(s, seq), &seq->blocks);
 	seq->state = DT_SEQ_IDLE;
 	seq->busy = false;

@@ -8,7 +8,9 @@
  *   steps), so a long prefill cannot stall a decode. Of the remaining budget the oldest prefill is sure of
  *   a quarter; the rest goes to the sequences that need least.
  * - A sequence gets the blocks of all its known tokens when it is admitted, so a prefill never preempts. Its
- *   computation starts behind the published blocks that hold a prefix of it.
+ *   computation starts behind the published blocks that hold a prefix of it. If a running sequence is about
+ *   to compute a prefix of it that is half of what it lacks or more, it waits for these blocks: of many
+ *   prompts that begin alike and come at once, the common part is computed once.
  * - When a sequence finds no free block, another running one is preempted: of the lowest priority, the one
  *   that is cheapest to recompute, but never the one admitted first.
  * - A sequence whose largest size does not fit the pool is refused when it is submitted, so the first one can
@@ -51,6 +53,10 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	int nmarks, marked;
 	double mark_tokens;    /* tokens from one mark to the next */
 	struct dt_seq *leader; /* waits for this sequence's prompt, to share its blocks; see dt_sched_fork */
+	struct dt_seq
+		*after; /* while it waits: the running sequence that computes the first `until` tokens of */
+	int until;	/* both; NULL: none */
+	bool followed;	/* it may be another's `after` */
 	struct dt_block_table blocks;
 	int replica;	/* replica that holds its blocks; valid while it runs */
 	int64_t number; /* for the decision trace (serve/sched/trace.h): number of the request, */

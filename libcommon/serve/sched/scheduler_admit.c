@@ -6,14 +6,105 @@
 
 #include <errno.h>
 #include <math.h>
+#include <string.h>
+
+/* Most tokens that q may find in the cache: the logits of the rows behind them are needed. */
+static int sharable(const struct dt_seq *q)
+{
+	return q->score_end ? q->score_first : q->known - 1;
+}
+
+static bool shares(const struct dt_seq *q)
+{
+	return q->tokens && (q->score_end == 0 || q->score_first > 0);
+}
+
+/* ---- prompts that begin alike ---- */
+
+/* Whether a replica has nothing to do: it computes a prefix rather than wait for another. */
+static bool some_idle(const struct dt_sched *s)
+{
+	for (int i = 0; i < s->replicas; i++)
+		if (s->running_on[i] == 0)
+			return true;
+	return false;
+}
+
+/* Tokens in whole blocks, at most n, with which the texts of q and r begin. */
+static int alike(const struct dt_seq *q, const struct dt_seq *r, int n, int block_size)
+{
+	int same = 0;
+
+	if (memcmp(&q->salt, &r->salt, sizeof(q->salt)) != 0)
+		return 0;
+	while (same + block_size <= n &&
+	       !memcmp(q->tokens + same, r->tokens + same, (size_t)block_size * sizeof(*q->tokens)))
+		same += block_size;
+	return same;
+}
+
+/* Sets q->after to the running sequence that is about to compute most of what q lacks; false: none is. */
+static bool find_after(struct dt_sched *s, struct dt_seq *q)
+{
+	const int block = s->pool->block_size;
+	struct dt_seq *r;
+	int idle;
+
+	if (!s->pool->share || q->admitted || !shares(q) || some_idle(s))
+		return false;
+	q->until = 0;
+	TAILQ_FOREACH (r, &s->running, in_list) {
+		int most = sharable(q) < r->known ? sharable(q) : r->known;
+
+		if (r->held || !r->tokens || r->computed + 2 * block > most)
+			continue;
+		most = alike(q, r, most, block);
+		if (most > q->until && most >= r->computed + 2 * block) {
+			q->until = most;
+			q->after = r;
+		}
+	}
+	if (q->after) {
+		struct dt_kvpool *pool = dt_sched_pool(s, q->after);
+		int found = dt_kvpool_match(pool, q->salt, q->tokens, sharable(q), &idle) * block;
+
+		if (q->until - found < 2 * block || 2 * (q->until - found) < q->known - found)
+			q->after = NULL;
+		else
+			q->after->followed = true;
+	}
+	return q->after;
+}
+
+/* Whether q had better wait for what a running sequence computes. */
+static bool waits(struct dt_sched *s, struct dt_seq *q)
+{
+	if (q->leader || (q->after && !q->after->held && q->after->computed < q->until))
+		return true;
+	q->after = NULL;
+	return find_after(s, q);
+}
+
+void dt_sched_unfollow(struct dt_sched *s, struct dt_seq *r)
+{
+	struct dt_seq *q;
+
+	for (int i = 0; i < s->ntenants && r->followed; i++)
+		TAILQ_FOREACH (q, &s->tenant[i].waiting, in_list)
+			if (q->after == r)
+				q->after = NULL;
+	r->followed = false;
+}
+
+/* ---- admission ---- */
 
 /* The tenant's first sequence that does not wait for another's prompt. */
-static struct dt_seq *first_ready(const struct dt_sched_tenant *t)
+static struct dt_seq *first_ready(struct dt_sched *s, const struct dt_sched_tenant *t)
 {
 	struct dt_seq *q;
 
 	TAILQ_FOREACH (q, &t->waiting, in_list)
-		if (!q->leader)
+		if (!waits(s, q))
 			break;
 	return q;
 }
@@ -25,7 +116,7 @@ static struct dt_seq *next_waiting(struct dt_sched *s)
 
 	for (int i = 0; i < s->ntenants; i++) {
 		const struct dt_sched_tenant *t = &s->tenant[i];
-		struct dt_seq *q = first_ready(t);
+		struct dt_seq *q = first_ready(s, t);
 
 		if (!q ||
 		    (best && (t->share.priority < best->share.priority ||
@@ -52,12 +143,6 @@ void dt_sched_put_marks(struct dt_sched *s, struct dt_seq *q)
 			dt_kvmarks_put(pool->marks, pool->marks_from + (size_t)q->blocks.b[b],
 				       q->mark[q->marked]);
 	}
-}
-
-/* Most tokens that q may find in the cache: the logits of the rows behind them are needed. */
-static int sharable(const struct dt_seq *q)
-{
-	return q->score_end ? q->score_first : q->known - 1;
 }
 
 /* Number of cached blocks of q's prefix on its replica; -ENOSPC: no room for the others. */
@@ -95,7 +180,7 @@ static int choose_replica(struct dt_sched *s, struct dt_seq *q, bool share)
 /* Allocates the blocks of q. 0; -ENOSPC: it must wait. */
 static int make_room(struct dt_sched *s, struct dt_seq *q)
 {
-	bool share = q->tokens && (q->score_end == 0 || q->score_first > 0);
+	bool share = shares(q);
 	int found = choose_replica(s, q, share), rc;
 	struct dt_kvpool *pool = dt_sched_pool(s, q);
 
