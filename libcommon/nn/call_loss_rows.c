@@ -23,6 +23,14 @@ static int64_t count(const int32_t *targets, int64_t rows)
 	return n;
 }
 
+void dt_exec_pick_close(struct dt_exec_pick *p)
+{
+	free(p->row);
+	free(p->targets);
+	free(p->weights);
+	*p = (struct dt_exec_pick){0};
+}
+
 static int open(struct dt_exec_pick *p, int64_t rows)
 {
 	if (p->rows >= rows)
