@@ -19,6 +19,7 @@ int dt_infer_narrow_open(struct dt_infer *m, struct dt_err *err)
 	int i = p->start[DT_LIST_FORWARD + 1] - 1;
 
 	a->step = -1;
+	a->worth = 64;
 	if (!dt_infer_last_stage(m) || m->ranks.cp || m->ranks.ep)
 		return 0;
 	while (i >= p->start[DT_LIST_FORWARD] && p->step[i].n.op != DT_OP_ATTENTION)
@@ -40,14 +41,14 @@ void dt_infer_narrow_release(struct dt_infer *m)
 }
 
 /* A card's tables of adapters and of heads' first rows were made for all rows. */
-static bool tables_allow(const struct dt_infer *m, const struct dt_infer_batch *b)
+static bool card_allows(const struct dt_infer *m, const struct dt_infer_batch *b)
 {
 	if (dt_dev_is_host(m->dev))
 		return true;
 	for (int i = 0; b->adapter && i < b->nseq; i++)
 		if (b->adapter[i])
 			return false;
-	return !m->config.kv_rank;
+	return !m->config.kv_rank && b->ntokens / m->narrow.worth >= b->nwant;
 }
 
 /* Attention takes a sequence's query rows to be its last tokens: false if other rows are wanted. */
@@ -74,7 +75,7 @@ void dt_infer_narrow_begin(struct dt_infer *m, const struct dt_infer_batch *b)
 	struct dt_infer_narrow *a = &m->narrow;
 
 	a->at = NULL;
-	if (a->step >= 0 && b->nwant < b->ntokens && !m->wholes && !b->pool && tables_allow(m, b) &&
+	if (a->step >= 0 && b->nwant < b->ntokens && !m->wholes && !b->pool && card_allows(m, b) &&
 	    count_wanted(a, b))
 		a->at = &m->plan.stage.chunk[0].step[a->step].n;
 }

@@ -59,7 +59,8 @@ struct dt_infer_parts {
 /* infer_narrow.c: where a pass drops the rows whose logits nobody wants */
 struct dt_infer_narrow {
 	int step;		     /* of the model's last attention; -1: none are dropped on this rank */
-	const struct dt_node *at;    /* the same in the current pass; NULL: it keeps its rows */
+	int worth;		     /* a card's passes have so many rows for each that is left and copied */
+	const struct dt_node *at;    /* the step in the current pass; NULL: it keeps its rows */
 	int32_t *q_start, *want;     /* [max_seqs + 1] of the rows that are left */
 	struct dt_infer_batch batch; /* the pass from there on */
 };

@@ -104,6 +104,7 @@ static void model(const char *name, enum dt_dtype dtype, enum dt_dtype cache)
 	dev->batch_invariant = true;
 	if (dt_infer_open(&m, dev, src, &p, &err) < 0)
 		fail_msg("%s: %s", name, err.msg);
+	m->narrow.worth = 1;
 	for (int at = 0; at < seq; at += STEP)
 		pass(m, ids, (int)seq, at, at + STEP < seq ? at + STEP : (int)seq, all);
 	for (int i = 0; i < (int)(sizeof(cases) / sizeof(*cases)); i++)
