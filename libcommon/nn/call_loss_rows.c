@@ -1,4 +1,4 @@
-/* Rows with a target, gathered in place: the head and the loss of a microbatch are computed for these alone. */
+/* Rows with a target, gathered in place: a microbatch's head and loss are computed for these alone. */
 #include "nn/call_loss.h"
 
 #include <errno.h>

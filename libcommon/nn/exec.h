@@ -96,7 +96,7 @@ struct dt_mixture {
 	double *seen;	 /* [layers, experts] choices over the batch, of all ranks */
 };
 
-/* Rows of a microbatch that have a target (nn/call_loss.h): their numbers, targets, weights of an objective. */
+/* Rows of a microbatch that have a target (nn/call_loss.h): their numbers, targets, weights. */
 struct dt_exec_pick {
 	int64_t rows; /* room */
 	int32_t *row, *targets;
