@@ -27,7 +27,10 @@ static int open(struct dt_exec_pick *p, int64_t rows)
 {
 	if (p->rows >= rows)
 		return 0;
-	dt_exec_pick_close(p);
+	free(p->row);
+	free(p->targets);
+	free(p->weights);
+	p->rows = 0;
 	p->row = malloc((size_t)rows * sizeof(*p->row));
 	p->targets = malloc((size_t)rows * sizeof(*p->targets));
 	p->weights = malloc((size_t)rows * sizeof(*p->weights));

@@ -102,7 +102,6 @@ struct dt_exec_pick {
 	int32_t *row, *targets;
 	float *weights;
 };
-void dt_exec_pick_close(struct dt_exec_pick *p);
 
 /* A gather or scatter of the residual stream over tp (sequence parallel), overlapped with products. */
 struct dt_stream_way {

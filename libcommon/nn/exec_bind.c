@@ -214,17 +214,11 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 	return 0;
 }
 
-void dt_exec_pick_close(struct dt_exec_pick *p)
-{
-	free(p->row);
-	free(p->targets);
-	free(p->weights);
-	*p = (struct dt_exec_pick){0};
-}
-
 void dt_exec_close(struct dt_exec *x)
 {
-	dt_exec_pick_close(&x->pick);
+	free(x->pick.row);
+	free(x->pick.targets);
+	free(x->pick.weights);
 	free(x->w);
 	free(x->g);
 	free(x->overwritten);
