@@ -1,4 +1,5 @@
 /* dt-serve: serves a checkpoint over OpenAI-compatible HTTP, or prompts in and completions out on a pipe. */
+#include "base/launch.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/tmpfile.h"
@@ -182,6 +183,8 @@ static int run(int n, char **argv, struct dt_log *log)
 		return dt_opt_usage_of(&serve_program, stderr, NULL, &err);
 	if (!o->print_program)
 		return serve(o, log);
+	if (!dt_launch_speaks())
+		return DT_EXIT_OK;
 	if (dt_served_print_program(&o->serve, stdout, &err) == 0)
 		return DT_EXIT_OK;
 	dt_log_err(log, &err);

@@ -259,6 +259,8 @@ static int run(int argc, char **argv, char **words)
 			"--elastic needs dt-run or mpirun --enable-recovery: otherwise mpirun "
 			"ends all ranks when one fails");
 	signal(SIGPIPE, SIG_IGN);
+	if ((a->print_program || a->schedule_table) && !dt_launch_speaks())
+		return DT_EXIT_OK;
 	if (a->print_program) {
 		status = print_program(&err);
 		if (status == DT_EXIT_OK && dt_close_stdout(&err) < 0)

@@ -192,4 +192,3 @@ void dt_comm_poll(struct dt_world *w, double *exposed_s)
 		*exposed_s += dt_now() - t0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SPDX-License-Identifier: Apache-2.0 */

@@ -69,11 +69,25 @@ static int prefixed(struct dt_tok_enc *e, int k, const char *s, size_t n)
 	return rc;
 }
 
+/* The step's next match at or after from. */
+static int next_match(struct dt_tok_enc *e, const struct dt_tok_step *st, const char *s, size_t n,
+		      size_t from, struct dt_tok_run *run, size_t *begin, size_t *end)
+{
+	int rc;
+
+	if (st->every == 0)
+		return dt_tok_match(st->re, e->md, e->mc, s, n, from, begin, end, e->err);
+	rc = dt_tok_match_runs(st, e->md, e->mc, s, n, from, run, begin, e->err);
+	*end = *begin;
+	return rc;
+}
+
 /* Runs step k of the pre-tokenizer on valid UTF-8. first: the text does not start inside a segment. */
 static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool first)
 {
 	const struct dt_tok_step *st = &e->t->step[k];
-	size_t kept = 0, from = 0, begin, end;
+	struct dt_tok_run run = {0};
+	size_t kept = 0, from = 0, begin = 0, end;
 	uint32_t cp;
 	int rc = 0;
 
@@ -86,7 +100,7 @@ static int run_step(struct dt_tok_enc *e, int k, const char *s, size_t n, bool f
 	if (!st->re)
 		return run_step(e, k + 1, s, n, first);
 	while (from < n) {
-		rc = dt_tok_match(st->re, e->md, e->mc, s, n, from, &begin, &end, e->err);
+		rc = next_match(e, st, s, n, from, &run, &begin, &end);
 		if (rc < 0)
 			return rc;
 		if (rc == 0)

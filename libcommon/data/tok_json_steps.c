@@ -23,13 +23,15 @@ const char *tok_json_type(const json_t *o)
 static int add_step(struct dt_tokenizer *t, const char *pattern, bool literal, struct dt_tok_step s,
 		    struct dt_err *err)
 {
+	char run[DT_TOK_RUN_CLASS];
 	int rc;
 
 	if (t->steps == DT_TOK_MAX_STEPS)
 		return dt_err_set(err, -ENOTSUP, "more than %d pre-tokenizers are not supported",
 				  DT_TOK_MAX_STEPS);
 	if (pattern) {
-		rc = dt_tok_compile(pattern, literal, &s.re, err);
+		s.every = literal ? 0 : dt_tok_runs(pattern, run);
+		rc = dt_tok_compile(s.every ? run : pattern, literal, &s.re, err);
 		if (rc < 0)
 			return rc;
 		s.pattern = strdup(pattern);

@@ -32,6 +32,7 @@ struct dt_tok_piece {
 struct dt_tok_step {
 	bool prefix_space; /* put a space before a text that does not start with one */
 	pcre2_code *re;	   /* NULL: no cut */
+	int every;	   /* > 0: re matches runs; cut before each `every`-th character from their ends */
 	bool drop_match, drop_gap;
 	bool to_alphabet; /* no cut: later steps see each byte as its character in GPT-2's alphabet */
 	char *pattern;	  /* as the file has it; NULL: no cut */
@@ -113,6 +114,21 @@ pcre2_match_context *dt_tok_match_context(size_t n);
 /* Next match at or after from: 1 and its bounds, 0 none, negative errno. */
 int dt_tok_match(const pcre2_code *re, pcre2_match_data *md, pcre2_match_context *mc, const char *s, size_t n,
 		 size_t from, size_t *ret_begin, size_t *ret_end, struct dt_err *err);
+
+/*
+ * tok_runs.c: k if the pattern matches, without taking anything, where a run of a class of characters has k,
+ * 2 k, .. characters left; run: the pattern of a run. 0: it is another pattern.
+ */
+enum { DT_TOK_RUN_CLASS = 128 };
+int dt_tok_runs(const char *pattern, char run[static DT_TOK_RUN_CLASS]);
+/* The run that was found last in a text; zero-initialised. */
+struct dt_tok_run {
+	size_t at, end, left; /* bytes; characters from at to end */
+};
+/* Like dt_tok_match, with st->every; the match is empty. from: at most a character behind the last one. */
+int dt_tok_match_runs(const struct dt_tok_step *st, pcre2_match_data *md, pcre2_match_context *mc,
+		      const char *s, size_t n, size_t from, struct dt_tok_run *r, size_t *ret_at,
+		      struct dt_err *err);
 
 /*
  * tok_cut.c: the patterns of well-known tokenizers by enum dt_bpe_pattern, as tokenizer.json has them. In

@@ -216,7 +216,9 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 
 void dt_exec_close(struct dt_exec *x)
 {
-	dt_exec_pick_close(&x->pick);
+	free(x->pick.row);
+	free(x->pick.targets);
+	free(x->pick.weights);
 	free(x->w);
 	free(x->g);
 	free(x->overwritten);

@@ -216,9 +216,10 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 		return dt_err_set(err, -EINVAL, "layout '%s': v%d needs a pipeline, but pp is 1", s,
 				  l->chunks);
 	if (c->layers < (int64_t)l->pp * dt_layout_chunks(l))
-		return dt_err_set(err, -EINVAL,
-				  "layout '%s': pp%d is more stages than the %lld layers of '%s'", s,
-				  l->pp * dt_layout_chunks(l), (long long)c->layers, c->name);
+		return dt_err_set(err, -EINVAL, "layout '%s': %s%d is more %s than the %lld layer%s of '%s'",
+				  s, l->chunks > 1 ? "pp x v = " : "pp", l->pp * dt_layout_chunks(l),
+				  l->chunks > 1 ? "chunks" : "stages", (long long)c->layers,
+				  c->layers == 1 ? "" : "s", c->name);
 	if (l->ep > 1 && !c->experts)
 		return dt_err_set(err, -EINVAL, "layout '%s': ep%d, but '%s' has no experts", s, l->ep,
 				  c->name);

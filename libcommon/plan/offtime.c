@@ -81,8 +81,9 @@ const char *dt_offload_text(const struct dt_run *s, const struct dt_step_time *t
 	char in[32], out[32], time[32], count[32], day[32], hidden[96] = "", worn[96] = "";
 
 	if (t->offload_exposed > 0 && !(s->offload.what & (DT_OFFLOAD_ACTIVATIONS | DT_OFFLOAD_WEIGHTS)))
-		snprintf(hidden, sizeof(hidden), " (10%% of a step with %s tokens)",
-			 dt_format_count(tokens, count, sizeof(count)));
+		snprintf(hidden, sizeof(hidden), " (10%% of a step with %s %s)",
+			 dt_format_count(tokens, count, sizeof(count)),
+			 dt_config_is_image(s->config) ? "images" : "tokens");
 	if (s->offload.to == DT_PLACE_DISK)
 		snprintf(worn, sizeof(worn), "; writes to the disk of a machine: %s a day",
 			 dt_format_size((uint64_t)(t->offload_written * ranks * DAY / t->step), day,

@@ -82,6 +82,12 @@ static void print_spot(const struct dt_plan_view *v, const struct dt_candidate *
 		money < sure.money ? "saves" : "exceeds full price by", 100 * fabs(1 - money / sure.money));
 }
 
+/* What a classifier trains on, else tokens. */
+static const char *unit_of(const struct dt_plan_view *v)
+{
+	return dt_config_is_image(v->q->fit.run.config) ? "images" : "tokens";
+}
+
 static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c)
 {
 	const struct dt_cluster *k = v->q->cluster;
@@ -91,15 +97,14 @@ static void print_run(const struct dt_plan_view *v, const struct dt_candidate *c
 	if (price > 0) {
 		const double money = dt_plan_million(v->q, c).money;
 
-		fprintf(v->f,
-			"a million tokens cost %.3g at %g a device hour; a price of 1 trains %s tokens\n",
-			money, price, count(1e6 / money, n, sizeof(n)));
+		fprintf(v->f, "a million %s cost %.3g at %g a device hour; a price of 1 trains %s %s\n",
+			unit_of(v), money, price, count(1e6 / money, n, sizeof(n)), unit_of(v));
 	}
 	if (v->tokens) {
 		const struct dt_run_cost sure = cost_of(v, c, false, NULL);
 
-		fprintf(v->f, "%s tokens take about %s", dt_format_count((double)v->tokens, n, sizeof(n)),
-			long_time(sure.seconds, t, sizeof(t)));
+		fprintf(v->f, "%s %s take about %s", dt_format_count((double)v->tokens, n, sizeof(n)),
+			unit_of(v), long_time(sure.seconds, t, sizeof(t)));
 		fprintf(v->f, ", %s device hours", count(sure.device_hours, n, sizeof(n)));
 		if (price > 0)
 			fprintf(v->f, ", cost %s at %g a device hour", count(sure.money, n, sizeof(n)),
@@ -223,8 +228,10 @@ static void print_heading(const struct dt_plan_view *v)
 		fprintf(v->f, "%d x %s%s", c->gpus, c->device.name, v->assumed ? " (assumed)" : "");
 	fprintf(v->f, ", %d per machine, %s each%s\n", c->gpus_a_node,
 		dt_format_size((uint64_t)(v->memory), mem, sizeof(mem)), v->links ? ", measured links" : "");
-	fprintf(v->f, "global batch %lld x %lld tokens, account %s\n\n",
-		(long long)v->q->fit.run.global_batch, (long long)v->q->fit.run.seq,
+	fprintf(v->f, "global batch %lld ", (long long)v->q->fit.run.global_batch);
+	if (!dt_config_is_image(v->q->fit.run.config))
+		fprintf(v->f, "x %lld ", (long long)v->q->fit.run.seq);
+	fprintf(v->f, "%s, account %s\n\n", unit_of(v),
 		dt_opt_choice_name(DT_ACCOUNT_CHOICES, (int)v->q->fit.account, acc, sizeof(acc)));
 }
 
@@ -256,8 +263,11 @@ static void print_shares(const struct dt_plan_view *v, const struct dt_candidate
 
 bool dt_plan_print(const struct dt_plan_view *v, const struct dt_plan *p, const struct dt_candidate *other)
 {
-	struct dt_table *t = dt_table_new(
-		">#|layout|>microbatches|recompute|>step|>tokens/day|>mfu|>memory|time spent on");
+	static const char
+		of_text[] = ">#|layout|>microbatches|recompute|>step|>tokens/day|>mfu|>memory|time spent on",
+		of_images[] =
+			">#|layout|>microbatches|recompute|>step|>images/day|>mfu|>memory|time spent on";
+	struct dt_table *t = dt_table_new(dt_config_is_image(v->q->fit.run.config) ? of_images : of_text);
 	char need[24], layout[80], name[12];
 
 	print_heading(v);

@@ -195,6 +195,8 @@ void dt_actors_post(struct dt_actors *a, struct dt_batch *b)
 
 	b->asked = b->done = 0;
 	b->next = NULL;
+	if (b->n == 0) /* nobody waits for it, so it must not stay in the list */
+		return;
 	pthread_mutex_lock(&a->lock);
 	while (*at)
 		at = &(*at)->next;

@@ -49,10 +49,12 @@ static void announce_batch(struct trainer *t)
 			   (long long)r->ramp.from, (long long)r->ramp.from,
 			   dt_format_count((double)r->ramp.tokens, count, sizeof(count)), what);
 	if (dt_objective_rule(r->objective.kind)->rewards) {
-		dt_log_msg(&t->root_log,
-			   "%lld prompts per step, in as many microbatches of %lld samples as their answers "
-			   "need; learning rate %.4g%s",
-			   (long long)r->rl.batch, (long long)r->microbatch, l->lr * l->scale, warm);
+		dt_log_msg(
+			&t->root_log,
+			"%lld prompt%s per step, in as many microbatches of %lld sample%s as their answers "
+			"need; learning rate %.4g%s",
+			(long long)r->rl.batch, r->rl.batch == 1 ? "" : "s", (long long)r->microbatch,
+			r->microbatch == 1 ? "" : "s", l->lr * l->scale, warm);
 		return;
 	}
 	if (dt_config_is_image(&t->config) && dt_rounds_uneven(r))

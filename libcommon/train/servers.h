@@ -7,19 +7,16 @@
  * machines they send messages (train/servers_mail.h). Servers are ranks, not processes of their own: so the
  * shards are in memory only once, checkpoints are ZeRO-1's, and with K = dp the links carry no more than a
  * ring would.
- *   async the gradient of one part of the batch makes an update at once. A rank that is free takes the next
- *   
- *            part of the data: a rank of a third of the speed takes a third as many parts.
- *   hogwild  the same without locks: updates of the same weights may be lost in part (Niu et al. 2011)
- *   ssp:S one update per step, by the sum of all ranks' gradients, when the last has arrived. A rank may
- *   begin
- *            a step if it is at most S steps ahead of the slowest (Ho et al. 2013): the weights that it reads
- *            have all updates up to S + 1 steps before. S = 0 is the synchronous run.
+ * async    the gradient of one part of the batch makes an update at once. A rank that is free takes the next
+ *          part of the data: a rank of a third of the speed takes a third as many parts.
+ * hogwild  the same without locks: updates of the same weights may be lost in part (Niu et al. 2011)
+ * ssp:S    one update per step, by the sum of all ranks' gradients, when the last has arrived. A rank may
+ *          begin a step if it is at most S steps ahead of the slowest (Ho et al. 2013): the weights that it
+ *          reads have all updates up to S + 1 steps before. S = 0 is the synchronous run.
  * age      updates of a shard between reading its weights and sending a gradient of them; ssp: steps whose
  *          gradients these weights lack. With --staleness-rate the learning rate of a gradient is divided by
- *          its
- *          age (Zhang et al. 2015); --delay-compensation X adds X g g (w_now - w_then) (Zheng et al. 2017,
- *          equation 10).
+ *          its age (Zhang et al. 2015); --delay-compensation X adds X g g (w_now - w_then) (Zheng et al.
+ *          2017, equation 10).
  * Ranks synchronize where a checkpoint or an evaluation is due, at a signal and at the end: then all
  * gradients have been applied, and all ranks have the same weights. The steps between are called a stretch.
  * With CUDA devices the servers' state is in host memory, which other ranks map, and the CPU computes the

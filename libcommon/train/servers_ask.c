@@ -129,4 +129,3 @@ int mail_stop(struct trainer *t, int64_t unit, struct dt_err *err)
 	return mail_tell(t, 0, &(struct mail_letter){.kind = MAIL_STOP, .number = unit}, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SPDX-License-Identifier: Apache-2.0 */

@@ -301,6 +301,7 @@ json() {
 	refused 2 "out of range" gpt2-124m --layout dp0
 	refused 1 "tp5 does not divide the 12 heads" gpt2-124m --layout tp5
 	refused 1 "more stages than the 12 layers" gpt2-124m --layout pp13
+	refused 1 "pp x v = 14 is more chunks than the 12 layers of" gpt2-124m --layout pp2.v7
 	refused 1 "has no experts" gpt2-124m --layout dp2.ep2
 	refused 2 "is not one of" gpt2-124m --precision int3
 	refused 2 "a block format of --precision needs --serve" gpt2-124m --precision q4_0

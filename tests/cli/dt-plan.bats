@@ -270,12 +270,14 @@ refused() {
 		and (.phases[] | select(.phase == "prefill") | .bound == "compute")'
 }
 
-@test "rooflines of classifiers: passes of images; a sample has at most the model's length" {
+@test "rooflines and plans of classifiers speak of images; a sample has at most the model's length" {
 	"$plan" roofline --json resnet-18 | jq -e '[.phases[].phase] ==
 		["train", "classify, 1 image", "classify, 32 images", "classify, 256 images"]'
 	# 1.8 G multiply-adds an image (He et al. 2015, table 1), three times in training
 	"$plan" roofline --json resnet-18 | jq -e '(.phases[1].flops | . > 3.6e9 and . < 3.7e9)
 		and .phases[3].flops == 256 * .phases[1].flops and (.phases[0].flops / .phases[1].flops | . > 2.9 and . <= 3)'
+	run -0 "$plan" --gpus 2 --tokens 1M --price 2 resnet-18
+	[[ $output == *"global batch 32 images, account"*"images/day"*"a million images cost "*" images"*"1.00 M images take"* && $output != *token* ]]
 	[[ $("$plan" roofline --microbatch 4 resnet-18) == *"trained on 4 images of 224 x 224 pixels"* ]]
 	refused 1 "--seq is for text models" roofline --seq 100 resnet-18
 	refused 1 "exceeds the model's 1024 positions" roofline --seq 2000 gpt2-124m

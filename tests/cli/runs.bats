@@ -62,6 +62,8 @@ attempt() { # STATUS TEXT COMMAND...: the command ends with STATUS, and its outp
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 2 --steps 1 --layout dp2.z1 --no-master --optimizer sgd >m.jsonl
     dt-memest gpt2-tiny --account dt --seq 32 --microbatch 2 --layout dp2.z1 --no-master --optimizer sgd --check m.jsonl
     dt-train --layout pp2 --microbatch 1 --global-batch 4 --pipeline gpipe --schedule-table >table 2>/dev/null
+    mpirun -np 2 dt-train --layout pp2 --microbatch 1 --global-batch 4 --pipeline gpipe --schedule-table 2>idle | cmp table -
+    [ "$(wc -l <idle)" -eq 1 ]
     mpirun -np 2 dt-train --model gpt2-tiny "${common[@]}" --microbatch 1 --global-batch 4 --steps 1 --layout pp2 --schedule-file table >m.jsonl
     dt-memest gpt2-tiny --account dt --seq 32 --microbatch 1 --global-batch 4 --layout pp2 --schedule-file table --check m.jsonl
 }

@@ -4,6 +4,7 @@
  * (golden-model.json), and what is refused.
  */
 #include "base/json.h"
+#include "base/rng.h"
 #include "base/tmpfile.h"
 #include "ckpt/source_internal.h"
 #include "ckpt/tokenizer_file.h"
@@ -341,11 +342,79 @@ static void damaged_models(void **state)
 	free(text);
 }
 
+/* A tokenizer of words that this pattern cuts. */
+static struct dt_tokenizer *cutting(json_t *base, const char *pattern)
+{
+	json_object_set_new(base, "pre_tokenizer",
+			    json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b, s:b}]}", "type",
+				      "Sequence", "pretokenizers", "type", "Split", "pattern", "Regex",
+				      pattern, "behavior", "Isolated", "invert", 0, "type", "ByteLevel",
+				      "add_prefix_space", 0, "trim_offsets", 0, "use_regex", 0));
+	return make(base, pattern);
+}
+
+static int add_length(void *ctx, const char *s, size_t n, struct dt_err *err)
+{
+	json_array_append_new(ctx, json_integer((json_int_t)n));
+	return 0;
+}
+
+/* Numbers in groups from the right: the words of PCRE2, which reads a pattern in brackets; in linear time. */
+static void groups_from_the_right(void **state)
+{
+	static const char *const patterns[][2] = {
+		{"(?=(\\d{3})+(?!\\d))", "(?:(?=(\\d{3})+(?!\\d)))"},
+		{"(?=(?:\\d{1})+(?!\\d))", "(?:(?=(?:\\d{1})+(?!\\d)))"},
+		{"(?=(?:\\p{N}{2})+(?!\\p{N}))", "(?:(?=(?:\\p{N}{2})+(?!\\p{N})))"},
+		{"(?=([^ a]{4})+(?![^ a]))", "(?:(?=([^ a]{4})+(?![^ a])))"},
+		{"(?=(\\d{3})+(?!\\p{N}))", "(?:(?=(\\d{3})+(?!\\p{N})))"},
+	};
+	static const char *const some[] = {"1", "2", "34", "\xd9\xa3", "\xc2\xbd", "a", " ", "567", "89012"};
+	enum { LONG = 1000000, RANDOM = 300 };
+	struct dt_rng r = dt_rng_make(1, DT_RNG_TEST, 0);
+	json_t *base = load("gpt2.json");
+	char *text = malloc(LONG);
+
+	for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
+		struct dt_tokenizer *t[2] = {cutting(base, patterns[i][0]), cutting(base, patterns[i][1])};
+
+		for (uint64_t k = 0; k < RANDOM; k++) {
+			json_t *words[2] = {json_array(), json_array()};
+
+			text[0] = '\0';
+			for (uint64_t n = dt_rng_below(&r, 50 * k, 40), j = 1; j <= n; j++)
+				strcat(text, some[dt_rng_below(&r, 50 * k + j, k % 2 ? 9 : 5)]);
+			for (int j = 0; j < 2; j++)
+				assert_int_equal(
+					dt_tok_words(t[j], text, strlen(text), add_length, words[j], NULL),
+					0);
+			if (!json_equal(words[0], words[1]))
+				fail_msg("%s on '%s'", patterns[i][0], text);
+			json_decref(words[0]);
+			json_decref(words[1]);
+		}
+		if (i == 0) {
+			json_t *words = json_array();
+
+			memset(text, '7', LONG);
+			assert_int_equal(dt_tok_words(t[0], text, LONG, add_length, words, NULL), 0);
+			assert_int_equal(json_array_size(words), (LONG + 2) / 3);
+			assert_int_equal(json_integer_value(json_array_get(words, 0)), 1);
+			json_decref(words);
+		}
+		dt_tokenizer_close(t[0]);
+		dt_tokenizer_close(t[1]);
+	}
+	free(text);
+	json_decref(base);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(families_split_as_published),
 		cmocka_unit_test(pre_tokenizers_are_refused_by_name),
+		cmocka_unit_test(groups_from_the_right),
 		cmocka_unit_test(classes_are_those_of_oniguruma),
 		cmocka_unit_test(sentencepiece_models),
 		cmocka_unit_test(models_are_refused_by_what_they_have),

@@ -740,40 +740,6 @@ static void test_little_is_wasted(void **state)
 	dt_kvpool_release(&p);
 }
 
-/* Of prompts that begin alike and come at once, the common part is computed once, whoever leaves. */
-static void test_common_part_is_computed_once(void **state)
-{
-	int32_t text[2][100] = {{0}};
-	struct dt_seq q[3] = {seq_of(100, 4), seq_of(100, 4), seq_of(100, 4)};
-	struct dt_sched_item it[4];
-	struct dt_kvpool p;
-	struct dt_sched s;
-
-	text[1][80] = 1;
-	dt_kvpool_init(&p, 100, 4, true);
-	dt_sched_init(&s, &p, 4, 40, NULL, 0, NULL);
-	for (int i = 0; i < 3; i++) {
-		q[i].tokens = text[i == 1];
-		assert_int_equal(dt_sched_submit(&s, &q[i], NULL), 0);
-	}
-	assert_int_equal(dt_sched_step(&s, it), 1);
-	assert_int_equal(it[0].n, 40);
-	q[0].computed = 40;
-	dt_sched_computed(&s, &q[0], 40);
-	dt_sched_remove(&s, &q[0]); /* the second continues behind what the first has left */
-	assert_int_equal(dt_sched_step(&s, it), 1);
-	assert_int_equal(it[0].first, 40);
-	q[1].computed = 80;
-	dt_sched_computed(&s, &q[1], 40);
-	assert_int_equal(dt_sched_step(&s, it), 2);
-	assert_ptr_equal(it[1].seq, &q[2]);
-	assert_int_equal(it[1].first, 80);
-	for (int i = 1; i < 3; i++)
-		dt_sched_remove(&s, &q[i]);
-	dt_sched_release(&s);
-	dt_kvpool_release(&p);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -790,7 +756,6 @@ int main(void)
 		cmocka_unit_test(test_window_gives_back),
 		cmocka_unit_test(test_replicas),
 		cmocka_unit_test(test_little_is_wasted),
-		cmocka_unit_test(test_common_part_is_computed_once),
 		cmocka_unit_test(test_steps_under_way),
 		cmocka_unit_test(test_random_traffic),
 	};

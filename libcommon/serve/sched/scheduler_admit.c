@@ -43,6 +43,19 @@ static int alike(const struct dt_seq *q, const struct dt_seq *r, int n, int bloc
 	return same;
 }
 
+/*
+ * Whether replica r has room for q, of whose blocks it has `found`, `idle` of them used by nobody. One spare
+ * block for each running sequence, or the new one would be preempted next.
+ */
+static bool fits(const struct dt_sched *s, const struct dt_seq *q, int r, int found, int idle)
+{
+	const struct dt_kvpool *pool = &s->pool[r];
+	const int running = s->running_on[r];
+
+	return running < s->max_seqs / s->replicas &&
+	       pool->nfree - idle >= dt_kvpool_blocks(pool, q->known) - found + running;
+}
+
 /* Sets q->after to the running sequence that is about to compute most of what q lacks; false: none is. */
 static bool find_after(struct dt_sched *s, struct dt_seq *q)
 {
@@ -68,7 +81,8 @@ static bool find_after(struct dt_sched *s, struct dt_seq *q)
 		struct dt_kvpool *pool = dt_sched_pool(s, q->after);
 		int found = dt_kvpool_match(pool, q->salt, q->tokens, sharable(q), &idle) * block;
 
-		if (q->until - found < 2 * block || 2 * (q->until - found) < q->known - found)
+		if (q->until - found < 2 * block || 2 * (q->until - found) < q->known - found ||
+		    !fits(s, q, q->after->replica, q->until / block, 0))
 			q->after = NULL;
 		else
 			q->after->followed = true;
@@ -149,14 +163,11 @@ void dt_sched_put_marks(struct dt_sched *s, struct dt_seq *q)
 static int find_room(struct dt_sched *s, const struct dt_seq *q, bool share)
 {
 	struct dt_kvpool *pool = dt_sched_pool(s, q);
-	int need = dt_kvpool_blocks(pool, q->known), found = 0, idle = 0, running = s->running_on[q->replica];
+	int found = 0, idle = 0;
 
-	if (running >= s->max_seqs / s->replicas)
-		return -ENOSPC;
 	if (share) /* the last token is always computed, because its logits are needed */
 		found = dt_kvpool_match(pool, q->salt, q->tokens, sharable(q), &idle);
-	/* One spare block for each running sequence, or the new one would be preempted next. */
-	return pool->nfree - idle < need - found + running ? -ENOSPC : found;
+	return fits(s, q, q->replica, found, idle) ? found : -ENOSPC;
 }
 
 /* Chooses the replica for q; returns the number of blocks cached there. */
