@@ -19,8 +19,8 @@ struct image_item {
 
 /*
  * Reads the item's file if the source left that to the thread that decodes it (bytes NULL), decodes, scales
- * and crops, and re-encodes unless the original bytes are stored: rc and err. `decoded` is one for many items, so
- * that its memory stays in a cache.
+ * and crops, and re-encodes unless the original bytes are stored: rc and err. `decoded` is one for many
+ * items, so that its memory stays in a cache.
  */
 void image_item_take(const struct dt_image_import *im, struct image_item *it, struct dt_image *decoded);
 /* Frees its name and bytes; the image's memory stays for the next one. */
