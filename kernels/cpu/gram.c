@@ -42,10 +42,8 @@ DT_INLINE void put_row(struct dt_tensor c, int64_t i, int64_t j, const float *v,
 		dt_store(at, c.dtype, v, n);
 }
 
-/* Tile [i .., j ..], at or below the diagonal, and its mirror image. */
-static DT_SIMD void gram_tile(const struct gram *g, int64_t i, int64_t j)
+DT_INLINE void gram_part(const struct gram *g, int64_t i, int64_t j, int64_t rows, int64_t cols)
 {
-	const int64_t rows = dt_min64(SIDE, g->first + g->rows - i), cols = dt_min64(SIDE, g->wide - j);
 	float v[SIDE][SIDE], turned[SIDE][SIDE];
 
 	for (int64_t r = 0; r < rows; r++)
@@ -65,9 +63,20 @@ static DT_SIMD void gram_tile(const struct gram *g, int64_t i, int64_t j)
 		put_row(g->c, j + s, i, turned[s], rows);
 }
 
+/* Tile [i .., j ..], at or below the diagonal, and its mirror image. */
+static DT_SIMD void gram_tile(const struct gram *g, int64_t i, int64_t j)
+{
+	const int64_t rows = dt_min64(SIDE, g->first + g->rows - i), cols = dt_min64(SIDE, g->wide - j);
+
+	if (rows == SIDE && cols == SIDE) /* loops of constant length */
+		gram_part(g, i, j, SIDE, SIDE);
+	else
+		gram_part(g, i, j, rows, cols);
+}
+
 static void gram_block(struct dt_dev *dev, const struct gram *g)
 {
-#pragma omp parallel for num_threads(dev->nthreads) if (g->rows * g->wide > DT_SERIAL)
+#pragma omp parallel for schedule(static, 1) num_threads(dev->nthreads) if (g->rows * g->wide > DT_SERIAL)
 	for (int64_t j = 0; j < g->wide; j += SIDE)
 		for (int64_t i = j > g->first ? j : g->first; i < g->first + g->rows; i += SIDE)
 			gram_tile(g, i, j);
@@ -93,9 +102,9 @@ int dt_cpu_gram(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, floa
 	return rc;
 }
 
-static DT_SIMD void transpose_tile(struct dt_tensor y, struct dt_tensor x, int64_t i, int64_t j)
+DT_INLINE void transpose_part(struct dt_tensor y, struct dt_tensor x, int64_t i, int64_t j, int64_t rows,
+			      int64_t cols)
 {
-	const int64_t rows = dt_min64(SIDE, dt_rows(x) - i), cols = dt_min64(SIDE, dt_cols(x) - j);
 	float buf[SIDE], turned[SIDE][SIDE];
 
 	for (int64_t r = 0; r < rows; r++) {
@@ -106,6 +115,16 @@ static DT_SIMD void transpose_tile(struct dt_tensor y, struct dt_tensor x, int64
 	}
 	for (int64_t s = 0; s < cols; s++)
 		put_row(y, j + s, i, turned[s], rows);
+}
+
+static DT_SIMD void transpose_tile(struct dt_tensor y, struct dt_tensor x, int64_t i, int64_t j)
+{
+	const int64_t rows = dt_min64(SIDE, dt_rows(x) - i), cols = dt_min64(SIDE, dt_cols(x) - j);
+
+	if (rows == SIDE && cols == SIDE)
+		transpose_part(y, x, i, j, SIDE, SIDE);
+	else
+		transpose_part(y, x, i, j, rows, cols);
 }
 
 int dt_cpu_transpose(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
