@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/gram.h"
 
 #include "kernels/cpu/cpu.h"
@@ -137,3 +136,4 @@ int dt_cpu_transpose(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x)
 			transpose_tile(y, x, i, j);
 	return 0;
 }
+/* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,3 @@
-/* SPDX-License-Identifier: Apache-2.0 */
 /* The whole product by matmul; sums and transposes by one element per thread. */
 #include "kernels/cuda/kernel.h"
 
@@ -65,3 +64,4 @@ int dt_cuda_transpose(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x
 		return -ENODEV;
 	return DT_LAUNCH(c, transpose_kernel, dt_blocks(c, p.rows * p.cols, 256), 256, 0, p);
 }
+/* SPDX-License-Identifier: Apache-2.0 */
