@@ -26,6 +26,7 @@
 #include "kernels/factor.h"
 #include "kernels/fixed.h"
 #include "kernels/fp8.h"
+#include "kernels/gram.h"
 #include "kernels/grouped.h"
 #include "kernels/latent.h"
 #include "kernels/layernorm.h"

@@ -62,6 +62,19 @@ size_t dt_fp8_quantize_scratch(const struct dt_scratch_on *on, bool turned)
 	return turned ? (size_t)on->threads * DT_FP8_BLOCK : 0;
 }
 
+void dt_gram_scratch(const struct dt_scratch_on *on, int64_t m, int64_t k, enum dt_dtype t,
+		     struct dt_scratch *s)
+{
+	dt_scratch_raise(s, DT_SCRATCH_OP, dt_gram_bytes(m));
+	for (int64_t i = 0; i < m; i += DT_GRAM_ROWS) {
+		const int64_t rows = m - i < DT_GRAM_ROWS ? m - i : DT_GRAM_ROWS;
+		const struct dt_product p = {
+			.m = rows, .n = i + rows, .k = k, .tb = true, .in = t, .out = DT_F32};
+
+		dt_matmul_scratch(on, &p, s);
+	}
+}
+
 void dt_fp8_matmul_scratch(const struct dt_scratch_on *on, const struct dt_product *p, bool bias_f32,
 			   struct dt_scratch *s)
 {

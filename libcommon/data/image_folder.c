@@ -1,10 +1,10 @@
 #include "data/image_source.h"
 
-#include "base/json.h"
 #include "base/room.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -15,7 +15,6 @@
 struct walk {
 	const struct dt_image_sink *to;
 	const char *cls;
-	int64_t found;
 };
 
 static int by_name(const void *a, const void *b)
@@ -61,17 +60,7 @@ static int list_folder(const char *path, char ***ret, int *ret_n, struct dt_err 
 
 static int give_file(struct walk *w, const char *path, struct dt_err *err)
 {
-	struct dt_image_item item = {.name = path, .cls = w->cls};
-	char *bytes;
-	int rc = dt_read_file(path, DT_IMAGE_FILE_MAX, &bytes, &item.n, err);
-
-	if (rc < 0)
-		return rc;
-	item.bytes = (const uint8_t *)bytes;
-	w->found++;
-	rc = w->to->image(w->to->ctx, &item, err);
-	free(bytes);
-	return rc;
+	return w->to->image(w->to->ctx, &(struct dt_image_item){.name = path, .cls = w->cls}, err);
 }
 
 static int walk_folder(struct walk *w, const char *path, int depth, struct dt_err *err);

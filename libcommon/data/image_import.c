@@ -1,6 +1,5 @@
-#include "data/image_import.h"
-
 #include "data/class_list.h"
+#include "data/image_item.h"
 
 #include <errno.h>
 #include <math.h>
@@ -10,101 +9,19 @@
 
 #define BATCH 64
 
-struct item {
-	char *name;
-	uint8_t *bytes;
-	size_t n;
-	bool raw;
-	int channels, height, width, label;
-	struct dt_image image;
-	struct dt_image_facts facts;
-	int rc;
-	struct dt_err err;
+struct batch {
+	struct image_item item[BATCH];
+	int n;
 };
 
 struct import {
 	struct dt_image_import *im;
 	struct dt_images_writer *w[2]; /* training set, evaluation set */
 	struct class_list classes;
-	struct item item[BATCH];
-	int n;
+	struct batch batch[2], *now, *before; /* before is written while now is decoded */
 };
 
-static int from_raw(struct item *it, int channels, struct dt_image *ret)
-{
-	size_t plane = (size_t)it->height * (size_t)it->width;
-	int rc = dt_image_resize(ret, channels, it->height, it->width, &it->err);
-
-	if (rc < 0)
-		return rc;
-	it->facts = (struct dt_image_facts){.grey = it->channels == 1, .orientation = 1};
-	if (it->channels == channels)
-		memcpy(ret->pixel, it->bytes, (size_t)channels * plane);
-	else if (it->channels == 1)
-		for (int c = 0; c < 3; c++)
-			memcpy(ret->pixel + (size_t)c * plane, it->bytes, plane);
-	else
-		for (size_t i = 0; i < plane; i++)
-			ret->pixel[i] = (uint8_t)((19595u * it->bytes[i] + 38470u * it->bytes[plane + i] +
-						   7471u * it->bytes[2 * plane + i] + 32768) >>
-						  16);
-	return 0;
-}
-
-/* Scales and crops x as requested. Gives the item the result, or x itself. */
-static int fit(const struct dt_image_import *im, struct dt_image *x, struct item *it)
-{
-	const struct dt_image_box all = {0, 0, x->height, x->width};
-	const struct dt_image swap = it->image;
-	struct dt_image_box part;
-	int h = all.height, w = all.width;
-
-	if (im->resize) {
-		h = all.height <= all.width ? im->resize
-					    : (int)((int64_t)im->resize * all.height / all.width);
-		w = all.width <= all.height ? im->resize
-					    : (int)((int64_t)im->resize * all.width / all.height);
-	}
-	part = (struct dt_image_box){0, 0, h, w};
-	if (im->crop[0])
-		part = (struct dt_image_box){(int)rint((h - im->crop[0]) / 2.0),
-					     (int)rint((w - im->crop[1]) / 2.0), im->crop[0], im->crop[1]};
-	if (h < part.height || w < part.width)
-		return dt_err_set(&it->err, -EINVAL, "%d x %d pixels are smaller than the crop of %d x %d", h,
-				  w, im->crop[0], im->crop[1]);
-	if (h != all.height || w != all.width || part.height != h || part.width != w)
-		return dt_image_scale_part(x, all, h, w, part, &it->image, &it->err);
-	it->image = *x;
-	*x = swap;
-	return 0;
-}
-
-/*
- * Decodes, scales and crops an image, and re-encodes it unless the original bytes are stored. `decoded` is
- * one for many items, so that its memory stays in a cache.
- */
-static int process(const struct dt_image_import *im, struct item *it, struct dt_image *decoded)
-{
-	int h, w,
-		rc = it->raw ? from_raw(it, im->channels, decoded)
-			     : dt_image_decode(it->bytes, it->n, im->channels, im->orientation, decoded,
-					       &it->facts, &it->err);
-
-	if (rc < 0)
-		return rc;
-	h = decoded->height;
-	w = decoded->width;
-	rc = fit(im, decoded, it);
-	if (rc < 0 || im->store == DT_STORE_RAW)
-		return rc;
-	if (it->facts.kind == DT_IMAGE_JPEG && it->image.height == h && it->image.width == w)
-		return 0;
-	free(it->bytes);
-	it->bytes = NULL;
-	return dt_image_encode_jpeg(&it->image, im->quality, &it->bytes, &it->n, &it->err);
-}
-
-static void count(struct dt_image_import *im, const struct item *it)
+static void count(struct dt_image_import *im, const struct image_item *it)
 {
 	im->grey += it->facts.grey && im->channels == 3;
 	im->cmyk += it->facts.cmyk;
@@ -113,21 +30,11 @@ static void count(struct dt_image_import *im, const struct item *it)
 	im->turned += it->facts.orientation > 1 && im->orientation;
 }
 
-static void bad_image(struct dt_image_import *im, const struct item *it, const char *why)
+static void bad_image(struct dt_image_import *im, const struct image_item *it, const char *why)
 {
 	im->bad++;
 	if (im->told)
 		im->told(im->ctx, true, it->name, why);
-}
-
-static void item_clear(struct item *it)
-{
-	free(it->name);
-	free(it->bytes);
-	it->name = NULL;
-	it->bytes = NULL;
-	it->err.code = 0;
-	*it->err.msg = '\0';
 }
 
 /* Number of a class's n images for evaluation. */
@@ -137,11 +44,15 @@ static int64_t eval_of(const struct dt_image_import *im, int64_t n)
 }
 
 /* Adds an image to a set. Only errors that are not the image's own end the import. */
-static int store(struct import *p, struct item *it, struct dt_err *err)
+static int store(struct import *p, struct image_item *it, struct dt_err *err)
 {
 	int to, rc = it->rc;
 	int64_t k;
 
+	if (it->unread) {
+		*err = it->err;
+		return rc;
+	}
 	if (rc == -ENOMEM || rc == -ENOTSUP) {
 		*err = it->err;
 		return dt_err_prefix(err, "'%s'", it->name);
@@ -160,53 +71,67 @@ static int store(struct import *p, struct item *it, struct dt_err *err)
 	return 0;
 }
 
-static int flush(struct import *p, struct dt_err *err)
+static int store_batch(struct import *p, struct batch *b, struct dt_err *err)
 {
 	int rc = 0;
 
+	for (int i = 0; i < b->n; i++) {
+		if (rc == 0)
+			rc = store(p, &b->item[i], err);
+		image_item_clear(&b->item[i]);
+	}
+	b->n = 0;
+	if (p->im->progress)
+		p->im->progress(p->im->ctx, (uint64_t)(p->im->images[0] + p->im->images[1]));
+	return rc;
+}
+
+/* Decodes the batch that has been filled, while one thread writes the batch before it. */
+static int flush(struct import *p, struct dt_err *err)
+{
+	struct batch *full = p->now;
+	int rc = 0;
+
 	/* for raw pixels a copy is faster than waking threads */
-#pragma omp parallel if (!p->item[0].raw)
+#pragma omp parallel if (!full->item[0].raw)
 	{
 		struct dt_image decoded = {0};
 
+#pragma omp single nowait
+		rc = store_batch(p, p->before, err);
 #pragma omp for schedule(dynamic, 1)
-		for (int i = 0; i < p->n; i++)
-			p->item[i].rc = process(p->im, &p->item[i], &decoded);
+		for (int i = 0; i < full->n; i++)
+			image_item_take(p->im, &full->item[i], &decoded);
 		dt_image_release(&decoded);
 	}
-	for (int i = 0; i < p->n; i++) {
-		if (rc == 0)
-			rc = store(p, &p->item[i], err);
-		item_clear(&p->item[i]);
-	}
-	p->n = 0;
-	if (p->im->progress)
-		p->im->progress(p->im->ctx, (uint64_t)(p->im->images[0] + p->im->images[1]));
+	p->now = p->before;
+	p->before = full;
 	return rc;
 }
 
 static int take_image(void *ctx, const struct dt_image_item *from, struct dt_err *err)
 {
 	struct import *p = ctx;
-	struct item *it = &p->item[p->n];
+	struct image_item *it = &p->now->item[p->now->n];
 	int label = from->label, rc = class_list_take(&p->classes, from->cls, &label, err);
 
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", from->name);
 	it->name = strdup(from->name);
-	it->bytes = malloc(from->n ? from->n : 1);
-	if (!it->name || !it->bytes) {
-		item_clear(it);
+	it->bytes = from->bytes ? malloc(from->n ? from->n : 1) : NULL;
+	if (!it->name || (from->bytes && !it->bytes)) {
+		image_item_clear(it);
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", from->name);
 	}
-	memcpy(it->bytes, from->bytes, from->n);
+	if (from->bytes)
+		memcpy(it->bytes, from->bytes, from->n);
 	it->n = from->n;
 	it->raw = from->raw;
 	it->channels = from->channels;
 	it->height = from->height;
 	it->width = from->width;
 	it->label = label;
-	return ++p->n == BATCH ? flush(p, err) : 0;
+	return ++p->now->n == BATCH ? flush(p, err) : 0;
 }
 
 static int take_class(void *ctx, const char *name, struct dt_err *err)
@@ -300,6 +225,8 @@ static int run(struct import *p, int n, const char *const *paths, struct dt_err 
 		rc = read_one(p, paths + i, err);
 	if (rc == 0)
 		rc = flush(p, err);
+	if (rc == 0)
+		rc = store_batch(p, p->before, err);
 	if (rc == 0 && im->bad && !im->skip_bad) {
 		rc = dt_err_set(err, -EBADMSG, "%lld of %lld images cannot be used: nothing is written",
 				(long long)im->bad, (long long)(im->bad + im->images[0] + im->images[1]));
@@ -340,9 +267,11 @@ static int finish(struct import *p, struct dt_err *err)
 
 static void release(struct import *p)
 {
-	for (int i = 0; i < BATCH; i++) {
-		item_clear(&p->item[i]);
-		dt_image_release(&p->item[i].image);
+	for (int i = 0; i < 2 * BATCH; i++) {
+		struct image_item *it = &p->batch[i / BATCH].item[i % BATCH];
+
+		image_item_clear(it);
+		dt_image_release(&it->image);
 	}
 	dt_images_abandon(p->w[0]);
 	dt_images_abandon(p->w[1]);
@@ -359,6 +288,8 @@ int dt_image_import(struct dt_image_import *im, int n, const char *const *paths,
 	if (rc < 0)
 		return rc;
 	p->im = im;
+	p->now = &p->batch[0];
+	p->before = &p->batch[1];
 	if (im->format == DT_FROM_AUTO)
 		rc = dt_image_format_of(paths[0], &im->format, err);
 	if (rc == 0) {

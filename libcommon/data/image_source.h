@@ -24,7 +24,7 @@ struct dt_image_item {
 	int label;		     /* where cls is NULL */
 	bool raw;		     /* bytes are pixels, C x H x W */
 	int channels, height, width; /* of raw ones */
-	const uint8_t *bytes;	     /* good during the call */
+	const uint8_t *bytes;	     /* good during the call; NULL: those of the file `name`, not yet read */
 	size_t n;
 };
 

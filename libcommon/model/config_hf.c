@@ -8,10 +8,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Reads a token id; of a list, the first. */
-static int read_token(const json_t *o, const char *key, int64_t *ret, struct dt_err *err)
+/*
+ * Reads a token id; of a list, the first. *ret: the class's default, which may exceed a smaller vocabulary,
+ * in a file that states it too (transformers writes it): there is no such token then, -1.
+ */
+static int read_token(const json_t *o, const char *key, int64_t vocab, int64_t *ret, struct dt_err *err)
 {
 	const json_t *v = json_object_get(o, key);
+	const int64_t standard = *ret;
+
+	if (standard >= vocab)
+		*ret = -1;
 
 	if (json_is_array(v))
 		v = json_array_get(v, 0);
@@ -19,7 +26,13 @@ static int read_token(const json_t *o, const char *key, int64_t *ret, struct dt_
 		return 0;
 	if (!json_is_integer(v))
 		return dt_err_set(err, -EINVAL, "'%s' is not a whole number", key);
-	*ret = json_integer_value(v);
+	if (json_integer_value(v) >= vocab && json_integer_value(v) != standard)
+		return dt_err_set(
+			err, -EINVAL,
+			"'%s' is %lld, but 'vocab_size' is %lld: give an id below it, or null for none", key,
+			(long long)json_integer_value(v), (long long)vocab);
+	if (json_integer_value(v) < vocab)
+		*ret = json_integer_value(v);
 	return 0;
 }
 
@@ -57,13 +70,8 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 	if ((rc = dt_json_int(o, "vocab_size", !c.vocab, 1, INT64_C(1) << 31, &c.vocab, err)) < 0 ||
 	    (rc = f->from_hf(o, &c, err)) < 0)
 		return rc;
-	/* A class's default token ids may exceed a smaller vocabulary. */
-	if (c.bos >= c.vocab)
-		c.bos = -1;
-	if (c.eos >= c.vocab)
-		c.eos = -1;
-	if ((rc = read_token(o, "bos_token_id", &c.bos, err)) < 0 ||
-	    (rc = read_token(o, "eos_token_id", &c.eos, err)) < 0 ||
+	if ((rc = read_token(o, "bos_token_id", c.vocab, &c.bos, err)) < 0 ||
+	    (rc = read_token(o, "eos_token_id", c.vocab, &c.eos, err)) < 0 ||
 	    (rc = dt_json_real(o, "initializer_range", false, &c.init_std, err)) < 0 ||
 	    (rc = dt_config_check(&c, err)) < 0)
 		return rc;

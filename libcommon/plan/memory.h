@@ -46,7 +46,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_EMA,	  /* average of the weights, flat, f32 */
 		 DT_B_REFERENCE,  /* weights that the run started from, flat, compute type */
 		 DT_B_DRAWN,	  /* --task with tp or z3: all parameters, compute type */
-		 DT_B_WHOLE,	  /* muon: a whole matrix, its next and two products, f32 */
+		 DT_B_WHOLE,	  /* muon: a whole matrix, iterates and two products */
 		 DT_B_DIRECTION,  /* update directions beside gradients that are saved, flat, f32 */
 		 DT_B_VALUE,	  /* of a program: dt_memory_value says where */
 		 DT_B_TIED,	  /* the other stage's gradient of a tied embedding, f32 */

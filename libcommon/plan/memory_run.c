@@ -81,22 +81,24 @@ static void put_state(struct dt_plan_builder *b, struct dt_coords at, int i, con
 		     name, "rows, columns or blocks of local parameters");
 }
 
-/* Adds muon's workspace: the stage's largest matrix, its next iterate, and two squares of its short side. */
+/* Adds muon's workspace: of the stage's matrix that takes most, with what makes it orthogonal. */
 static void put_whole(struct dt_plan_builder *b)
 {
 	const struct dt_stage *stage = &b->plan->stage;
+	const enum dt_dtype t = dt_whole_type(b->r->compute);
 	int64_t most = 0;
 
 	for (int k = 0; k < stage->local.n && b->r->optim.kind == DT_OPTIM_MUON; k++) {
 		const struct dt_param *p = &stage->graph.params.p[stage->local.p[k].index];
-		int64_t side = p->shape[0] < p->shape[1] ? p->shape[0] : p->shape[1],
-			n = 2 * dt_param_numel(p) + 2 * side * side;
+		const int64_t n = dt_param_numel(p) + dt_whole_room(p->shape[0], p->shape[1], t) / 4;
 
 		if (dt_param_is_hidden(p) && !p->frozen && n > most)
 			most = n;
 	}
 	dt_plan_flat(b, DT_B_WHOLE, DT_MEM_WORKSPACE, DT_F32, most, DT_PH_STEP, DT_PH_STEP, -1,
-		     "matrix to make orthogonal", "2 rows x columns + 2 x shorter^2, largest");
+		     "matrix to make orthogonal",
+		     t == DT_F32 ? "2 rows x columns + 2 x shorter^2, largest"
+				 : "2 rows x columns + shorter^2, largest");
 }
 
 /* Adds buffers for the previous rank's share, which this rank updates too. */

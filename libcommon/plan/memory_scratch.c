@@ -4,6 +4,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/factor.h"
+#include "kernels/gram.h"
 #include "kernels/matmul.h"
 #include "model/op/scratch.h"
 
@@ -13,17 +14,16 @@ static void of_op(struct dt_scratch *s, size_t bytes)
 }
 
 /* muon: products of a whole matrix and of the square of its shorter side (train/whole_step.c). */
-static void orthogonal(const struct dt_scratch_on *on, const struct dt_param *p, struct dt_scratch *s)
+static void orthogonal(const struct dt_run *r, const struct dt_param *p, struct dt_scratch *s)
 {
 	const int64_t rows = p->shape[0], cols = p->shape[1], k = rows < cols ? rows : cols;
-	const bool tall = rows > cols;
-	const struct dt_product of[] = {{.m = k, .n = k, .k = tall ? rows : cols, .ta = tall, .tb = !tall},
-					{.m = k, .n = k, .k = k},
-					{.m = rows, .n = cols, .k = k}};
+	const enum dt_dtype t = dt_whole_type(r->compute);
+	const struct dt_product next = {.m = k, .n = rows + cols - k, .k = k, .in = t, .out = t};
 
-	for (int i = 0; i < 3; i++)
-		dt_matmul_scratch(on, &of[i], s);
-	of_op(s, dt_sumsq_scratch(on, rows * cols));
+	dt_gram_scratch(&r->scratch, k, next.n, t, s);
+	dt_gram_scratch(&r->scratch, k, k, t, s);
+	dt_matmul_scratch(&r->scratch, &next, s);
+	of_op(s, dt_sumsq_scratch(&r->scratch, rows * cols));
 }
 
 /* What an update that looks at whole tensors takes for local parameter i. */
@@ -37,7 +37,7 @@ static void of_whole(const struct dt_run *r, const struct dt_states *of, int i, 
 	if (p->frozen)
 		return;
 	if (r->optim.kind == DT_OPTIM_MUON && dt_param_is_hidden(p))
-		orthogonal(&r->scratch, p, s);
+		orthogonal(r, p, s);
 	if (!n)
 		return;
 	if (r->optim.kind == DT_OPTIM_ADAFACTOR && p->ndim == 2)

@@ -32,6 +32,23 @@ int64_t dt_states_share(const struct dt_states *s, int i, int64_t *first);
 bool dt_param_is_hidden(const struct dt_param *p);
 
 /*
+ * The type in which muon makes matrices orthogonal: bf16 where the run computes in bf16 (or in fp8), else
+ * f32. f16 would lose small elements: the sum of a matrix's squares is 1.
+ */
+static inline enum dt_dtype dt_whole_type(enum dt_dtype compute)
+{
+	return compute == DT_BF16 ? DT_BF16 : DT_F32;
+}
+
+/* Bytes beside a matrix for that: the next iterate (bf16: two), two squares of the shorter side. */
+static inline int64_t dt_whole_room(int64_t rows, int64_t cols, enum dt_dtype t)
+{
+	const int64_t side = rows < cols ? rows : cols;
+
+	return rows * cols * 4 + 2 * side * side * dt_dtype_size(t);
+}
+
+/*
  * Bytes of a state that does not lie flat. ret_at [local->n] (NULL: not wanted): where each parameter's
  * begins, a multiple of 64; -1: it has none.
  */

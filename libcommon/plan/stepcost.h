@@ -51,6 +51,8 @@ void dt_step_dp(const struct dt_step_model *m, double most, double experts, doub
 		struct dt_step_time *r);
 /* A step's passes over gradients, optimizer and weights of stage p, from measured operations. */
 int dt_ops_update(const struct dt_step_model *m, int p, double *ret, struct dt_err *err);
+/* muon: seconds in which each rank of stage p makes its matrices orthogonal (train/whole_step.h). */
+int dt_ops_orthogonal(const struct dt_step_model *m, int p, double *ret, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

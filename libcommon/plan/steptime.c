@@ -119,6 +119,24 @@ static int put_measured(const struct dt_step_model *m, bool all, struct dt_step_
 	return 0;
 }
 
+/* Adds muon's products, of the slowest stage. */
+static int add_orthogonal(const struct dt_step_model *m, bool all, struct dt_step_time *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &m->s->layout;
+	double most = 0;
+
+	for (int p = 0; p < l->pp && m->s->optim.kind == DT_OPTIM_MUON; p = next_stage(l, p, all)) {
+		double t;
+		int rc = dt_ops_orthogonal(m, p, &t, err);
+
+		if (rc < 0)
+			return rc;
+		most = fmax(most, t);
+	}
+	r->optimizer += most;
+	return 0;
+}
+
 /* Sets times of gradients, gathered weights and the optimizer, for the stage with the most parameters. */
 static int put_update(const struct dt_step_model *m, double backward, bool all, struct dt_step_time *r,
 		      struct dt_err *err)
@@ -142,6 +160,8 @@ static int put_update(const struct dt_step_model *m, double backward, bool all, 
 		r->optimizer += part * most * 2 * w / (m->dev.mem_bw * m->dev.mem_eff);
 	r->fixed = m->dev.step_s;
 	rc = m->measured ? put_measured(m, all, r, err) : 0;
+	if (rc == 0)
+		rc = add_orthogonal(m, all, r, err);
 	if (rc < 0)
 		return rc;
 	if (dt_run_copies_peer(s)) { /* the previous share's gradients arrive in f32, and are applied too */

@@ -139,7 +139,8 @@ static int orthogonal(void *arg, struct whole_part *part, int i, struct dt_err *
 		rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_TP), room, NULL, (size_t)dt_numel(whole),
 				   DT_F32, DT_SUM, "direction of a matrix", err);
 	if (rc == 0)
-		rc = whole_orthogonal(t->dev, whole, room + dt_numel(whole), err);
+		rc = whole_orthogonal(t->dev, whole, dt_whole_type(t->run.compute), room + dt_numel(whole),
+				      err);
 	if (rc == 0 && part[i].p.data)
 		rc = dt_kernel_check(copy_part(t, lp, whole, &part[i], true), "->columns(", err);
 	return rc;

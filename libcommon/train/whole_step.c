@@ -202,36 +202,43 @@ static int adafactor(struct dt_dev *dev, const struct dt_optim *o, struct whole_
 	return rc;
 }
 
-int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, float *room, struct dt_err *err)
+/* x [rows, cols] as y, whose rows are the shorter side; or y back as x. */
+static int turn(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, bool tall)
 {
-	const int64_t rows = x.dim[0], cols = x.dim[1], k = rows < cols ? rows : cols;
-	const bool tall = rows > cols;
-	struct dt_tensor y = dt_t2(room, DT_F32, rows, cols), from = x, to = y, swap,
-			 a = dt_t2(room + rows * cols, DT_F32, k, k),
-			 b = dt_t2(room + rows * cols + k * k, DT_F32, k, k);
+	return tall ? dev->ops->transpose(dev, y, x) : dev->ops->convert(dev, y, x);
+}
+
+int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, enum dt_dtype t, void *room, struct dt_err *err)
+{
+	const int64_t rows = x.dim[0], cols = x.dim[1], k = rows < cols ? rows : cols, n = rows + cols - k;
+	const bool wide = t == DT_F32, tall = rows > cols;
+	char *at = room, *squares = at + k * n * 4; /* after one iterate in f32, or two in bf16 */
+	struct dt_tensor from = dt_t2(at, t, k, n), to = dt_t2(wide ? x.data : at + k * n * 2, t, k, n), swap,
+			 a = dt_t2(squares, t, k, k), b = dt_t2(squares + k * k * dt_dtype_size(t), t, k, k);
 	const struct dt_ops *op = dev->ops;
 	double sq;
 	int rc = op->sumsq(dev, &sq, x);
 
 	if (rc == 0)
 		rc = op->scale(dev, x, (float)(1 / (sqrt(sq) + 1e-7)));
+	if (rc == 0)
+		rc = turn(dev, from, x, tall);
 	for (int i = 0; i < 5 && rc == 0; i++) {
-		/* A = X X^T of the shorter side, B = b A + c A A, X = a X + B X */
-		if ((rc = op->matmul(dev, a, from, tall, from, !tall, DT_NONE, false)) < 0 ||
-		    (rc = op->matmul(dev, b, a, false, a, false, DT_NONE, false)) < 0 ||
-		    (rc = op->scale(dev, b, 2.0315f)) < 0 || (rc = op->axpy(dev, b, -4.7750f, a)) < 0)
+		/* A = X X^T, B = 3.4445 I - 4.7750 A + 2.0315 A A, X = B X */
+		if ((rc = op->gram(dev, a, from, 1, DT_NONE, 0, 0)) < 0 ||
+		    (rc = op->gram(dev, b, a, 2.0315f, a, -4.7750f, 3.4445f)) < 0 ||
+		    (rc = op->matmul(dev, to, b, false, from, false, DT_NONE, false)) < 0)
 			break;
-		rc = tall ? op->matmul(dev, to, from, false, b, false, DT_NONE, false)
-			  : op->matmul(dev, to, b, false, from, false, DT_NONE, false);
-		if (rc == 0)
-			rc = op->axpy(dev, to, 3.4445f, from);
 		swap = from;
 		from = to;
 		to = swap;
 	}
-	if (rc == 0)
-		rc = op->convert(dev, x, y); /* the result is in y after an odd number of steps */
-	return dt_kernel_check(rc, "->matmul(", err);
+	/* In f32 the result is in x after an odd number of steps, but for the sides. */
+	if (rc == 0 && wide && tall && (rc = op->transpose(dev, dt_t2(room, t, rows, cols), from)) == 0)
+		rc = op->convert(dev, x, dt_t2(room, t, rows, cols));
+	else if (rc == 0 && !wide)
+		rc = turn(dev, x, from, tall);
+	return dt_kernel_check(rc, "->gram(", err);
 }
 
 /* Matrices (adapted) are orthogonalized; other parameters take AdamW's step. */

@@ -49,9 +49,10 @@ int whole_step(struct dt_dev *dev, const struct dt_optim *o, struct whole_part *
 
 /*
  * x [rows, cols] becomes nearly orthogonal by five steps of Newton-Schulz with Jordan's coefficients: its
- * singular values end between about 0.7 and 1.2. room has 1 x rows x cols + 2 x min(rows, cols)^2 elements.
+ * singular values end between about 0.7 and 1.2. Iterates and products are of type t, f32 or bf16 (Jordan et
+ * al. and PyTorch: bf16). room has dt_whole_room(rows, cols, t) bytes (plan/states.h).
  */
-int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, float *room, struct dt_err *err);
+int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, enum dt_dtype t, void *room, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -947,6 +947,7 @@ safetensors() {
 		3 llama-tiny --seq 32 --microbatch 4 --precision fp16 --lora 4
 		2 gpt2-tiny --seq 32 --microbatch 2 --precision bf16 --fp8
 		1 llama-tiny --seq 32 --microbatch 1 --precision fp32 --optimizer muon
+		2 llama-tiny --seq 32 --microbatch 2 --precision bf16 --optimizer muon
 	END
 	for mode in --train --serve; do
 		[ "$("$memest" --json gpt2-tiny $mode | jq '[.categories[] | select(.name == "scratch")] | length')" = 0 ]

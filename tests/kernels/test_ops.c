@@ -170,7 +170,7 @@ static void products(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const int64_t k = 2 * n + 1;
 	const enum dt_dtype e = DT_E4M3;
-	const double act = t == DT_F32 ? 1e-5 : 2e-2; /* f of u, which each device has rounded */
+	const double act = t == DT_F32 ? 1e-5 : 2e-2; /* f of a sum that a device has rounded */
 	const float half = 0.5f;		      /* scales are powers of two */
 	struct dt_tensor q = dt_t2(ids(m * k, 100), e, m, k), p = dt_t2(ids(n * k, 90), e, n, k);
 
@@ -178,6 +178,11 @@ static void products(enum dt_dtype t, int64_t m, int64_t n)
 	both_matmul(1e-5, r(t, m, n), r(t, k, m), true, r(t, k, n), false, DT_NONE, false);
 	both_matmul(0, r(t, m, n), r(t, k, m), false, r(t, k, n), false, DT_NONE,
 		    false); /* refused but for m = k */
+	both_gram(act, r(t, m, m), r(t, m, k), 0.5f, r(t, m, m), -2, 3);
+	both_gram(1e-5, r(t, m, m), r(t, m, k), 1, DT_NONE, 0, 0);
+	both_gram(0, r(t, m, m), r(t, m, k), 1, r(DT_F16, m, m), 1, 0); /* refused */
+	both_transpose(0, r(t, n, m), r(DT_F32, m, n));
+	both_transpose(0, r(t, n, m), r(t, m, n));
 	both_colsum(1e-5, r(DT_F32, 1, n), r(t, m, n));
 	both_matmul_act(act, r(t, m, n), r(t, m, n), r(t, m, k), r(t, n, k), r(t, 1, n), DT_ACT_SILU);
 	both_matmul_act_backward(act, r(t, m, n), r(t, m, k), r(t, k, n), r(t, m, n), DT_ACT_GELU_TANH);

@@ -121,6 +121,14 @@ static void gpt2_defaults(void **state)
 	assert_int_equal(c.max_seq, 96);
 	assert_int_equal(c.eos, 7);
 	assert_int_equal(c.act, DT_ACT_GELU_ERF);
+	/* transformers also writes its default ids into the file of a smaller vocabulary. */
+	accept("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":2,\"n_head\":4,\"vocab_size\":257,"
+	       "\"bos_token_id\":50256,\"eos_token_id\":256}",
+	       &c);
+	assert_true(c.bos == -1 && c.eos == 256);
+	refuse("{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_layer\":2,\"n_head\":4,\"vocab_size\":257,"
+	       "\"eos_token_id\":300}",
+	       "'eos_token_id' is 300, but 'vocab_size' is 257: give an id below it, or null for none");
 }
 
 static void llama_family(void **state)
@@ -199,7 +207,7 @@ static void unknown_or_impossible_is_refused_by_name(void **state)
 	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":4}}", "'low_freq_factor'");
 	refuse("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}}", "scaling factor");
 	refuse("{" LLAMA ",\"partial_rotary_factor\":0.5}", "rotating 0.5");
-	refuse("{" LLAMA ",\"eos_token_id\":1000}", "eos id is 1000");
+	refuse("{" LLAMA ",\"eos_token_id\":1000}", "'eos_token_id' is 1000");
 	refuse("{" LLAMA ",\"eos_token_id\":\"</s>\"}", "'eos_token_id'");
 	refuse("{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":64,\"max_window_layers\":1}",
 	       "some of the layers");
