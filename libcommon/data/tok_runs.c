@@ -45,8 +45,8 @@ int dt_tok_runs(const char *pattern, char run[static DT_TOK_RUN_CLASS])
 	if (n == 0 || n + 2 > DT_TOK_RUN_CLASS || s[n] != '{' || !isdigit((unsigned char)s[n + 1]))
 		return 0;
 	k = strtoul(s + n + 1, &end, 10);
-	if (k < 1 || k > 999 || !(s = end, expect(s, "})+(?!")) || strncmp(s + 6, class, n) ||
-	    strcmp(s + 6 + n, "))"))
+	s = end + expect(end, "})+(?!");
+	if (k < 1 || k > 999 || s == end || strncmp(s, class, n) || strcmp(s + n, "))"))
 		return 0;
 	memcpy(run, class, n);
 	strcpy(run + n, "+");

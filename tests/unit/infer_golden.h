@@ -70,6 +70,33 @@ static inline float *golden_value(const struct dt_param *p, void *golden)
 	return golden_f32(golden, path, NULL);
 }
 
+/* A folder of a group of tests, from its setup to its teardown. */
+static inline char *tests_dir(void)
+{
+	static char dir[] = "/tmp/dt-infer-XXXXXX";
+
+	return dir;
+}
+static inline int make_dir(void **state)
+{
+	return mkdtemp(tests_dir()) ? 0 : -1;
+}
+static inline int remove_dir(void **state)
+{
+	char cmd[64];
+
+	snprintf(cmd, sizeof(cmd), "rm -r %s", tests_dir());
+	return system(cmd);
+}
+
+/* DT_TEST_DEVICE=cuda: the card's; such a build has an emulated one. */
+static inline bool on_card(void)
+{
+	const char *s = getenv("DT_TEST_DEVICE");
+
+	return s && !strcmp(s, "cuda");
+}
+
 /* The golden weights so. */
 static inline struct dt_source *golden_checkpoint(struct golden *g, const char *dir, const char *name)
 {

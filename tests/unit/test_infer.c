@@ -9,33 +9,10 @@
 #include <math.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/dt-infer-XXXXXX";
-
-static int make_dir(void **state)
-{
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -r %s", dir);
-	return system(cmd);
-}
-
 /* The golden weights as a checkpoint. */
 static struct dt_source *checkpoint(struct golden *g, const char *name)
 {
-	return golden_checkpoint(g, dir, name);
-}
-
-/* DT_TEST_DEVICE=cuda: the card's; such a build has an emulated one. */
-static bool on_card(void)
-{
-	const char *s = getenv("DT_TEST_DEVICE");
-
-	return s && !strcmp(s, "cuda");
+	return golden_checkpoint(g, tests_dir(), name);
 }
 
 /* On an emulated card, which takes long, a test of many models takes part of them, and all with DT_SLOW=1. */
@@ -235,7 +212,7 @@ static void test_from_other_formats(void **state)
 		golden_open(&g, v[i].model);
 		snprintf(name, sizeof(name), "from-%zu", i);
 		src = checkpoint(&g, name);
-		snprintf(path, sizeof(path), "%s/%s-file", dir, name);
+		snprintf(path, sizeof(path), "%s/%s-file", tests_dir(), name);
 		if (dt_export(src, path, &x, &err) < 0 ||
 		    dt_source_open(path, DT_SOURCE_AUTO, "none", &file, &err) < 0)
 			fail_msg("%s: %s", v[i].model, err.msg);
@@ -257,7 +234,7 @@ static void test_cannot_be_said(void **state)
 
 	golden_open(&g, "qwen3moe");
 	src = checkpoint(&g, "unsaid");
-	snprintf(path, sizeof(path), "%s/unsaid.gguf", dir);
+	snprintf(path, sizeof(path), "%s/unsaid.gguf", tests_dir());
 	assert_int_equal(dt_export(src, path, &x, &err), -ENOTSUP);
 	assert_int_not_equal(access(path, F_OK), 0);
 	dt_source_close(src);

@@ -15,24 +15,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/dt-infer-disk-XXXXXX", files[64];
+static char files[64];
 static struct dt_dev *dev;
 
-static int make_dir(void **state)
+static int open_both(void **state)
 {
-	if (!mkdtemp(dir))
+	if (make_dir(state) < 0)
 		return -1;
-	snprintf(files, sizeof(files), "%s/files", dir);
+	snprintf(files, sizeof(files), "%s/files", tests_dir());
 	return dt_dev_open(&dev, DT_DEV_CPU, 0, 1) < 0 || mkdir(files, 0777) < 0 ? -1 : 0;
 }
 
-static int remove_dir(void **state)
+static int close_both(void **state)
 {
-	char cmd[64];
-
 	dt_dev_close(dev);
-	snprintf(cmd, sizeof(cmd), "rm -r %s", dir);
-	return system(cmd);
+	return remove_dir(state);
 }
 
 /* Random, from a stream of its own for each of the parameters in turn. */
@@ -56,7 +53,7 @@ static struct dt_source *deep(const char *name, const char *preset, int64_t laye
 	assert_int_equal(dt_config_load(preset, &c, &err), 0);
 	c.layers = layers;
 	c.ffn = 192; /* whole blocks */
-	return tests_checkpoint(&c, random_value, &turn, dir, name);
+	return tests_checkpoint(&c, random_value, &turn, tests_dir(), name);
 }
 
 static struct dt_infer_params params(enum dt_dtype type, int weights)
@@ -167,7 +164,7 @@ static void test_families(void **state)
 		struct golden g;
 
 		golden_open(&g, models[i]);
-		src = golden_checkpoint(&g, dir, models[i]);
+		src = golden_checkpoint(&g, tests_dir(), models[i]);
 		down(models[i], src, params(DT_F32, -1));
 		down(models[i], src, params(DT_BF16, -1));
 		if (dt_source_config(src)->experts && !dt_source_config(src)->kv_rank)
@@ -284,6 +281,6 @@ int main(void)
 		cmocka_unit_test(test_damaged),
 	};
 
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+	return cmocka_run_group_tests(tests, open_both, close_both);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -6,27 +6,6 @@
 
 #include "nn/infer_priv.h"
 
-static char dir[] = "/tmp/dt-narrow-XXXXXX";
-
-static int make_dir(void **state)
-{
-	return mkdtemp(dir) ? 0 : -1;
-}
-static int remove_dir(void **state)
-{
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -r %s", dir);
-	return system(cmd);
-}
-
-static bool on_card(void)
-{
-	const char *s = getenv("DT_TEST_DEVICE");
-
-	return s && !strcmp(s, "cuda");
-}
-
 static const struct {
 	int lasts[2], without;
 } cases[] = {
@@ -96,7 +75,7 @@ static void model(const char *name, enum dt_dtype dtype, enum dt_dtype cache)
 	int64_t n, seq;
 
 	golden_open(&g, name);
-	src = golden_checkpoint(&g, dir, name);
+	src = golden_checkpoint(&g, tests_dir(), name);
 	seq = golden_int(&g, "/", "seq");
 	ids = golden_i32(&g, "ids", NULL);
 	all = golden_f32(&g, "logits", &n);

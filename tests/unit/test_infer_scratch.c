@@ -7,8 +7,6 @@
 
 #include <unistd.h>
 
-static char dir[] = "/tmp/dt-infer-scratch-XXXXXX";
-
 static void check_reserved(const char *what, const struct dt_dev *dev, const struct dt_infer *m, bool most)
 {
 	const struct dt_scratch *s = dt_infer_reserved(m);
@@ -94,7 +92,7 @@ static void test_families(void **state)
 		struct golden g;
 
 		golden_open(&g, models[i]);
-		src = golden_checkpoint(&g, dir, models[i]);
+		src = golden_checkpoint(&g, tests_dir(), models[i]);
 		check(models[i], src, &g, DT_F32, -1, 3);
 		check(models[i], src, &g, DT_BF16, -1, 1);
 		if (dt_source_config(src)->experts &&
@@ -123,7 +121,7 @@ static struct dt_source *widened(struct golden *g, void (*widen)(struct dt_confi
 
 	golden_config(g, &c);
 	widen(&c);
-	return tests_checkpoint(&c, random_value, NULL, dir, name);
+	return tests_checkpoint(&c, random_value, NULL, tests_dir(), name);
 }
 
 static void wide_mlp(struct dt_config *c)
@@ -175,7 +173,7 @@ static void test_wide(void **state)
 		struct golden g;
 
 		golden_open(&g, cases[i].model);
-		src = golden_checkpoint(&g, dir, "narrow");
+		src = golden_checkpoint(&g, tests_dir(), "narrow");
 		wide = widened(&g, cases[i].widen, cases[i].name);
 		for (int k = 0; k < formats; k++) {
 			const enum dt_dtype t = k ? DT_BF16 : DT_F32;
@@ -210,7 +208,7 @@ static void test_two(void **state)
 	size_t before;
 
 	golden_open(&g, "llama");
-	src = golden_checkpoint(&g, dir, "two");
+	src = golden_checkpoint(&g, tests_dir(), "two");
 	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
 	assert_int_equal(dt_infer_open(&a, dev, src, &p, &err), 0);
 	before = dt_dev_scratch_bytes(dev);
@@ -227,19 +225,6 @@ static void test_two(void **state)
 	dt_dev_close(dev);
 	dt_source_close(src);
 	golden_close(&g);
-}
-
-static int make_dir(void **state)
-{
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -rf %s", dir);
-	return system(cmd);
 }
 
 int main(void)

@@ -10,21 +10,6 @@ long dt_emu_launches(void); /* kernels/cuda/emulate */
 #define LAYER 6 /* q k v; heads and cache; attention; o and norm; gate and up; down and norm */
 #define ENDS  3 /* embedding, the first norm, head */
 
-static char dir[] = "/tmp/dt-launches-XXXXXX";
-
-static int make_dir(void **state)
-{
-	return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-	char cmd[64];
-
-	snprintf(cmd, sizeof(cmd), "rm -r %s", dir);
-	return system(cmd);
-}
-
 /* Logits of every position, the prompt's first and then one step each; returns launches of the last step. */
 static long decode(struct dt_source *src, struct golden *g, enum dt_dtype type, bool apart, float *got)
 {
@@ -75,7 +60,7 @@ static void test_few(void **state)
 
 		golden_open(&g, model);
 		snprintf(name, sizeof(name), "model-%zu", i);
-		src = golden_checkpoint(&g, dir, name);
+		src = golden_checkpoint(&g, tests_dir(), name);
 		float *golden = golden_f32(&g, "logits", &n), *got = malloc((size_t)n * sizeof(*got)),
 		      *apart = malloc((size_t)n * sizeof(*apart));
 		const long layers = dt_source_config(src)->layers;
