@@ -44,6 +44,19 @@ DT_INLINE void set_element(void *p, enum dt_dtype t, int64_t i, float v)
 			f(__VA_ARGS__, DT_BF16);                                                             \
 	} while (0)
 
+/* Calls f(a, first, last, add, relu, type) with constants; add: with a residual. */
+#define WITH_KIND(f, a, first, last, add)                                                                    \
+	do {                                                                                                 \
+		if ((add) && (a)->p->relu)                                                                   \
+			WITH_TYPE((a)->p->x.dtype, f, a, first, last, true, true);                           \
+		else if (add)                                                                                \
+			WITH_TYPE((a)->p->x.dtype, f, a, first, last, true, false);                          \
+		else if ((a)->p->relu)                                                                       \
+			WITH_TYPE((a)->p->x.dtype, f, a, first, last, false, true);                          \
+		else                                                                                         \
+			WITH_TYPE((a)->p->x.dtype, f, a, first, last, false, false);                         \
+	} while (0)
+
 #define AT_ONCE 4 /* rows that are added to a sum while it is in a register */
 
 /* sum[j] += of n rows, one after another, from row r of x on. */
@@ -150,17 +163,7 @@ DT_INLINE void forward_of(const struct dt_bn_work *a, int64_t first, int64_t las
 /* Forward of rows [first, last). */
 static DT_SIMD void bn_forward_rows(const struct dt_bn_work *a, int64_t first, int64_t last)
 {
-	const enum dt_dtype t = a->p->x.dtype;
-	const bool add = a->residual.data;
-
-	if (add && a->p->relu)
-		WITH_TYPE(t, forward_of, a, first, last, true, true);
-	else if (add)
-		WITH_TYPE(t, forward_of, a, first, last, true, false);
-	else if (a->p->relu)
-		WITH_TYPE(t, forward_of, a, first, last, false, true);
-	else
-		WITH_TYPE(t, forward_of, a, first, last, false, false);
+	WITH_KIND(forward_of, a, first, last, a->residual.data);
 }
 
 /* dz: dy, or zero where ReLU clipped. */
@@ -245,17 +248,7 @@ DT_INLINE void backward_of(const struct dt_bn_work *a, int64_t first, int64_t la
 
 static DT_SIMD void bn_backward_rows(const struct dt_bn_work *a, int64_t first, int64_t last)
 {
-	const enum dt_dtype t = a->p->x.dtype;
-	const bool add = a->dresidual.data;
-
-	if (add && a->p->relu)
-		WITH_TYPE(t, backward_of, a, first, last, true, true);
-	else if (add)
-		WITH_TYPE(t, backward_of, a, first, last, true, false);
-	else if (a->p->relu)
-		WITH_TYPE(t, backward_of, a, first, last, false, true);
-	else
-		WITH_TYPE(t, backward_of, a, first, last, false, false);
+	WITH_KIND(backward_of, a, first, last, a->dresidual.data);
 }
 /* Clones are static. */
 void dt_bn_rows_merge(float *mean, float *q, double m, const float *mean2, const float *q2, double n,

@@ -19,7 +19,6 @@ static int read_token(const json_t *o, const char *key, int64_t vocab, int64_t *
 
 	if (standard >= vocab)
 		*ret = -1;
-
 	if (json_is_array(v))
 		v = json_array_get(v, 0);
 	if (!v || json_is_null(v))

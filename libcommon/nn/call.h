@@ -55,6 +55,21 @@ static inline struct dt_tensor dt_call_rows_of(struct dt_tensor t, int64_t first
 		      : t;
 }
 
+/* to [n] = rows `row` [n] of from, each of `size` bytes. In place if rows ascend and to is from. */
+static inline int dt_call_pick(struct dt_dev *dev, void *to, const void *from, size_t size,
+			       const int32_t *row, int64_t n)
+{
+	int rc = 0;
+
+	for (int64_t i = 0; i < n && rc == 0; i++) {
+		char *at = (char *)to + (size_t)i * size;
+		const char *old = (const char *)from + (size_t)row[i] * size;
+
+		rc = at == old ? 0 : dt_dev_copy(dev, at, old, size);
+	}
+	return rc;
+}
+
 static inline struct dt_tensor dt_call_param(const struct dt_tensor *t, int param)
 {
 	return param < 0 ? DT_NONE : t[param];

@@ -51,7 +51,6 @@ int dt_loss_pick(struct dt_exec *x, const struct dt_node *n, struct dt_loss *l)
 	const int32_t *targets = x->flight->host_targets;
 	const int64_t all = l->in.dim[0], some = count(targets, all);
 	const size_t row = (size_t)(l->in.dim[1] * dt_dtype_size(l->in.dtype));
-	char *at = l->in.data;
 	int rc;
 
 	if ((all - some) * WORTH < all || !may_pick(x, n, l))
@@ -64,11 +63,11 @@ int dt_loss_pick(struct dt_exec *x, const struct dt_node *n, struct dt_loss *l)
 		if (targets[i] < 0)
 			continue;
 		p->row[l->rows] = (int32_t)i;
-		p->targets[l->rows] = targets[i];
-		if (i > l->rows)
-			memcpy(at + (size_t)l->rows * row, at + (size_t)i * row, row);
-		l->rows++;
+		p->targets[l->rows++] = targets[i];
 	}
+	rc = dt_call_pick(x->dev, l->in.data, l->in.data, row, p->row, l->rows);
+	if (rc < 0)
+		return rc;
 	l->row = p->row;
 	l->targets = l->host_targets = p->targets;
 	if (x->objective.judge)

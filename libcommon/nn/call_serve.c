@@ -245,9 +245,7 @@ static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		all++;
 	if (all < b->nwant) {
 		from = picked;
-		for (int i = 0; i < b->nwant; i++)
-			TRY(dt_dev_copy(x->dev, picked + (size_t)i * row, rows + (size_t)b->want[i] * row,
-					row));
+		TRY(dt_call_pick(x->dev, picked, rows, row, b->want, b->nwant));
 	}
 	if (n->out[1] >= 0)
 		here = dt_t2(dt_call_at(x, n->out[1]), DT_F32, b->nwant, dt_packed_rows(w));

@@ -15,7 +15,7 @@ int dt_infer_narrow_open(struct dt_infer *m, struct dt_err *err)
 {
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
 	struct dt_infer_narrow *a = &m->narrow;
-	const size_t seqs = (size_t)m->p.max_seqs;
+	const int seqs = m->p.max_seqs;
 	int i = p->start[DT_LIST_FORWARD + 1] - 1;
 
 	a->step = -1;
@@ -26,10 +26,12 @@ int dt_infer_narrow_open(struct dt_infer *m, struct dt_err *err)
 		i--;
 	if (i < p->start[DT_LIST_FORWARD])
 		return 0;
-	a->q_start = calloc(seqs + 1, sizeof(*a->q_start));
-	a->want = calloc(seqs + 1, sizeof(*a->want));
+	a->q_start = calloc((size_t)seqs + 1, sizeof(*a->q_start));
+	a->want = calloc((size_t)seqs + 1, sizeof(*a->want));
 	if (!a->q_start || !a->want)
 		return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	for (int k = 0; k < seqs; k++)
+		a->want[k] = k;
 	a->step = i;
 	return 0;
 }
@@ -80,18 +82,13 @@ void dt_infer_narrow_begin(struct dt_infer *m, const struct dt_infer_batch *b)
 		a->at = &m->plan.stage.chunk[0].step[a->step].n;
 }
 
-/* Moves the wanted rows of a value to its front. They ascend, so no row is overwritten before it is moved. */
+/* Moves the wanted rows of a value to its front. They ascend. */
 static int move(struct dt_exec *x, int v, const struct dt_infer_batch *b)
 {
 	const struct dt_value *value = &x->p->value[v];
 	const size_t row = (size_t)(value->mul * value->cols * dt_dtype_size(value->dtype));
-	char *at = dt_call_at(x, v);
-	int rc = 0;
 
-	for (int i = 0; i < b->nwant && rc == 0; i++)
-		if (b->want[i] != i)
-			rc = dt_dev_copy(x->dev, at + (size_t)i * row, at + (size_t)b->want[i] * row, row);
-	return rc;
+	return dt_call_pick(x->dev, dt_call_at(x, v), dt_call_at(x, v), row, b->want, b->nwant);
 }
 
 static bool has(const int *values, int n, int v)
@@ -130,8 +127,6 @@ int dt_infer_narrow(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 		for (int i = 0; i < DT_NODE_IN; i++)
 			if (is_first_use(p, a->step, j, i))
 				TRY(move(x, p->step[j].n.in[i], b));
-	for (int i = 0; i < b->nwant; i++)
-		a->want[i] = i;
 	a->batch = *b;
 	a->batch.ntokens = b->nwant;
 	a->batch.q_start = a->q_start;

@@ -61,7 +61,7 @@ struct dt_infer_narrow {
 	int step;		     /* of the model's last attention; -1: none are dropped on this rank */
 	int worth;		     /* a card's passes have so many rows for each that is left and copied */
 	const struct dt_node *at;    /* the step in the current pass; NULL: it keeps its rows */
-	int32_t *q_start, *want;     /* [max_seqs + 1] of the rows that are left */
+	int32_t *q_start, *want;     /* [max_seqs + 1] of the rows that are left: want is 0, 1, 2 .. */
 	struct dt_infer_batch batch; /* the pass from there on */
 };
 

@@ -214,7 +214,8 @@ int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, enum dt_dtype t, vo
 	const bool wide = t == DT_F32, tall = rows > cols;
 	char *at = room, *squares = at + k * n * 4; /* after one iterate in f32, or two in bf16 */
 	struct dt_tensor from = dt_t2(at, t, k, n), to = dt_t2(wide ? x.data : at + k * n * 2, t, k, n), swap,
-			 a = dt_t2(squares, t, k, k), b = dt_t2(squares + k * k * dt_dtype_size(t), t, k, k);
+			 turned = dt_t2(room, t, rows, cols), a = dt_t2(squares, t, k, k),
+			 b = dt_t2(squares + k * k * dt_dtype_size(t), t, k, k);
 	const struct dt_ops *op = dev->ops;
 	double sq;
 	int rc = op->sumsq(dev, &sq, x);
@@ -233,11 +234,13 @@ int whole_orthogonal(struct dt_dev *dev, struct dt_tensor x, enum dt_dtype t, vo
 		from = to;
 		to = swap;
 	}
-	/* In f32 the result is in x after an odd number of steps, but for the sides. */
-	if (rc == 0 && wide && tall && (rc = op->transpose(dev, dt_t2(room, t, rows, cols), from)) == 0)
-		rc = op->convert(dev, x, dt_t2(room, t, rows, cols));
-	else if (rc == 0 && !wide)
+	/* In f32 the result is in x after an odd number of steps; its sides may still be exchanged. */
+	if (rc == 0 && !wide)
 		rc = turn(dev, x, from, tall);
+	if (rc == 0 && wide && tall)
+		rc = op->transpose(dev, turned, from);
+	if (rc == 0 && wide && tall)
+		rc = op->convert(dev, x, turned);
 	return dt_kernel_check(rc, "->gram(", err);
 }
 
