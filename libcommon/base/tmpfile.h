@@ -74,6 +74,8 @@ int dt_fsync_dir(const char *path, struct dt_err *err);
 int dt_fsync_path(const char *path, struct dt_err *err);
 /* Like mkdir -p. */
 int dt_mkdir_p(const char *path, struct dt_err *err);
+/* The same; a new folder is its owner's alone (0700), its parents are not. */
+int dt_mkdir_own(const char *path, struct dt_err *err);
 /* Atomically replaces a symbolic link. */
 int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *err);
 /* Like rm -r; a missing folder is no error. */

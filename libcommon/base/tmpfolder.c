@@ -9,13 +9,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int dt_mkdir_p(const char *path, struct dt_err *err)
+/* mode: of the last folder, if it is new. */
+static int make_folders(const char *path, mode_t mode, struct dt_err *err)
 {
 	char copy[PATH_MAX];
 	struct stat st;
+	size_t n = (size_t)snprintf(copy, sizeof(copy), "%s", path);
 
-	if ((size_t)snprintf(copy, sizeof(copy), "%s", path) >= sizeof(copy))
+	if (n >= sizeof(copy))
 		return dt_err_sys(err, -ENAMETOOLONG, "cannot create folder '%s'", path);
+	while (n > 1 && copy[n - 1] == '/')
+		copy[--n] = '\0';
 	for (char *p = copy + 1; *p; p++) {
 		if (*p != '/')
 			continue;
@@ -24,11 +28,21 @@ int dt_mkdir_p(const char *path, struct dt_err *err)
 			return dt_err_sys(err, -errno, "cannot create folder '%s'", copy);
 		*p = '/';
 	}
-	if (mkdir(copy, 0777) < 0 && errno != EEXIST)
+	if (mkdir(copy, mode) < 0 && errno != EEXIST)
 		return dt_err_sys(err, -errno, "cannot create folder '%s'", copy);
 	if (stat(copy, &st) == 0 && !S_ISDIR(st.st_mode))
 		return dt_err_sys(err, -ENOTDIR, "cannot create folder '%s'", copy);
 	return 0;
+}
+
+int dt_mkdir_p(const char *path, struct dt_err *err)
+{
+	return make_folders(path, 0777, err);
+}
+
+int dt_mkdir_own(const char *path, struct dt_err *err)
+{
+	return make_folders(path, 0700, err);
 }
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)

@@ -347,6 +347,34 @@ static void impossible_places(void **state)
 	assert_int_equal(dt_tmpfile_open(&t, dir, &err), -EISDIR);
 }
 
+static int mode_of(const char *at)
+{
+	struct stat st;
+
+	assert_int_equal(stat(at, &st), 0);
+	return st.st_mode & 0777;
+}
+
+/* A new folder that is its owner's alone; its parents and an existing one keep their permissions. */
+static void folders_of_their_own(void **state)
+{
+	char parent[160], own[200], slash[210];
+	struct dt_err err = {0};
+	const mode_t mask = umask(022);
+
+	snprintf(parent, sizeof(parent), "%s/open", dir);
+	snprintf(own, sizeof(own), "%s/own", parent);
+	snprintf(slash, sizeof(slash), "%s//", own);
+	assert_int_equal(dt_mkdir_own(slash, &err), 0);
+	assert_int_equal(mode_of(own), 0700);
+	assert_int_equal(mode_of(parent), 0755);
+	assert_int_equal(chmod(own, 0750), 0);
+	assert_int_equal(dt_mkdir_own(own, &err), 0);
+	assert_int_equal(mode_of(own), 0750);
+	umask(mask);
+	assert_int_equal(dt_remove_tree(parent, &err), 0);
+}
+
 static void folders(void **state)
 {
 	char deep[160], link[160], file[200], target[64] = "";
@@ -461,6 +489,7 @@ int main(void)
 		T(outputs_that_are_inputs),
 		T(impossible_places),
 		T(folders),
+		T(folders_of_their_own),
 		cmocka_unit_test(close_stdout),
 		cmocka_unit_test(names_of_steps),
 	};

@@ -114,21 +114,10 @@ static int load_all(struct dt_store *s, struct dt_err *err)
 	return 0;
 }
 
-/* A folder of prompts and answers: if it is new, its owner's alone. */
-static int make_folder(const char *dir, struct dt_err *err)
-{
-	const bool is_new = access(dir, F_OK) < 0;
-	int rc = dt_mkdir_p(dir, err);
-
-	if (rc == 0 && is_new && chmod(dir, 0700) < 0)
-		rc = dt_err_sys(err, -errno, "cannot write to '%s'", dir);
-	return rc;
-}
-
 int dt_store_open(struct dt_store **ret, const char *dir, uint64_t max_bytes, struct dt_err *err)
 {
 	struct dt_store *s = calloc(1, sizeof(*s));
-	int rc = s ? make_folder(dir, err) : dt_err_sys(err, -ENOMEM, "cannot open '%s'", dir);
+	int rc = s ? dt_mkdir_own(dir, err) : dt_err_sys(err, -ENOMEM, "cannot open '%s'", dir);
 	char *path;
 
 	if (rc < 0) {
