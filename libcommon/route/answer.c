@@ -48,7 +48,8 @@ static void send_head(struct dt_route_x *x, int64_t length)
 
 	x->passing = true;
 	x->chunked = length < 0 && !c->http10;
-	if (length < 0 && c->http10)
+	x->to_close = length < 0 && c->http10;
+	if (x->to_close)
 		c->keep = false;
 	dt_route_conn_printf(out, "HTTP/1.1 %d %s\r\n", x->status, dt_route_reason(x->status));
 	dt_route_conn_put(out, x->answer_head.s, x->answer_head.n);
@@ -194,7 +195,7 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why)
 	if (!c)
 		return;
 	c->keep = false;
-	if (x->is_stream && x->chunked) {
+	if (x->is_stream && (x->chunked || x->to_close)) {
 		snprintf(msg, sizeof(msg), "the connection to the server failed: %s", why);
 		v = dt_route_error_json(c->messages, 502, "server_lost", msg);
 		text = v ? json_dumps(v, JSON_COMPACT) : NULL;
@@ -204,9 +205,9 @@ void dt_route_answer_break(struct dt_route_x *x, const char *why)
 		send_piece(x, "\n\n", text ? 2 : 0);
 		free(text);
 		json_decref(v);
-		dt_route_conn_put(&c->conn, "0\r\n\r\n", 5);
+		dt_route_conn_put(&c->conn, "0\r\n\r\n", x->chunked ? 5 : 0);
 	} else {
-		x->cut = true; /* closed in the middle: no client takes it for complete */
+		x->cut = true;
 	}
 	dt_route_conn_flush(&c->conn);
 }

@@ -12,7 +12,7 @@ void dt_route_server_changed(struct dt_route_server *s)
 		   timed = s->avoid_until > 0 || s->circuit != DT_CIRCUIT_CLOSED;
 
 	dt_balance_set_bit(t->there, s->number, !s->gone);
-	dt_balance_set_bit(t->unlisted, s->number, !s->gone && s->nmodels < 0);
+	dt_balance_set_bit(t->unlisted, s->number, !s->gone && s->nmodels < 0 && s->conf.nmodels == 0);
 	dt_balance_set_bit(t->prefills, s->number, s->role == DT_ROUTE_PREFILLS);
 	dt_balance_set_bit(t->takes, s->number, in && !timed);
 	dt_balance_set_bit(t->perhaps, s->number, in && timed);
@@ -52,7 +52,7 @@ static bool takes(struct dt_route_server *s, double now)
 		return false;
 	if (s->circuit == DT_CIRCUIT_OPEN && now - s->opened >= s->r->conf.circuit_open) {
 		s->circuit = DT_CIRCUIT_HALF;
-		s->successes = s->trials = 0;
+		s->successes = 0;
 	}
 	if (s->avoid_until > 0) {
 		s->avoid_until = 0;

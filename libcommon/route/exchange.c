@@ -22,13 +22,10 @@ static void over(struct dt_route_x *x, int status)
 
 	dt_route_books_add(x, status);
 	dt_route_x_free(x);
-	if (c && cut) {
-		c->closing = true;
-		if (dt_route_buf_size(&c->conn.out) == 0)
-			dt_route_client_close(c);
-	} else if (c) {
+	if (c && cut)
+		dt_route_client_cut(c);
+	else if (c)
 		dt_route_client_next(c);
-	}
 	dt_route_x_run_queue(r);
 }
 
@@ -88,10 +85,13 @@ static int start_line(struct dt_route_x *x, bool fresh)
 	x->tries++;
 	x->matched = c.matched;
 	s->n_requests++;
-	s->trials += s->circuit == DT_CIRCUIT_HALF;
-	if (!x->line[slot])
+	if (!x->line[slot]) {
 		dt_route_server_failed(s, true);
-	return x->line[slot] != NULL;
+		return 0;
+	}
+	x->line[slot]->trial = s->circuit == DT_CIRCUIT_HALF;
+	s->trials += x->line[slot]->trial;
+	return 1;
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
@@ -177,15 +177,12 @@ void dt_route_x_try(struct dt_route_x *x, bool fresh)
 
 static void forget_line(struct dt_route_x *x, struct dt_route_line *l, double answer)
 {
-	struct dt_balance_choice c = l->choice;
-
-	dt_route_unpair(l);
 	x->line[x->line[1] == l] = NULL;
 	if (!x->line[0]) {
 		x->line[0] = x->line[1];
 		x->line[1] = NULL;
 	}
-	dt_balance_give(&x->r->balance, &c, answer);
+	dt_route_line_leave(l, answer);
 }
 
 /*

@@ -91,8 +91,7 @@ void dt_route_x_free(struct dt_route_x *x)
 			struct dt_route_line *l = x->line[i];
 
 			x->line[i] = NULL;
-			dt_route_unpair(l);
-			dt_balance_give(&r->balance, &l->choice, -1);
+			dt_route_line_leave(l, -1);
 			dt_route_line_close(l);
 		}
 	if (x->state == DT_X_QUEUED) {

@@ -72,7 +72,7 @@ static void on_data(void *arg)
 	const char *why;
 	int rc;
 
-	if (!f->in_body) {
+	while (!f->in_body) {
 		ssize_t n = dt_route_head_parse(dt_route_buf_data(&f->conn.in),
 						dt_route_buf_size(&f->conn.in), true, &f->scanned, &h, &why);
 
@@ -82,7 +82,8 @@ static void on_data(void *arg)
 			finish(f, 0);
 			return;
 		}
-		f->in_body = true;
+		f->scanned = 0;
+		f->in_body = h.status >= 200;
 		f->status = h.status;
 		f->framing = h.framing;
 		f->left = h.length;

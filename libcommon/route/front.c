@@ -62,6 +62,17 @@ void dt_route_client_next(struct dt_route_client *c)
 		read_requests(c);
 }
 
+void dt_route_client_cut(struct dt_route_client *c)
+{
+	const struct linger at_once = {.l_onoff = 1};
+
+	c->closing = c->cut = true;
+	if (c->http10) /* it may take a regular end of the connection for the end of the answer */
+		setsockopt(c->conn.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+	if (!dt_route_client_waits(c))
+		dt_route_client_close(c);
+}
+
 /* Whether the client has not read for too long, although bytes wait to be sent to it. */
 static bool stalls(struct dt_route_client *c, double now)
 {
@@ -164,10 +175,24 @@ static void begin_exchange(struct dt_route_client *c, const struct dt_route_head
 	dt_route_conn_flush(&c->conn);
 }
 
+/* Answers a request that needs no server; false: it needs one. */
+static bool answer(struct dt_route_client *c, const struct dt_route_head *h, int tenant, bool admin)
+{
+	if (!dt_route_local(c, h, tenant, admin)) {
+		if (dt_route_is(h->method, "POST"))
+			return false;
+		dt_route_reply_error(c, 404, "not_found", 0, "", "unknown route");
+	}
+	dt_route_client_next(c);
+	return true;
+}
+
 static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 {
 	struct dt_router *r = c->r;
 	const char *why = foreign(r, h);
+	const bool bodied =
+		h->framing == DT_ROUTE_CHUNKED || (h->framing == DT_ROUTE_LENGTH && h->length > 0);
 	int key = key_of(r, h), tenant = key >= 0 ? r->conf.keys.key[key].tenant : r->ntenants - 1;
 
 	c->keep = h->keep_alive;
@@ -180,21 +205,17 @@ static void begin(struct dt_route_client *c, const struct dt_route_head *h)
 		refuse(c, 401, "invalid_api_key",
 		       key == -2 ? "this router requires an API key: 'Authorization: Bearer KEY'"
 				 : "this router does not know this API key");
-	} else if (h->framing != DT_ROUTE_NO_BODY && !(h->framing == DT_ROUTE_LENGTH && h->length == 0) &&
-		   !dt_route_is(h->method, "POST")) {
+	} else if (bodied && !dt_route_is(h->method, "POST")) {
 		refuse(c, 400, "invalid_request", "only POST may have a body");
 	} else if (dt_route_of_one_server(h->target)) {
 		refuse(c, 404, "not_found",
 		       "the router does not forward this route, which reads or changes the state of one "
 		       "server: send the request to that server");
-	} else if (dt_route_local(c, h, tenant, key == -1 || (key >= 0 && r->conf.keys.key[key].admin))) {
-		c->keep = c->keep && h->framing != DT_ROUTE_CHUNKED &&
-			  (h->framing == DT_ROUTE_NO_BODY || h->length == 0);
-		dt_route_client_next(c);
-	} else if (!dt_route_is(h->method, "POST")) {
-		dt_route_reply_error(c, 404, "not_found", 0, "", "unknown route");
-		dt_route_client_next(c);
 	} else {
+		c->keep = h->keep_alive && !bodied; /* the router reads no body that it does not forward */
+		if (answer(c, h, tenant, key == -1 || (key >= 0 && r->conf.keys.key[key].admin)))
+			return;
+		c->keep = h->keep_alive;
 		begin_exchange(c, h, tenant);
 	}
 }
@@ -281,6 +302,7 @@ static void read_requests(struct dt_route_client *c)
 			break;
 		c->scanned = 0;
 		if (n < 0) {
+			c->is_head = false; /* of the request before */
 			refuse(c, n == -E2BIG ? 431 : 400, "invalid_request", why);
 			break;
 		}
@@ -313,7 +335,9 @@ static void on_drained(void *arg)
 {
 	struct dt_route_client *c = arg;
 
-	if (c->closing)
+	if (c->cut)
+		dt_route_client_close(c);
+	else if (c->closing)
 		shutdown(c->conn.fd, SHUT_WR);
 	else if (c->x)
 		dt_route_line_pause(c->x, false);

@@ -26,7 +26,7 @@ static void finish(struct dt_route_line *l)
 
 	l->x = NULL;
 	if (!l->keep || dt_route_buf_size(&l->conn.in) > 0 || dt_route_buf_size(&l->conn.out) > 0 ||
-	    s->nidle >= MAX_IDLE || s->gone || s->r->draining) {
+	    s->nidle >= MAX_IDLE || s->gone || s->moves != l->moves || s->r->draining) {
 		l->x = x;
 		dt_route_x_done(x, l);
 		dt_route_line_close(l);
@@ -161,6 +161,7 @@ static struct dt_route_line *connect_to(struct dt_route_server *s)
 	if (!l)
 		return NULL;
 	l->server = s;
+	l->moves = s->moves;
 	rc = dt_route_conn_connect(&l->conn, s->r->base, (struct sockaddr *)&s->conf.addr, s->conf.addrlen,
 				   &ops, l);
 	if (rc < 0) {
@@ -235,6 +236,14 @@ struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_b
 	return l;
 }
 
+void dt_route_line_leave(struct dt_route_line *l, double answer)
+{
+	l->server->trials -= l->trial;
+	l->trial = false;
+	dt_route_unpair(l);
+	dt_balance_give(&l->server->r->balance, &l->choice, answer);
+}
+
 void dt_route_line_close(struct dt_route_line *l)
 {
 	if (l->conn.fd < 0)
@@ -257,6 +266,11 @@ void dt_route_line_close(struct dt_route_line *l)
 
 void dt_route_line_pause(struct dt_route_x *x, bool on)
 {
+	const double now = dt_now();
+
+	if (!on && x->paused > 0)
+		x->deadline += now - x->paused; /* it limits the server's time, not the client's */
+	x->paused = !on ? 0 : x->paused > 0 ? x->paused : now;
 	for (int i = 0; i < 2; i++) {
 		struct dt_route_line *l = x->line[i];
 
@@ -264,7 +278,7 @@ void dt_route_line_pause(struct dt_route_x *x, bool on)
 			continue;
 		dt_route_conn_read(&l->conn, !on);
 		if (!on && l->any)
-			l->since = dt_now();
+			l->since = now;
 	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -50,12 +50,14 @@ struct dt_route_server {
 	enum dt_route_asked asked; /* what on_scale was asked to do and is not done yet */
 	enum dt_route_circuit circuit;
 	enum dt_route_role role;
-	int trials;
+	int trials;		    /* requests in progress that test a half-open circuit */
+	int moves;		    /* how often its address has changed */
 	int nmodels;		    /* -1: unknown */
 	double avoid_until, opened; /* avoid_until 0: no response has asked for a pause */
 
 	char **model;
 	int *context; /* [nmodels] maximum length of a sequence in tokens; 0: the server does not say */
+	bool mute;    /* it did not list its models when it was asked last */
 	double ask_again;
 	int bad, good; /* consecutive failed and successful probes */
 	struct dt_route_fetch *probe;
@@ -78,7 +80,9 @@ struct dt_route_line {
 	struct dt_route_server *server;
 	struct dt_route_x *x; /* NULL: idle */
 	TAILQ_ENTRY(dt_route_line) in_idle;
-	bool reused, any, in_body, keep, counted;
+	bool reused, any, in_body, keep;
+	bool trial; /* its request tests a half-open circuit */
+	int moves;  /* of the server, when it was opened */
 	size_t scanned;
 	enum dt_route_framing framing;
 	uint64_t left;
@@ -99,6 +103,8 @@ void dt_route_server_failed(struct dt_route_server *s, bool unreachable);
 void dt_route_server_served(struct dt_route_server *s);
 void dt_route_server_tick(struct dt_route_server *s, double now); /* probes; closes old idle lines */
 void dt_route_server_leave(struct dt_route_server *s);		  /* removed from the configuration */
+/* Its host name has another address: what was known of the process at the old one does not hold. */
+void dt_route_server_moved(struct dt_route_server *s);
 
 /* choice.c: bit sets of servers by state, so that a choice among 256 servers costs as much as among 2. */
 struct dt_route_sets {
@@ -196,12 +202,14 @@ struct dt_route_x {
 	struct event timer; /* backoff, hedge */
 	bool timer_set;
 	double begun, chosen, first, deadline, queued; /* times; first 0: no byte yet */
-	double lacks; /* since when this process lacks resources for a connection to a server; 0: it does
-		       * not */
+	double paused; /* since when reading the answer waits for the client; 0: it does not */
+	double lacks;  /* since when this process lacks resources for a connection to a server; 0: it does
+			* not */
 	/* the response */
 	int status;
 	struct dt_route_buf answer_head, held, event;
 	bool passing, chunked, is_stream, has_length, cut;
+	bool to_close; /* the answer ends with the connection: neither chunked nor of a known length */
 	uint64_t length, passed;
 	char tail[4096];
 	size_t ntail;
@@ -246,6 +254,8 @@ void dt_route_answer_usage(const struct dt_route_x *x, double *prompt, double *c
 struct dt_route_line *dt_route_line_open(struct dt_route_x *x, const struct dt_balance_choice *c,
 					 const struct dt_balance_ask *ask, bool fresh);
 void dt_route_line_close(struct dt_route_line *l);
+/* The request on the line has ended: it is no longer load. answer: tokens of its answer, < 0: unknown. */
+void dt_route_line_leave(struct dt_route_line *l, double answer);
 void dt_route_line_pause(struct dt_route_x *x, bool on);
 
 /* ---- a client ---- */
@@ -260,7 +270,7 @@ struct dt_route_client {
 	enum dt_route_framing framing;
 	uint64_t left;
 	struct dt_route_chunks chunks;
-	bool keep, reading_body, closing, http10, busy, is_head;
+	bool keep, reading_body, closing, cut, http10, busy, is_head;
 	bool messages;	 /* uses Anthropic's API */
 	double deadline; /* for sending what is awaited; 0: none */
 	double stalled;	 /* since when it has not read, although bytes wait to be sent; 0: none wait */
@@ -288,6 +298,8 @@ static inline bool dt_route_client_waits(const struct dt_route_client *c)
 void dt_route_client_tick(struct dt_route_client *c, double now);
 /* The response is complete: continues with the next request, or closes. */
 void dt_route_client_next(struct dt_route_client *c);
+/* Closes the connection within an answer when what was put is sent: no client takes it for a whole answer. */
+void dt_route_client_cut(struct dt_route_client *c);
 /*
  * The header line of an answer that says whether the connection stays open: an HTTP/1.0 client that asked for
  * keep-alive waits for the end of the connection unless it is told. "" if it needs none.

@@ -90,10 +90,12 @@ static int make(struct dt_router *r, struct plan *p, struct dt_route_conf *c, st
 	return p->ntenants < 0 ? p->ntenants : plan_servers(r, p, c, err);
 }
 
-/* The server keeps its health, lines and number; its parameters are replaced. */
+/* The server keeps its health and number, and its lines at the same address; its parameters are replaced. */
 static void stay(struct dt_route_server *s, struct dt_route_server *made)
 {
 	struct dt_route_server_conf text = s->conf;
+	const bool moved =
+		text.addrlen != made->conf.addrlen || memcmp(&text.addr, &made->conf.addr, text.addrlen) != 0;
 
 	if (s->conf.drained != made->conf.drained)
 		s->drained = made->conf.drained;
@@ -102,6 +104,8 @@ static void stay(struct dt_route_server *s, struct dt_route_server *made)
 	dt_route_server_free(made);
 	dt_balance_change(&s->r->balance, s->number, s->conf.weight, s->conf.most);
 	dt_route_server_changed(s);
+	if (moved)
+		dt_route_server_moved(s);
 }
 
 static void enter(struct dt_router *r, struct dt_route_server *s)

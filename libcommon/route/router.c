@@ -87,7 +87,7 @@ static void tick_exchange(struct dt_route_x *x, double now)
 			dt_route_x_broken(x, l, "the answer stalled for between_bytes_timeout_s", false);
 			return;
 		}
-		if (now > x->deadline) {
+		if (x->paused == 0 && now > x->deadline) {
 			dt_route_x_broken(x, l, "the request exceeded request_timeout_s", false);
 			return;
 		}

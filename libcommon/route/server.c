@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,7 +121,7 @@ static void go_up(struct dt_route_server *s)
 	dt_route_scale_seen(s);
 	s->avoid_until = 0;
 	s->circuit = DT_CIRCUIT_CLOSED;
-	s->failures = s->trials = 0;
+	s->failures = 0;
 	dt_route_server_changed(s);
 	dt_route_x_run_queue(s->r);
 }
@@ -131,7 +132,7 @@ static void open_circuit(struct dt_route_server *s, double now)
 {
 	s->circuit = DT_CIRCUIT_OPEN;
 	s->opened = now;
-	s->trials = s->successes = 0;
+	s->successes = 0;
 	dt_route_server_changed(s);
 	dt_log_msg(s->r->p.log, "%s gets no requests for %g s after %d failures", s->conf.url,
 		   s->r->conf.circuit_open, s->failures);
@@ -163,7 +164,6 @@ void dt_route_server_served(struct dt_route_server *s)
 {
 	if (s->circuit != DT_CIRCUIT_HALF)
 		return;
-	s->trials = 0;
 	if (++s->successes >= s->r->conf.circuit_successes) {
 		s->circuit = DT_CIRCUIT_CLOSED;
 		s->failures = 0;
@@ -233,17 +233,21 @@ static void unwell(struct dt_route_server *s)
 static void on_models(void *arg, int status, const char *body, size_t n)
 {
 	struct dt_route_server *s = arg;
+	char said[24] = "no answer";
 
 	s->probe = NULL;
-	if ((status == 401 || status == 403) && s->nmodels < 0)
+	if (status > 0)
+		snprintf(said, sizeof(said), "status %d", status);
+	if (status != 200 && s->nmodels < 0 && !s->mute)
 		dt_log_msg(s->r->p.log,
-			   "%s does not list its models (status %d): set its \"key\" or \"models\" in "
-			   "--config",
-			   s->conf.url, status);
+			   "%s does not list its models (%s): set its \"key\" or \"models\" in --config",
+			   s->conf.url, said);
+	s->mute = status != 200;
 	if (status == 200)
 		take_models(s, body, n);
-	else if (s->nmodels < 0)
+	else if (s->nmodels < 0 && status > 0 && status < 500) /* it lists none; else it is asked again */
 		s->nmodels = 0;
+	dt_route_server_changed(s);
 	well(s);
 }
 
@@ -281,17 +285,33 @@ void dt_route_server_tick(struct dt_route_server *s, double now)
 		unwell(s);
 }
 
-void dt_route_server_leave(struct dt_route_server *s)
+/* Ends what goes on with the process: lines without a request, a probe, cache events. */
+static void let_go(struct dt_route_server *s)
 {
 	struct dt_route_line *l;
 
-	s->gone = true;
-	dt_route_server_changed(s);
 	dt_route_events_stop(s);
 	if (s->probe)
 		dt_route_fetch_cancel(s->probe);
 	s->probe = NULL;
 	while ((l = TAILQ_FIRST(&s->idle)))
 		dt_route_line_close(l);
+}
+
+void dt_route_server_leave(struct dt_route_server *s)
+{
+	s->gone = true;
+	dt_route_server_changed(s);
+	let_go(s);
+}
+
+void dt_route_server_moved(struct dt_route_server *s)
+{
+	dt_log_msg(s->r->p.log, "%s has another address", s->conf.url);
+	s->moves++;
+	s->next_probe = 0;
+	let_go(s);
+	if (s->r->prefix)
+		dt_prefix_forget(s->r->prefix, s->number);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

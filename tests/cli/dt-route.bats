@@ -250,6 +250,23 @@ denies() {
     until_true booked
 }
 
+@test "an answer that ends early is not whole for a client of HTTP/1.0, for which the end of the connection ends it" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 0, \"circuit_failures\": 100000}" >conf
+    route 1 --config conf
+    set_mock "$a" '{"die_after": 2}'
+    body='{"model":"m","prompt":"x","stream":true}'
+    [ "$(ask -0 -N | sed -n 's/^data: //p' | jq -r '.choices[0].text // .error.code')" = $'a0 \na1 \nserver_lost' ]
+    /usr/bin/python3 -c 'import json; print(json.dumps({"raw":
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n" + "x" * (3 << 20)}))' >long
+    set_mock "$a" @long
+    body='{"model":"m","prompt":"x"}'
+    run ask -0 -o out
+    [ "$status" -ne 0 ]
+    run ask -o out
+    [ "$status" -ne 0 ]
+}
+
 @test "a client that reads slowly gets all of its answer, also if the connection closes or the router stops" {
     mock a
     route 1 "$a"
@@ -338,6 +355,33 @@ END
     until_true closes
 }
 
+@test "circuit breaker: a trial without a verdict, of a client that leaves or put off by the server, is repeated" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"circuit_failures\": 1, \"circuit_open_s\": 0.1, \"circuit_successes\": 1,
+        \"queue_timeout_s\": 20, \"retry_budget\": 1}" >conf
+    route 1 --config conf
+    circuit() { [ "$(curl -s "$url/route/servers" | jq -r '.servers[0].circuit')" = "$1" ]; }
+    requests() { [ "$(got "$a" .requests)" -ge "$1" ]; }
+    set_mock "$a" '{"status": 500}'
+    ask -m 0.3 >/dev/null || circuit open || circuit half-open
+    set_mock "$a" '{"status": 200, "hold": true}'
+    n=$(got "$a" .requests)
+    ask -m 60 >/dev/null 3>&- &
+    pids+=($!)
+    until_true requests $((n + 1))
+    circuit half-open
+    kill -KILL "${pids[-1]}"
+    until_true said "$a" .running 0
+    set_mock "$a" '{"status": 429, "hold": false}'
+    ask >answer 3>&- &
+    held=$!
+    until_true requests $((n + 4))
+    set_mock "$a" '{"status": 200}'
+    wait "$held"
+    [ "$(jq -r .server answer)" = a ]
+    circuit closed
+}
+
 @test "health: a server with a failing /health leaves after some probes, and comes back" {
     mock a
     mock b
@@ -346,7 +390,7 @@ END
     set_mock "$a" '{"health": 500}'
     until_true ups 1
     for i in 1 2 3; do [ "$(ask | jq -r .server)" = b ]; done
-    set_mock "$a" '{"health": 200}'
+    set_mock "$a" '{"health": 200, "hints": true}'
     until_true ups 2
     set_mock "$a" '{"health": 500}'
     set_mock "$b" '{"health": 500}'
@@ -399,6 +443,26 @@ END
     until_true said "$a" .cancelled 2
     until_true shows cancelled_total 2
     until_true shows server_running 0
+}
+
+@test "model names: unknown while a server does not list its models; refused at once if the configuration lists them" {
+    mock a
+    set_mock "$a" '{"models": 500}'
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"health_interval_s\": 0.2}" >conf
+    route 1 --config conf
+    until_true grep -q 'does not list its models (status 500)' log
+    ask -m 60 >answer 3>&- &
+    held=$!
+    until_true shows queue_depth 1
+    set_mock "$a" '{"models": 200}'
+    wait "$held"
+    [ "$(jq -r .server answer)" = a ]
+    [ "$(grep -c 'does not list its models' log)" = 1 ]
+    kill "$router"
+    echo "{\"servers\": [{\"url\": \"$a\", \"models\": [\"m\"]}]}" >conf
+    route 1 --config conf
+    [ "$(body='{"prompt":"x","model":"other"}' ask -m 5 -o out -w '%{http_code}')" = 404 ]
+    grep -q model_not_found out
 }
 
 @test "model names: an alias, weights that are sticky by session, a shadow whose answers nobody sees" {
@@ -691,6 +755,29 @@ END
     until_true ups 0
 }
 
+@test "DNS names: a server that moves to another address gets no more requests at the old one, also not on open connections" {
+    mock a
+    mock b --host 127.0.0.2 --port "${a##*:}"
+    export FAKE_NAMES=$PWD/names
+    echo 127.0.0.1 >names
+    echo "{\"servers\": [{\"url\": \"http://pods.test:${a##*:}\"}], \"resolve_s\": 0.05}" >conf
+    export LD_PRELOAD=$DT_HELP/fake-names.so
+    route 1 --config conf
+    unset LD_PRELOAD
+    [ "$(ask | jq -r .server)" = a ]
+    set_mock "$a" '{"hold": true}'
+    ask -m 60 >held 3>&- &
+    held=$!
+    until_true said "$a" .running 1
+    echo 127.0.0.2 >names.new && mv names.new names
+    until_true grep -q 'has another address' log
+    [ "$(ask | jq -r .server)" = b ]
+    set_mock "$a" '{"hold": false}'
+    wait "$held"
+    [ "$(jq -r .server held)" = a ]
+    for _ in 1 2 3; do [ "$(ask | jq -r .server)" = b ]; done
+}
+
 @test "contrib: the Kubernetes objects use options, routes and metrics that exist" {
     /usr/bin/python3 -c 'import yaml' || skip "no PyYAML"
     mock a
@@ -870,10 +957,10 @@ END
 
 @test "a stalled answer ends after between_bytes_timeout_s; a steady one and a client that pauses do not" {
     mock a
-    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 0, \"circuit_failures\": 100000, \"between_bytes_timeout_s\": 2}" >conf
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 0, \"circuit_failures\": 100000, \"between_bytes_timeout_s\": 2, \"request_timeout_s\": 6}" >conf
     route 1 --config conf
     body='{"model":"m","prompt":"hello","stream":true}'
-    set_mock "$a" '{"tokens": 9, "gap": 0.4}'
+    set_mock "$a" '{"tokens": 7, "gap": 0.4}'
     ask -N >steady
     [ "$(grep -c DONE steady)" = 1 ]
     set_mock "$a" '{"gap": 30}'
@@ -889,7 +976,7 @@ the connection to the server failed: the answer stalled for between_bytes_timeou
     grep -q between_bytes_timeout_s out
     set_mock "$a" '{"raw": null, "raw_stalls": false}'
     body='{"model":"m","prompt":"flood","stream":true}'
-    [ "$(ask -m 100 -N | { sleep 4; wc -c; })" = "$((4096 * (65536 + 8)))" ]
+    [ "$(ask -m 100 -N | { sleep 8; wc -c; })" = "$((4096 * (65536 + 8)))" ]
 }
 
 @test "100,000 keys: looked up fast, reloaded fast, none of them written out" {

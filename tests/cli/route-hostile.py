@@ -69,6 +69,13 @@ want("NUL", post(H, L, b"X: a\0b"), 400)
 want("no host", post(L), 400)
 want("body of a GET", b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 43\r\n\r\n" + smuggled, 400)
 want("body of POST /health", b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(smuggled) + smuggled, 405)
+# the error says itself that the connection ends, and has a body also after a HEAD
+data = exchange(b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello")
+if b"\r\nConnection: close\r\n" not in data:
+    problems.append(f"a body that is not read: {data[:200]}")
+data = exchange(b"HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\nGARBAGE\r\n\r\n")
+if not data.endswith(b"}"):
+    problems.append(f"an error after a HEAD: {data[:400]}")
 want("bad chunk", post(H, b"Transfer-Encoding: chunked", content=b"zz\r\n"), 400)
 want("1 MiB of headers", post(H, *[b"X-%d: %s" % (i, b"y" * 1000) for i in range(1000)], L), 431)
 want("a header of 1 MiB", post(H, b"X: " + b"y" * (1 << 20), L), 431)

@@ -1,7 +1,8 @@
 """A mock server of the OpenAI API for tests of dt-route, on asyncio; POST /mock sets its behaviour.
-  route-mock.py [--name N] [--models a,b] [--port P] [--context N]
+  route-mock.py [--name N] [--models a,b] [--host ADDRESS] [--port P] [--context N]
 Prints its URL. Every answer names the server. GET /mock returns counters (requests, cancelled) and the last
-headers and body. POST /mock sets: status (of answers), retry_after, health, delay (seconds before the head),
+headers and body. POST /mock sets: status (of answers), retry_after, health and models (statuses of these routes), hints (whether an interim
+answer precedes them), delay (seconds before the head),
 hold (no head while it is set), tokens, gap (seconds between events), raw (bytes sent instead of an answer),
 raw_endless (then x forever), raw_stalls (then nothing), die_after (events, then the connection is cut),
 close (after each answer)."""
@@ -12,12 +13,13 @@ import json
 p = argparse.ArgumentParser()
 p.add_argument("--name", default="a")
 p.add_argument("--models", default="m")
+p.add_argument("--host", default="127.0.0.1")
 p.add_argument("--port", type=int, default=0)
 p.add_argument("--key")
 p.add_argument("--context", type=int, help="context length of the models")
 args = p.parse_args()
 length = {"max_model_len": args.context} if args.context else {}
-state = dict(status=200, retry_after=None, health=200, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, raw_stalls=False, die_after=None, close=False)
+state = dict(status=200, retry_after=None, health=200, models=200, hints=False, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, raw_stalls=False, die_after=None, close=False)
 seen = dict(requests=0, cancelled=0, running=0, most=0, prompts=[], headers={}, body=None, path=None)
 
 
@@ -129,9 +131,10 @@ async def serve(r, w):
             elif path == "/mock":
                 w.write(reply(200, seen))
             elif path == "/health":
+                w.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" if state["hints"] else b"")
                 w.write(reply(state["health"], {}))
             elif path == "/v1/models":
-                w.write(reply(200, {"data": [{"id": m, **length} for m in args.models.split(",")]}))
+                w.write(reply(state["models"], {"data": [{"id": m, **length} for m in args.models.split(",")]}))
             elif not await complete(r, w, path, headers, body) or state["close"]:
                 break
             await w.drain()
@@ -143,13 +146,13 @@ async def serve(r, w):
 async def main():
     for tries in range(600):
         try:
-            s = await asyncio.start_server(serve, "127.0.0.1", args.port, limit=1 << 26)
+            s = await asyncio.start_server(serve, args.host, args.port, limit=1 << 26)
             break
         except OSError:  # another process may hold the port for a moment
             if not args.port or tries == 599:
                 raise
             await asyncio.sleep(0.1)
-    print("http://127.0.0.1:%d" % s.sockets[0].getsockname()[1], flush=True)
+    print("http://%s:%d" % s.sockets[0].getsockname(), flush=True)
     await s.serve_forever()
 
 
