@@ -26,6 +26,21 @@ static json_t *body(void *arg, int64_t i, const char *model)
 			 "return_token_ids", true);
 }
 
+/* The choice of this index: a server may list them as they end. Servers that number none list them in order. */
+static const json_t *choice(const json_t *list, size_t index)
+{
+	bool numbered = false;
+
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *at = json_object_get(json_array_get(list, i), "index");
+
+		numbered |= json_is_integer(at);
+		if (json_is_integer(at) && json_integer_value(at) == (json_int_t)index)
+			return json_array_get(list, i);
+	}
+	return numbered ? NULL : json_array_get(list, index);
+}
+
 /* Parses a reply like a line of rollouts. */
 static int take_choices(const struct remote *r, const json_t *reply, struct dt_group *g, struct dt_err *err)
 {
@@ -35,8 +50,13 @@ static int take_choices(const struct remote *r, const json_t *reply, struct dt_g
 	int rc;
 
 	for (size_t i = 0; i < json_array_size(list); i++) {
-		const json_t *c = json_array_get(list, i);
+		const json_t *c = choice(list, i);
 
+		if (!c) {
+			json_decref(answers);
+			return dt_err_set(err, -EIO, "'%s': no choice has the index %zu",
+					  dt_asks_url(r->asks), i);
+		}
 		json_array_append_new(
 			answers,
 			json_pack("{s:O?, s:O?, s:O?, s:O?}", "ids", json_object_get(c, "token_ids"),

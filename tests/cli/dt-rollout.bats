@@ -23,6 +23,10 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     [[ $stderr == *"$2"* ]] || { echo "not '$2' but: $stderr"; return 1; }
 }
 
+teardown() {
+    [ -z "${hostile-}" ] || kill "$hostile" 2>/dev/null || true
+}
+
 @test "a rollout is a function of the seed and its number, not of the batch" {
     dt-rollout sample "${common[@]}" --task copy:2 --count 70 --group 4 run >all.jsonl
     [ "$(wc -l <all.jsonl)" -eq 70 ]
@@ -67,6 +71,29 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
     until [ -s at ] || ! kill -0 $server; do sleep 0.1; done
     refused 1 "lists no model" sample --task copy:2 "$(cat at)"
     kill $server 2>/dev/null || true
+}
+
+@test "hostile servers: lost, late and unordered answers cost nothing; wrong ones are an error that says why" {
+    python3 "$DT_SRC/tests/cli/rollout-hostile.py" >at 3>&- &
+    hostile=$!
+    until [ -s at ] || ! kill -0 $hostile; do sleep 0.1; done
+    of() { http_proxy=http://127.0.0.1:1 timeout 60 dt-rollout sample --task copy:2 --count 6 --group 3 --parallel 4 "$(cat at)/$1"; }
+    of plain >plain.jsonl
+    jq -es 'length == 6 and all(.[]; .answers | map(.text) == ["a", "bb", "aaa"])' plain.jsonl
+    for how in reversed cut drop busy pause; do
+        of $how >there.jsonl
+        cmp plain.jsonl there.jsonl
+    done
+    while read -r how said; do
+        of "$how" >there.jsonl 2>said && return 1
+        grep -q "$said" said || { cat said; return 1; }
+    done <<'END'
+twice no choice has the index 1
+few returned 2 answers instead of 3
+json v1/completions
+moved answers 302
+never answers 429
+END
 }
 
 @test "a NUL in an answer does not end its text, here or from a server, and is no right answer" {

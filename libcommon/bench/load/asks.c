@@ -6,16 +6,22 @@
 
 #include <curl/curl.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#define PAUSE	   0.2	/* seconds before a question is asked again */
+#define MOST_PAUSE 600. /* longest pause that a server may ask for (Retry-After); a longer one is an error */
+
 struct slot { /* one question in flight */
 	CURL *easy;
 	int64_t at; /* index of the question; -1: free */
+	double due; /* when it is asked again; 0: it is under way */
 	char *body, *reply;
 	size_t n, most;
+	bool over; /* the answer is longer than most */
 };
 
 struct dt_asks {
@@ -25,14 +31,17 @@ struct dt_asks {
 	struct slot *slot;
 	int nslot;
 	double since; /* time of the first failure after the last answer; 0: none */
+	double pause; /* longest pause that the server has asked for since then */
 	bool met;     /* the server has answered, if only that it cannot yet */
 };
 
 static size_t receive(char *data, size_t size, size_t n, void *arg)
 {
 	struct slot *s = arg;
-	char *grown = s->n + n < s->most ? realloc(s->reply, s->n + n + 1) : NULL;
+	char *grown;
 
+	s->over = n >= s->most - s->n;
+	grown = s->over ? NULL : realloc(s->reply, s->n + n + 1);
 	if (!grown)
 		return 0;
 	memcpy(grown + s->n, data, n);
@@ -53,6 +62,9 @@ static int slot_init(struct slot *s, const char *url, struct curl_slist *headers
 	if (!s->easy)
 		return -ENOMEM;
 	curl_easy_setopt(s->easy, CURLOPT_URL, url);
+	curl_easy_setopt(s->easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(s->easy, CURLOPT_PROXY, "");
+	curl_easy_setopt(s->easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(s->easy, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(s->easy, CURLOPT_WRITEFUNCTION, receive);
 	curl_easy_setopt(s->easy, CURLOPT_WRITEDATA, s);
@@ -73,6 +85,8 @@ static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **r
 {
 	long status = 0;
 
+	if (s->over)
+		return dt_err_set(err, -EIO, "'%s': the answer is longer than %zu bytes", url, s->most);
 	if (done != CURLE_OK)
 		return dt_err_set(err, -EIO, "'%s': %s", url, curl_easy_strerror(done));
 	curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
@@ -83,29 +97,38 @@ static int read_reply(struct slot *s, const char *url, CURLcode done, json_t **r
 }
 
 /*
- * Whether to retry after a failure: the server may come back. A server that has never been there is an error
- * at once: its address is wrong.
+ * Whether to retry after a failure, at s->due: the server may come back. A server that has never been there
+ * is an error at once: its address is wrong.
  */
-static bool again(struct dt_asks *a, const struct slot *s, CURLcode done)
+static bool again(struct dt_asks *a, struct slot *s, CURLcode done)
 {
+	const double now = dt_now();
+	curl_off_t after = 0;
 	long status = 0;
 
 	curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
 	a->met |= done == CURLE_OK;
-	if (!a->met)
+	if (!a->met || s->over)
 		return false;
 	if (done == CURLE_OK && !dt_load_later(status)) {
-		a->since = 0;
+		a->since = a->pause = 0;
 		return false;
 	}
-	if (a->since == 0)
-		a->since = dt_now();
-	return dt_now() - a->since < DT_LOAD_AGAIN_S;
+	if (done == CURLE_OK)
+		curl_easy_getinfo(s->easy, CURLINFO_RETRY_AFTER, &after);
+	if ((double)after > MOST_PAUSE)
+		return false;
+	a->since = a->since > 0 ? a->since : now;
+	a->pause = fmax(a->pause, (double)after);
+	s->due = now + fmax(PAUSE, (double)after);
+	return now - a->since < DT_LOAD_AGAIN_S + a->pause;
 }
 
 static int send_body(struct dt_asks *a, struct slot *s, struct dt_err *err)
 {
 	s->n = 0;
+	s->over = false;
+	s->due = 0;
 	curl_easy_setopt(s->easy, CURLOPT_POSTFIELDS, s->body);
 	return curl_multi_add_handle(a->multi, s->easy) == CURLM_OK
 		       ? 0
@@ -126,17 +149,15 @@ static int start(struct dt_asks *a, struct slot *s, const struct dt_asks_list *l
 	return send_body(a, s, err);
 }
 
-/* Handles a finished request. 1: question s->at is answered; 0: it is asked again. */
+/* Handles a finished request. 1: question s->at is answered; 0: it will be asked again. */
 static int take(struct dt_asks *a, struct slot *s, const struct dt_asks_list *l, CURLcode done,
 		struct dt_err *err)
 {
 	json_t *o = NULL;
 	int rc;
 
-	if (again(a, s, done)) {
-		usleep(200000);
-		return send_body(a, s, err);
-	}
+	if (again(a, s, done))
+		return 0;
 	rc = read_reply(s, a->url, done, &o, err);
 	if (rc == 0)
 		rc = l->take(l->arg, s->at, o, err);
@@ -165,20 +186,41 @@ static int collect(struct dt_asks *a, const struct dt_asks_list *l, struct dt_er
 	return rc < 0 ? rc : n;
 }
 
+/* Sends the next questions, and those to be asked again; *soonest: when the next one is due, at the latest. */
+static int send_due(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, int64_t *sent,
+		    double *soonest, struct dt_err *err)
+{
+	const double now = dt_now();
+	int rc = 0;
+
+	for (int i = 0; i < a->nslot && rc >= 0; i++) {
+		struct slot *s = &a->slot[i];
+
+		if (s->at < 0 && *sent < n)
+			rc = start(a, s, l, (*sent)++, err);
+		else if (s->at >= 0 && s->due > 0 && s->due <= now)
+			rc = send_body(a, s, err);
+		else if (s->at >= 0 && s->due > 0)
+			*soonest = fmin(*soonest, s->due);
+	}
+	return rc;
+}
+
 int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, struct dt_err *err)
 {
 	int64_t sent = 0, got = 0;
 	int rc = 0, running;
 
 	while (rc >= 0 && got < n) {
-		for (int i = 0; i < a->nslot && sent < n && rc >= 0; i++)
-			if (a->slot[i].at < 0)
-				rc = start(a, &a->slot[i], l, sent++, err);
+		double soonest = dt_now() + 1;
+
+		rc = send_due(a, l, n, &sent, &soonest, err);
 		curl_multi_perform(a->multi, &running);
 		if (rc >= 0 && (rc = collect(a, l, err)) > 0)
 			got += rc;
 		else if (rc == 0) /* poll does not wake up for responses that have already arrived */
-			curl_multi_poll(a->multi, NULL, 0, 1000, NULL);
+			curl_multi_poll(a->multi, NULL, 0, (int)(fmax(0, soonest - dt_now()) * 1e3) + 1,
+					NULL);
 	}
 	for (int i = 0; i < a->nslot; i++)
 		if (a->slot[i].at >= 0) {
@@ -194,8 +236,9 @@ static int ask_again(struct dt_asks *a, struct slot *s, const char *url, json_t 
 	CURLcode done = curl_easy_perform(s->easy);
 
 	while (again(a, s, done)) {
-		usleep(200000);
+		usleep((useconds_t)(fmax(0, s->due - dt_now()) * 1e6));
 		s->n = 0;
+		s->over = false;
 		done = curl_easy_perform(s->easy);
 	}
 	return read_reply(s, url, done, ret, err);

@@ -31,7 +31,8 @@ const char *dt_asks_url(const struct dt_asks *a); /* for error messages */
 
 /*
  * Asks all n questions in order; handles answers as they arrive. Stops at the first error. A question that
- * fails (no connection, 429, 5xx) is asked again for DT_LOAD_AGAIN_S, unless the server has never answered.
+ * fails (no connection, 429, 5xx) is asked again for DT_LOAD_AGAIN_S, after a Retry-After of the server for
+ * as long after that; not if the server has never answered.
  */
 int dt_asks_run(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, struct dt_err *err);
 void dt_asks_close(struct dt_asks *a); /* NULL is allowed */
