@@ -26,7 +26,7 @@ static json_t *body(void *arg, int64_t i, const char *model)
 			 "return_token_ids", true);
 }
 
-/* The choice of this index: a server may list them as they end. Servers that number none list them in order. */
+/* The choice of this index: a server may list them as they end. Without numbers they are in order. */
 static const json_t *choice(const json_t *list, size_t index)
 {
 	bool numbered = false;

@@ -74,10 +74,10 @@ teardown() {
 }
 
 @test "hostile servers: lost, late and unordered answers cost nothing; wrong ones are an error that says why" {
-    python3 "$DT_SRC/tests/cli/rollout-hostile.py" >at 3>&- &
+    python3 "$DT_SRC/tests/cli/rollout-hostile.py" >hostile 3>&- &
     hostile=$!
-    until [ -s at ] || ! kill -0 $hostile; do sleep 0.1; done
-    of() { http_proxy=http://127.0.0.1:1 timeout 60 dt-rollout sample --task copy:2 --count 6 --group 3 --parallel 4 "$(cat at)/$1"; }
+    until [ -s hostile ] || ! kill -0 $hostile; do sleep 0.1; done
+    of() { http_proxy=http://127.0.0.1:1 timeout 60 dt-rollout sample --task copy:2 --count 6 --group 3 --parallel 4 "$(cat hostile)/$1"; }
     of plain >plain.jsonl
     jq -es 'length == 6 and all(.[]; .answers | map(.text) == ["a", "bb", "aaa"])' plain.jsonl
     for how in reversed cut drop busy pause; do

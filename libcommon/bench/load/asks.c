@@ -186,7 +186,7 @@ static int collect(struct dt_asks *a, const struct dt_asks_list *l, struct dt_er
 	return rc < 0 ? rc : n;
 }
 
-/* Sends the next questions, and those to be asked again; *soonest: when the next one is due, at the latest. */
+/* Sends the next questions, and those to ask again; *soonest: when the next one is due, at the latest. */
 static int send_due(struct dt_asks *a, const struct dt_asks_list *l, int64_t n, int64_t *sent,
 		    double *soonest, struct dt_err *err)
 {
