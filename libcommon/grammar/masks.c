@@ -255,7 +255,7 @@ const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const stru
 		k->bits = malloc(p->mask_words * sizeof(*k->bits));
 	if (!k->bits)
 		return NULL;
-	if (dt_in_string(p, m->now, &s)) {
+	if (dt_state_in_string(p, m->now, &s)) {
 		memset(k->bits, 0, p->mask_words * sizeof(*k->bits));
 		fill(p, s.after, &o->string->rest, k->bits);
 		dt_string_mask(o->string, p->mask_words, &s, k->bits);

@@ -121,14 +121,15 @@ static inline int32_t dt_state_next(struct dt_parser *p, int32_t state, unsigned
 }
 
 /*
- * strings.c. Whether a state is inside a JSON string, between two characters, and nowhere else; at least `least`
- * and at most `most` more characters may follow, then the quote, then what state `after` reads.
+ * strings.c. Whether a state is inside a JSON string, between two characters, and has no other reading.
+ * `least` to `most` (DT_GR_ANY: no limit) more characters come next, then the quote, then what state `after`
+ * reads.
  */
 struct dt_in_string {
 	uint32_t least, most;
 	int32_t after;
 };
-bool dt_in_string(struct dt_parser *p, int32_t state, struct dt_in_string *ret);
+bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string *ret);
 /* Completes a mask, of which only the tokens are set whose bytes after the closing quote fit. */
 void dt_string_mask(const struct dt_vocab_string *v, size_t words, const struct dt_in_string *s,
 		    uint32_t *bits);

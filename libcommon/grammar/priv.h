@@ -9,11 +9,13 @@
 
 enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE, DT_ELEM_TOKEN };
 
-/* left: of a rule that counts the characters of a JSON string; 0: of any other. Read by strings.c. */
 #define DT_GR_ANY ((1 << 24) - 1)
 struct dt_elem {
-	uint32_t type : 7, exact : 1, /* the rule is exactly so many characters, not at most */
-		left : 24;	      /* 1 + the characters that the rule may be; DT_GR_ANY: no limit */
+	/*
+	 * Of a rule of characters of a JSON string (dt_gr_characters), for strings.c; 0 of all others. exact: it
+	 * is exactly, not at most, so many. left: 1 + their number; DT_GR_ANY: any.
+	 */
+	uint32_t type : 7, exact : 1, left : 24;
 	int32_t index; /* index of the class or the rule; of a token 2 id, + 1: every token but this one */
 };
 
@@ -91,12 +93,12 @@ static inline struct dt_elem dt_gr_r(int rule)
 	return (struct dt_elem){.type = DT_ELEM_RULE, .index = rule};
 }
 
-/* A rule of `most` characters of a JSON string, or (exact false) of at most so many; -1: of any number. */
-static inline struct dt_elem dt_gr_characters(int rule, int64_t most, bool exact)
+/* A rule of exactly, or at most, n characters of a JSON string; n -1: of any number. */
+static inline struct dt_elem dt_gr_characters(int rule, int64_t n, bool exact)
 {
 	return (struct dt_elem){.type = DT_ELEM_RULE,
 				.exact = exact,
-				.left = (uint32_t)(most < 0 ? DT_GR_ANY : most + 1),
+				.left = (uint32_t)(n < 0 ? DT_GR_ANY : n + 1),
 				.index = rule};
 }
 
@@ -121,16 +123,20 @@ int dt_vocab_level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l
 void dt_vocab_level_release(struct dt_vocab_level *l);
 int dt_vocab_by_bytes(const void *a, const void *b); /* for qsort of tokens */
 
-/* The tokens of a vocabulary by what they are inside a JSON string, between two characters (vocab_string.c). */
+/*
+ * vocab_string.c: the tokens that fit inside a JSON string, between two characters, by how many characters of
+ * it begin in them. 0.6 MB of 150,000 tokens.
+ */
 enum { DT_SHORT = 24 };
 struct dt_vocab_string {
-	uint32_t *inside; /* mask of those that do not close it */
-	uint32_t *upto; /* [DT_SHORT][words] masks of those with at most 0, 1, .. characters of the string */
+	uint32_t *inside; /* mask of those without the closing quote */
+	uint32_t *upto;	  /* [DT_SHORT][words] masks of those with at most 0, 1, .. characters */
 	struct dt_vocab_longer {
-		int32_t id, characters;
+		int32_t id;
+		uint32_t characters;
 	} * longer; /* [nlonger] those with DT_SHORT or more */
 	int nlonger;
-	struct dt_vocab_level rest; /* of those that close it: their bytes after the quote */
+	struct dt_vocab_level rest; /* of those with the closing quote: their bytes after it */
 };
 int dt_vocab_string_new(const struct dt_vocab_order *o, struct dt_vocab_string **ret); /* -ENOMEM */
 void dt_vocab_string_free(struct dt_vocab_string *s);				       /* NULL is allowed */

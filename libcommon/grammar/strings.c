@@ -15,69 +15,79 @@ static bool is_quote(const struct dt_grammar *g, struct dt_elem e)
 }
 
 /*
- * The stacks of such a state are those of a rule of characters: of its first alternative, a character and the
- * rule with one character less, and, unless their number is exact, of its second one, which is empty. Below
- * them comes the closing quote or, if their number is exact, a rule of more characters and then the quote.
+ * A state between two characters has the stacks of a rule of characters: those of its first alternative, a
+ * character and then the same with one character less, and, unless its number is exact, those of its second
+ * alternative, which is empty. Below a rule of at most n characters is the closing quote; below a rule of
+ * exactly n, a rule of at most so many, and then the quote. That the stacks are exactly these is compared.
  */
-bool dt_in_string(struct dt_parser *p, int32_t state, struct dt_in_string *ret)
+bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string *ret)
 {
 	const struct dt_elem *elem = p->g->elem;
 	const struct dt_known_state *k = &p->known[state];
-	const int32_t top = p->tops[k->first], down = k->n > 0 && top >= 0 ? p->node[top].parent : -1;
-	const struct dt_stack_node x = down < 0 ? (struct dt_stack_node){0} : p->node[down];
-	const struct dt_elem e = elem[x.pos];
-	struct dt_stack_node end;
+	const int32_t *top = p->tops + k->first;
+	const int32_t below = k->n > 0 && top[0] >= 0 ? p->node[top[0]].parent : -1;
+	struct dt_stack_node at;
 	struct dt_stacks s;
+	uint32_t left, more;
+	bool exact;
 
-	if (down < 0 || !e.left || x.parent < 0)
+	if (below < 0 || !elem[p->node[below].pos].left || p->node[below].parent < 0)
 		return false;
-	dt_stacks_at(p, x.pos - 1, e.exact ? -1 : x.pos + 1, x.parent, &s);
-	if (p->failed || s.n != k->n || memcmp(s.top, p->tops + k->first, (size_t)s.n * sizeof(*s.top)))
+	at = p->node[below]; /* after a character: the rest of the rule's first alternative */
+	left = elem[at.pos].left;
+	exact = elem[at.pos].exact;
+	dt_stacks_at(p, at.pos - 1, exact ? -1 : at.pos + 1, at.parent, &s);
+	if (p->failed || s.n != k->n || memcmp(s.top, top, (size_t)s.n * sizeof(*top)))
 		return false;
-	*ret = (struct dt_in_string){e.exact ? e.left : 0, e.left, -1};
-	end = p->node[x.parent];
-	if (e.exact) {
-		const uint32_t more = elem[end.pos++].left;
-
+	*ret = (struct dt_in_string){exact ? left : 0, left, -1};
+	at = p->node[at.parent];
+	if (exact) {
+		more = elem[at.pos++].left;
+		ret->most = more == DT_GR_ANY ? more : left + more - 1;
 		if (!more)
 			return false;
-		ret->most = more == DT_GR_ANY ? more : e.left + more - 1;
 	}
-	if (!is_quote(p->g, elem[end.pos]))
+	if (!is_quote(p->g, elem[at.pos]))
 		return false;
-	dt_stacks_at(p, end.pos + 1, -1, end.parent, &s);
+	dt_stacks_at(p, at.pos + 1, -1, at.parent, &s);
 	if (!p->failed && s.n > 0)
 		ret->after = dt_state_number(p, &s);
 	return ret->after >= 0;
 }
 
-/* Removes the tokens with fewer characters than n, or (fewer false) with more. */
-static void remove_tokens(const struct dt_vocab_string *v, size_t words, uint32_t n, bool fewer,
-			  uint32_t *bits)
+/* The mask of the tokens with at most n characters, n < DT_SHORT. */
+static const uint32_t *upto(const struct dt_vocab_string *v, size_t words, uint32_t n)
 {
-	const uint32_t most = fewer ? n - 1 : n; /* of the tokens that are removed, or of those that stay */
-	const uint32_t *upto = v->upto + words * (most < DT_SHORT ? most : DT_SHORT - 1);
-	const uint32_t flip = fewer ? UINT32_MAX : 0;
+	return v->upto + words * n;
+}
 
-	if (fewer || most < DT_SHORT)
-		for (size_t i = 0; i < words; i++)
-			bits[i] &= upto[i] ^ flip;
-	for (int i = 0; i < v->nlonger; i++) {
-		const struct dt_vocab_longer t = v->longer[i];
-
-		if (fewer ? t.characters < (int)n : t.characters > (int)n)
-			bits[t.id / 32] &= ~(1u << t.id % 32);
-	}
+/* Clears the tokens with DT_SHORT characters or more that have `from` to `to`. */
+static void clear_longer(const struct dt_vocab_string *v, uint32_t from, uint32_t to, uint32_t *bits)
+{
+	for (int i = 0; i < v->nlonger; i++)
+		if (v->longer[i].characters >= from && v->longer[i].characters <= to)
+			bits[v->longer[i].id / 32] &= ~(1u << v->longer[i].id % 32);
 }
 
 void dt_string_mask(const struct dt_vocab_string *v, size_t words, const struct dt_in_string *s,
 		    uint32_t *bits)
 {
-	if (s->least > 0)
-		remove_tokens(v, words, s->least, true, bits);
+	const uint32_t *m;
+
+	if (s->least > 0) {
+		m = upto(v, words, (s->least < DT_SHORT ? s->least : DT_SHORT) - 1);
+		for (size_t i = 0; i < words; i++)
+			bits[i] &= ~m[i];
+		clear_longer(v, 0, s->least - 1, bits);
+	}
 	for (size_t i = 0; i < words; i++)
 		bits[i] |= v->inside[i];
-	if (s->most < DT_GR_ANY)
-		remove_tokens(v, words, s->most, false, bits);
+	if (s->most < DT_SHORT) {
+		m = upto(v, words, s->most);
+		for (size_t i = 0; i < words; i++)
+			bits[i] &= m[i];
+	} else if (s->most < DT_GR_ANY) {
+		clear_longer(v, s->most + 1, UINT32_MAX, bits);
+	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */
