@@ -44,14 +44,13 @@ bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string 
 	if (exact) {
 		more = elem[at.pos++].left;
 		ret->most = more == DT_GR_ANY ? more : left + more - 1;
-		if (!more)
-			return false;
 	}
 	if (!is_quote(p->g, elem[at.pos]))
 		return false;
 	dt_stacks_at(p, at.pos + 1, -1, at.parent, &s);
 	if (!p->failed && s.n > 0)
 		ret->after = dt_state_number(p, &s);
+	p->failed = false; /* no error if that is too much: perhaps no token leads there */
 	return ret->after >= 0;
 }
 

@@ -26,6 +26,11 @@ static const char *next_word_of(const void *arg, int32_t id, size_t *ret_n)
 	return word_of(arg, id + 1, ret_n);
 }
 
+static const char *letter_of(const void *arg, int32_t id, size_t *ret_n)
+{
+	return id < 'a' ? NULL : word_of(arg, id, ret_n);
+}
+
 /* Words of 1 to LONGEST bytes: letters, and now and then what has a meaning in JSON. */
 static void make_words(struct dt_vocab_order *o)
 {
@@ -136,6 +141,36 @@ static void test_too_much_ahead(void **state)
 	check_mask(schema, "[\"a\",\"", dt_matcher_mask(m, &o), &o);
 	assert_false(dt_matcher_push(m, "\",{", 3)); /* too much is still told where the text leads there */
 	assert_null(dt_matcher_mask(m, &o));
+	dt_matcher_free(m);
+	dt_grammar_drop(g);
+	dt_vocab_order_release(&o);
+	free(schema);
+}
+
+/* The same right behind a closing quote, which no token has: inside the string, that is no error. */
+static void test_too_much_behind(void **state)
+{
+	struct dt_vocab_order o;
+	struct dt_grammar *g;
+	struct dt_matcher *m;
+	char *schema = NULL;
+	size_t n;
+	FILE *f = open_memstream(&schema, &n);
+
+	fputs("{\"required\":[\"r\"],\"type\":\"object\",\"properties\":{\"r\":{\"type\":\"string\"}", f);
+	for (int i = 0; i < 100; i++)
+		fprintf(f, ",\"p%d\":{\"const\":1}", i);
+	fputs("}}", f);
+	fclose(f);
+	g = grammar_of(schema);
+	m = dt_matcher_new(g);
+	make_words(&o);
+	dt_vocab_order_release(&o);
+	assert_int_equal(dt_vocab_order_init(&o, 'b', letter_of, NULL), 0);
+	assert_true(dt_matcher_push(m, "{\"r\":\"", 6));
+	assert_non_null(dt_matcher_mask(m, &o));
+	assert_int_equal(dt_matcher_mask(m, &o)['a' / 32], 1u << 'a' % 32);
+	assert_false(dt_matcher_push(m, "\"", 1));
 	dt_matcher_free(m);
 	dt_grammar_drop(g);
 	dt_vocab_order_release(&o);
@@ -398,11 +433,15 @@ static void test_kept(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_counted),	     cmocka_unit_test(test_too_much_ahead),
-		cmocka_unit_test(test_vocabularies), cmocka_unit_test(test_forgetting),
-		cmocka_unit_test(test_masks_stay),   cmocka_unit_test(test_strings),
-		cmocka_unit_test(test_threads),	     cmocka_unit_test(test_kept)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_counted),
+					   cmocka_unit_test(test_too_much_ahead),
+					   cmocka_unit_test(test_too_much_behind),
+					   cmocka_unit_test(test_vocabularies),
+					   cmocka_unit_test(test_forgetting),
+					   cmocka_unit_test(test_masks_stay),
+					   cmocka_unit_test(test_strings),
+					   cmocka_unit_test(test_threads),
+					   cmocka_unit_test(test_kept)};
 
 	return cmocka_run_group_tests_name("masks", tests, NULL, NULL);
 }
