@@ -15,10 +15,10 @@
 #define MANY	     4096      /* visited tokens of a mask with which others may begin */
 
 /*
- * Sets the bits of the level's tokens that may come after state `from`; returns the number of tokens visited. It visits
- * them in the order of their bytes. Of each only those bytes are read that it does not share with the one
- * before, and where a byte is not allowed, all tokens that share it are skipped: they are not looked at, so
- * that the mask of a state that allows few tokens takes about as long as these.
+ * Sets the bits of the level's tokens that may come after state `from`; returns the number of tokens visited.
+ * It visits them in the order of their bytes. Of each only those bytes are read that it does not share with
+ * the one before, and where a byte is not allowed, all tokens that share it are skipped: they are not looked
+ * at, so that the mask of a state that allows few tokens takes about as long as these.
  */
 static int fill(struct dt_parser *p, int32_t from, const struct dt_vocab_level *l, uint32_t *bits)
 {
@@ -245,6 +245,7 @@ const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const stru
 {
 	struct dt_in_string s;
 	struct dt_mask *k;
+	int32_t after;
 
 	if (!set_order(p, o))
 		return NULL;
@@ -255,9 +256,9 @@ const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const stru
 		k->bits = malloc(p->mask_words * sizeof(*k->bits));
 	if (!k->bits)
 		return NULL;
-	if (dt_state_in_string(p, m->now, &s)) {
+	if (dt_state_in_string(p, m->now, &s) && (after = dt_state_number(p, &s.after)) >= 0) {
 		memset(k->bits, 0, p->mask_words * sizeof(*k->bits));
-		fill(p, s.after, &o->string->rest, k->bits);
+		fill(p, after, &o->string->rest, k->bits);
 		dt_string_mask(o->string, p->mask_words, &s, k->bits);
 	} else {
 		read_tokens(p, m, k);

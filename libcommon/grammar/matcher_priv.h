@@ -122,12 +122,11 @@ static inline int32_t dt_state_next(struct dt_parser *p, int32_t state, unsigned
 
 /*
  * strings.c. Whether a state is inside a JSON string, between two characters, and has no other reading.
- * `least` to `most` (DT_GR_ANY: no limit) more characters come next, then the quote, then what state `after`
- * reads.
+ * `least` to `most` (DT_GR_ANY: no limit) more characters come next, then the quote, then `after`.
  */
 struct dt_in_string {
 	uint32_t least, most;
-	int32_t after;
+	struct dt_stacks after;
 };
 bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string *ret);
 /* Completes a mask, of which only the tokens are set whose bytes after the closing quote fit. */

@@ -13,8 +13,8 @@ enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE, DT_ELEM_TOKEN };
 struct dt_elem {
 	uint8_t type;
 	/*
-	 * Of a rule of characters of a JSON string (dt_gr_characters), for strings.c; 0 of all others. exact: it
-	 * is exactly, not at most, so many. left: 1 + their number; DT_GR_ANY: any.
+	 * Of a rule of characters of a JSON string (dt_gr_characters), for strings.c; 0 of all others.
+	 * exact: it is exactly, not at most, so many. left: 1 + their number; DT_GR_ANY: any.
 	 */
 	uint32_t exact : 1, left : 23;
 	int32_t index; /* index of the class or the rule; of a token 2 id, + 1: every token but this one */

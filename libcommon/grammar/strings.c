@@ -29,7 +29,7 @@ bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string 
 	struct dt_stack_node at;
 	struct dt_stacks s;
 	uint32_t left, more;
-	bool exact;
+	bool exact, good;
 
 	if (below < 0 || !elem[p->node[below].pos].left || p->node[below].parent < 0)
 		return false;
@@ -39,7 +39,8 @@ bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string 
 	dt_stacks_at(p, at.pos - 1, exact ? -1 : at.pos + 1, at.parent, &s);
 	if (p->failed || s.n != k->n || memcmp(s.top, top, (size_t)s.n * sizeof(*top)))
 		return false;
-	*ret = (struct dt_in_string){exact ? left : 0, left, -1};
+	ret->least = exact ? left : 0;
+	ret->most = left;
 	at = p->node[at.parent];
 	if (exact) {
 		more = elem[at.pos++].left;
@@ -47,11 +48,10 @@ bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string 
 	}
 	if (!is_quote(p->g, elem[at.pos]))
 		return false;
-	dt_stacks_at(p, at.pos + 1, -1, at.parent, &s);
-	if (!p->failed && s.n > 0)
-		ret->after = dt_state_number(p, &s);
+	dt_stacks_at(p, at.pos + 1, -1, at.parent, &ret->after);
+	good = !p->failed && ret->after.n > 0;
 	p->failed = false; /* no error if that is too much: perhaps no token leads there */
-	return ret->after >= 0;
+	return good;
 }
 
 /* The mask of the tokens with at most n characters, n < DT_SHORT. */

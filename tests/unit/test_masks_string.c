@@ -48,8 +48,8 @@ static bool in_string(struct dt_grammar *g, const char *text, size_t n, struct d
 }
 
 /*
- * Inside strings, the masks of all grammars come from one description of the vocabulary: grammars that live at
- * the same time, words with more characters than the string may have, several readings at a time.
+ * Inside strings, the masks of all grammars come from one description of the vocabulary: grammars that live
+ * at the same time, words with more characters than the string may have, several readings at a time.
  */
 static void test_strings(void **state)
 {
