@@ -135,7 +135,7 @@ struct dt_vocab_string {
 	struct dt_vocab_longer {
 		int32_t id;
 		uint32_t characters;
-	} * longer; /* [nlonger] those with DT_SHORT or more */
+	} * longer; /* [nlonger] those with DT_SHORT or more, in descending order */
 	int nlonger;
 	struct dt_vocab_level rest; /* of those with the closing quote: their bytes after it */
 };

@@ -60,12 +60,9 @@ static const uint32_t *upto(const struct dt_vocab_string *v, size_t words, uint3
 	return v->upto + words * n;
 }
 
-/* Clears the tokens with DT_SHORT characters or more that have `from` to `to`. */
-static void clear_longer(const struct dt_vocab_string *v, uint32_t from, uint32_t to, uint32_t *bits)
+static void clear(uint32_t *bits, int32_t id)
 {
-	for (int i = 0; i < v->nlonger; i++)
-		if (v->longer[i].characters >= from && v->longer[i].characters <= to)
-			bits[v->longer[i].id / 32] &= ~(1u << v->longer[i].id % 32);
+	bits[id / 32] &= ~(1u << id % 32);
 }
 
 void dt_string_mask(const struct dt_vocab_string *v, size_t words, const struct dt_in_string *s,
@@ -77,7 +74,8 @@ void dt_string_mask(const struct dt_vocab_string *v, size_t words, const struct 
 		m = upto(v, words, (s->least < DT_SHORT ? s->least : DT_SHORT) - 1);
 		for (size_t i = 0; i < words; i++)
 			bits[i] &= ~m[i];
-		clear_longer(v, 0, s->least - 1, bits);
+		for (int i = v->nlonger - 1; i >= 0 && v->longer[i].characters < s->least; i--)
+			clear(bits, v->longer[i].id);
 	}
 	for (size_t i = 0; i < words; i++)
 		bits[i] |= v->inside[i];
@@ -85,8 +83,8 @@ void dt_string_mask(const struct dt_vocab_string *v, size_t words, const struct 
 		m = upto(v, words, s->most);
 		for (size_t i = 0; i < words; i++)
 			bits[i] &= m[i];
-	} else if (s->most < DT_GR_ANY) {
-		clear_longer(v, s->most + 1, UINT32_MAX, bits);
 	}
+	for (int i = 0; i < v->nlonger && v->longer[i].characters > s->most; i++)
+		clear(bits, v->longer[i].id);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -59,6 +59,13 @@ static void add_token(struct reader *r, const struct dt_vocab_token *t)
 		v->longer[v->nlonger++] = (struct dt_vocab_longer){t->id, (uint32_t)n};
 }
 
+static int by_characters(const void *a, const void *b)
+{
+	const struct dt_vocab_longer *x = a, *y = b;
+
+	return (y->characters > x->characters) - (y->characters < x->characters);
+}
+
 static int read_tokens(struct reader *r)
 {
 	struct dt_vocab_string *v = r->v;
@@ -71,6 +78,7 @@ static int read_tokens(struct reader *r)
 		return -ENOMEM;
 	for (size_t i = r->words; i < DT_SHORT * r->words; i++)
 		v->upto[i] |= v->upto[i - r->words];
+	qsort(v->longer, (size_t)v->nlonger, sizeof(*v->longer), by_characters);
 	less = realloc(v->longer, ((size_t)v->nlonger + 1) * sizeof(*less));
 	v->longer = less ? less : v->longer;
 	qsort(r->rest.token, (size_t)r->rest.n, sizeof(*r->rest.token), dt_vocab_by_bytes);
