@@ -2,7 +2,8 @@
  * Time to find the tokens that a grammar allows, as dt-serve does before each token of a constrained answer.
  * Standard input has one JSON schema a line. Each is walked three times, up to 80 tokens, by tokens drawn
  * uniformly from the mask. Prints for each schema and for all the number of masks, their mean and their
- * longest time, and a hash of all masks, by which two builds can be compared.
+ * longest time, the number of those that were not remembered and their mean, and a hash of all masks, by
+ * which two builds can be compared.
  *
  *   build/bench/masks TOKENIZER <schemas.jsonl
  */
@@ -10,6 +11,7 @@
 #include "data/tokenizer.h"
 #include "grammar/grammar.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -17,8 +19,8 @@
 enum { WALKS = 3, TOKENS = 80 };
 
 struct tally {
-	int64_t n;
-	double sum, most; /* seconds */
+	int64_t n, cold;	    /* cold: not remembered */
+	double sum, cold_sum, most; /* seconds */
 	uint64_t hash;
 };
 
@@ -56,9 +58,11 @@ static void walk(struct dt_grammar *g, const struct dt_vocab_order *o, const str
 {
 	const struct dt_rng rng = dt_rng_make(seed, DT_RNG_TEST, 0);
 	struct dt_matcher *m = dt_matcher_new(g);
+	uint32_t *known = calloc(((size_t)o->vocab + 31) / 32, sizeof(*known));
 	uint64_t k = 0;
 
-	for (int i = 0; m && i < TOKENS && !dt_matcher_done(m); i++) {
+	for (int i = 0; m && known && i < TOKENS && !dt_matcher_done(m); i++) {
+		const bool cold = dt_matcher_copy_mask_now(m, o, known) == -EAGAIN;
 		const double begin = seconds();
 		const uint32_t *mask = dt_matcher_mask(m, o);
 		const double s = seconds() - begin;
@@ -68,18 +72,23 @@ static void walk(struct dt_grammar *g, const struct dt_vocab_order *o, const str
 
 		t->n++;
 		t->sum += s;
+		t->cold += cold;
+		t->cold_sum += cold ? s : 0;
 		t->most = s > t->most ? s : t->most;
 		text = id < 0 ? NULL : piece(tok, id, &n);
 		if (!text || !dt_matcher_push(m, text, n))
 			break;
 	}
 	dt_matcher_free(m);
+	free(known);
 }
 
 static void print(const char *what, const struct tally *t)
 {
-	printf("%-8s %6lld masks  %8.3f ms each  %8.3f ms at most  %016llx\n", what, (long long)t->n,
-	       t->n ? t->sum / (double)t->n * 1e3 : 0., t->most * 1e3, (unsigned long long)t->hash);
+	printf("%-8s %6lld masks  %8.4f ms each  %8.3f ms at most  %6lld cold  %8.4f ms each  %016llx\n",
+	       what, (long long)t->n, t->n ? t->sum / (double)t->n * 1e3 : 0., t->most * 1e3,
+	       (long long)t->cold, t->cold ? t->cold_sum / (double)t->cold * 1e3 : 0.,
+	       (unsigned long long)t->hash);
 }
 
 int main(int argc, char **argv)
@@ -113,7 +122,9 @@ int main(int argc, char **argv)
 		if (g)
 			print(name, &t);
 		all.n += t.n;
+		all.cold += t.cold;
 		all.sum += t.sum;
+		all.cold_sum += t.cold_sum;
 		all.most = t.most > all.most ? t.most : all.most;
 		all.hash = all.hash * 31 + t.hash;
 		dt_grammar_drop(g);

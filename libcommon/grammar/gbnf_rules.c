@@ -250,7 +250,7 @@ static struct dt_elem elem(struct lower *l, struct dt_gbnf_item i, bool full)
 		e = set_elem(l, i.at);
 		break;
 	case DT_GBNF_TOKEN:
-		e = (struct dt_elem){DT_ELEM_TOKEN, i.at};
+		e = (struct dt_elem){.type = DT_ELEM_TOKEN, .index = i.at};
 		break;
 	case DT_GBNF_RULE:
 		return rule_elem(l, i.at, full);

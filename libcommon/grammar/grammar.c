@@ -139,7 +139,7 @@ void dt_gr_alt(struct dt_grammar *g, int rule, const struct dt_elem *e, int n)
 	r->alt[r->n++] = g->nelem;
 	for (int i = 0; i < n; i++)
 		add_elem(g, e[i]);
-	add_elem(g, (struct dt_elem){DT_ELEM_END, 0});
+	add_elem(g, (struct dt_elem){.type = DT_ELEM_END});
 }
 
 int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n)
@@ -153,7 +153,7 @@ int dt_gr_literal(struct dt_grammar *g, const char *s, size_t n)
 	g->rule[rule].alt[g->rule[rule].n++] = g->nelem;
 	for (size_t i = 0; i < n; i++)
 		add_elem(g, dt_gr_range(g, (unsigned char)s[i], (unsigned char)s[i]));
-	add_elem(g, (struct dt_elem){DT_ELEM_END, 0});
+	add_elem(g, (struct dt_elem){.type = DT_ELEM_END});
 	return rule;
 }
 

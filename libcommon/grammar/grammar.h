@@ -91,8 +91,9 @@ struct dt_vocab_order {
 				over;	    /* the next token that shares fewer bytes, or n */
 		} * own;		    /* [n + 1]; the last is no token */
 		uint8_t *rest;		    /* the others, of all its tokens */
-		uint32_t *shorter; /* mask of the tokens with fewer bytes: bit id % 32 of word id / 32 */
-	} level[DT_VOCAB_LEVELS];  /* level[0].least is 1 */
+		uint32_t *shorter;	/* mask of the tokens with fewer bytes: bit id % 32 of word id / 32 */
+	} level[DT_VOCAB_LEVELS];	/* level[0].least is 1 */
+	struct dt_vocab_string *string; /* what is the same inside all JSON strings */
 };
 /* Sorts the tokens with ids 0 to vocab - 1; their bytes must outlive o. -ENOMEM. */
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg);

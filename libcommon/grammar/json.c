@@ -49,10 +49,11 @@ static void build_character(struct dt_grammar *g, struct dt_gr_json *j)
 	dt_gr_alt(g, r,
 		  SEQ(back, dt_gr_byte(g, 'u'), dt_gr_c(dt_gr_class(g, "dD")), dt_gr_range(g, '0', '7'), hex,
 		      hex));
+	j->characters = dt_gr_rule(g);
+	dt_gr_alt(g, j->characters, SEQ(dt_gr_r(r), dt_gr_characters(j->characters, -1, false)));
+	dt_gr_alt(g, j->characters, NULL, 0);
 	j->string = dt_gr_rule(g);
-	dt_gr_alt(
-		g, j->string,
-		SEQ(dt_gr_byte(g, '"'), dt_gr_r(dt_gr_repeat(g, dt_gr_r(r), -1, 0, -1)), dt_gr_byte(g, '"')));
+	dt_gr_alt(g, j->string, SEQ(dt_gr_byte(g, '"'), dt_gr_r(j->characters), dt_gr_byte(g, '"')));
 }
 
 static void build_numbers(struct dt_grammar *g, struct dt_gr_json *j)
@@ -118,7 +119,7 @@ void dt_gr_json(struct dt_grammar *g, struct dt_gr_json *j)
 		dt_gr_alt(g, j->value, SEQ(dt_gr_r(dt_gr_literal(g, word[i], strlen(word[i])))));
 }
 
-struct dt_grammar *dt_grammar_json(void)
+static struct dt_grammar *json_grammar(bool string)
 {
 	struct dt_grammar *g = dt_grammar_new();
 	struct dt_gr_json j;
@@ -126,11 +127,21 @@ struct dt_grammar *dt_grammar_json(void)
 	if (!g)
 		return NULL;
 	dt_gr_json(g, &j);
-	g->root = j.object;
+	g->root = string ? j.string : j.object;
 	if (g->no_memory) {
 		dt_grammar_drop(g);
 		return NULL;
 	}
 	return g;
+}
+
+struct dt_grammar *dt_grammar_json(void)
+{
+	return json_grammar(false);
+}
+
+struct dt_grammar *dt_grammar_string(void)
+{
+	return json_grammar(true);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

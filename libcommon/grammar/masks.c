@@ -2,7 +2,7 @@
  * Masks of the tokens that may come next, which states remember. Many states differ little: in a string of
  * at most 200 characters there is one for each number of characters left, and they allow the same tokens but
  * for the longest. So a mask begins with that of a state that agrees for some bytes, and only tokens of more
- * bytes are read.
+ * bytes are read. Inside JSON strings, which tokens may come is known for the vocabulary (strings.c).
  */
 #include "grammar/matcher_priv.h"
 
@@ -15,18 +15,17 @@
 #define MANY	     4096      /* visited tokens of a mask with which others may begin */
 
 /*
- * Sets the bits of the level's tokens that may come next; returns the number of tokens visited. It visits
- * them in the order of their bytes. Of each only those bytes are read that it does not share with the one
- * before, and where a byte is not allowed, all tokens that share it are skipped: they are not looked at, so
- * that the mask of a state that allows few tokens takes about as long as these.
+ * Sets the bits of the level's tokens that may come after state `from`; returns the number of tokens visited.
+ * It visits them in the order of their bytes. Of each only those bytes are read that it does not share with
+ * the one before, and where a byte is not allowed, all tokens that share it are skipped: they are not looked
+ * at, so that the mask of a state that allows few tokens takes about as long as these.
  */
-static int fill(struct dt_parser *p, const struct dt_matcher *m, const struct dt_vocab_level *l,
-		uint32_t *bits)
+static int fill(struct dt_parser *p, int32_t from, const struct dt_vocab_level *l, uint32_t *bits)
 {
 	int visited = 0;
 	int good = 0; /* bytes of the last visited token that fit: depth[0 .. good] is valid */
 
-	p->depth[0] = m->now;
+	p->depth[0] = from;
 	for (int i = 0; i < l->n && !p->failed;) {
 		const struct dt_vocab_own *t = &l->own[i];
 		const uint8_t *rest = l->rest + t->at;
@@ -231,11 +230,22 @@ static void add_tokens(const struct dt_parser *p, const struct dt_matcher *m, ui
 	}
 }
 
+/* Sets m's mask k by reading tokens. */
+static void read_tokens(struct dt_parser *p, const struct dt_matcher *m, const struct dt_mask *k)
+{
+	const struct dt_vocab_level *level = begin(p, m, k->bits);
+	const int visited = fill(p, m->now, level, k->bits);
+
+	add_tokens(p, m, k->bits);
+	if (level == p->order->level && visited > MANY)
+		p->late[p->nlate++ % DT_LATE] = (int)(k - p->mask);
+}
+
 const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o)
 {
-	const struct dt_vocab_level *level;
+	struct dt_in_string s;
 	struct dt_mask *k;
-	int visited;
+	int32_t after;
 
 	if (!set_order(p, o))
 		return NULL;
@@ -246,16 +256,18 @@ const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const stru
 		k->bits = malloc(p->mask_words * sizeof(*k->bits));
 	if (!k->bits)
 		return NULL;
-	level = begin(p, m, k->bits);
-	visited = fill(p, m, level, k->bits);
-	add_tokens(p, m, k->bits);
+	if (dt_state_in_string(p, m->now, &s) && (after = dt_state_number(p, &s.after)) >= 0) {
+		memset(k->bits, 0, p->mask_words * sizeof(*k->bits));
+		fill(p, after, &o->string->rest, k->bits);
+		dt_string_mask(o->string, p->mask_words, &s, k->bits);
+	} else {
+		read_tokens(p, m, k);
+	}
 	k->used = ++p->clock;
 	if (p->failed)
 		return NULL;
 	k->state = m->now;
 	p->known[m->now].mask = (int)(k - p->mask);
-	if (level == o->level && visited > MANY)
-		p->late[p->nlate++ % DT_LATE] = (int)(k - p->mask);
 	return k->bits;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -91,6 +91,8 @@ bool dt_stacks_advance(struct dt_parser *p, const struct dt_stacks *from, unsign
 		       struct dt_stacks *to);
 /* Adds to `to` the stacks after token id, where a token element is next; false: `to` is empty, or failed. */
 bool dt_stacks_token(struct dt_parser *p, const struct dt_stacks *from, int32_t id, struct dt_stacks *to);
+/* Sets `ret` to the stacks in which element pos, or also element `other` (-1: none), is next; then parent. */
+void dt_stacks_at(struct dt_parser *p, int32_t pos, int32_t other, int32_t parent, struct dt_stacks *ret);
 /* Whether it is time for that; drops the nodes that keep [n] do not need, and renumbers the others. */
 bool dt_stacks_many(const struct dt_parser *p);
 void dt_stacks_tidy(struct dt_parser *p, struct dt_stacks *keep, int n);
@@ -117,6 +119,19 @@ static inline int32_t dt_state_next(struct dt_parser *p, int32_t state, unsigned
 
 	return known ? known - 2 : dt_state_find(p, state, byte);
 }
+
+/*
+ * strings.c. Whether a state is inside a JSON string, between two characters, and has no other reading.
+ * `least` to `most` (DT_GR_ANY: no limit) more characters come next, then the quote, then `after`.
+ */
+struct dt_in_string {
+	uint32_t least, most;
+	struct dt_stacks after;
+};
+bool dt_state_in_string(struct dt_parser *p, int32_t state, struct dt_in_string *ret);
+/* Completes a mask, of which only the tokens are set whose bytes after the closing quote fit. */
+void dt_string_mask(const struct dt_vocab_string *v, size_t words, const struct dt_in_string *s,
+		    uint32_t *bits);
 
 /* The mask of a state, for dt_matcher_mask. dt_masks_forget: when the states get new numbers. */
 const uint32_t *dt_mask_of(struct dt_parser *p, struct dt_matcher *m, const struct dt_vocab_order *o);

@@ -9,8 +9,14 @@
 
 enum { DT_ELEM_END, DT_ELEM_CLASS, DT_ELEM_RULE, DT_ELEM_TOKEN };
 
+#define DT_GR_ANY ((1 << 23) - 1)
 struct dt_elem {
 	uint8_t type;
+	/*
+	 * Of a rule of characters of a JSON string (dt_gr_characters), for strings.c; 0 of all others.
+	 * exact: it is exactly, not at most, so many. left: 1 + their number; DT_GR_ANY: any.
+	 */
+	uint32_t exact : 1, left : 23;
 	int32_t index; /* index of the class or the rule; of a token 2 id, + 1: every token but this one */
 };
 
@@ -71,7 +77,8 @@ int64_t dt_gr_many_rules(int64_t min, int64_t max);
 bool dt_gr_prune(struct dt_grammar *g);
 
 struct dt_gr_json { /* the rules of JSON (RFC 8259) */
-	int ws, colon, comma, character, string, number, integer, value, object, array;
+	int ws, colon, comma, character, characters /* any number */, string, number, integer, value, object,
+		array;
 };
 void dt_gr_json(struct dt_grammar *g, struct dt_gr_json *ret);
 /* Rules for '[' and ']', or '{' and '}', around the rule `inside`. */
@@ -84,12 +91,21 @@ int dt_gr_object(struct dt_grammar *g, const struct dt_gr_json *j, int inside);
 
 static inline struct dt_elem dt_gr_r(int rule)
 {
-	return (struct dt_elem){DT_ELEM_RULE, rule};
+	return (struct dt_elem){.type = DT_ELEM_RULE, .index = rule};
+}
+
+/* A rule of exactly, or at most, n characters of a JSON string; n -1: of any number. */
+static inline struct dt_elem dt_gr_characters(int rule, int64_t n, bool exact)
+{
+	return (struct dt_elem){.type = DT_ELEM_RULE,
+				.exact = exact,
+				.left = (uint32_t)(n < 0 ? DT_GR_ANY : n + 1),
+				.index = rule};
 }
 
 static inline struct dt_elem dt_gr_c(int class)
 {
-	return (struct dt_elem){DT_ELEM_CLASS, class};
+	return (struct dt_elem){.type = DT_ELEM_CLASS, .index = class};
 }
 
 /* Token elements. in_set: whether the grammar's set of tokens has this id. */
@@ -102,6 +118,31 @@ static inline bool dt_gr_is_token(const struct dt_grammar *g, struct dt_elem e, 
 {
 	return e.type == DT_ELEM_TOKEN && dt_gr_in_set(g, id) && (e.index / 2 == id) != (e.index & 1);
 }
+
+/* vocab.c: sets a level to the sorted tokens of o that have l->least bytes or more. -ENOMEM. */
+int dt_vocab_level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l);
+void dt_vocab_level_release(struct dt_vocab_level *l);
+int dt_vocab_by_bytes(const void *a, const void *b); /* for qsort of tokens */
+
+/*
+ * vocab_string.c: the tokens that fit inside a JSON string, between two characters, by how many characters of
+ * it begin in them. 0.6 MB of 150,000 tokens.
+ */
+enum { DT_SHORT = 24 };
+struct dt_vocab_string {
+	uint32_t *inside; /* mask of those without the closing quote */
+	uint32_t *upto;	  /* [DT_SHORT][words] masks of those with at most 0, 1, .. characters */
+	struct dt_vocab_longer {
+		int32_t id;
+		uint32_t characters;
+	} * longer; /* [nlonger] those with DT_SHORT or more, in descending order */
+	int nlonger;
+	struct dt_vocab_level rest; /* of those with the closing quote: their bytes after it */
+};
+int dt_vocab_string_new(const struct dt_vocab_order *o, struct dt_vocab_string **ret); /* -ENOMEM */
+void dt_vocab_string_free(struct dt_vocab_string *s);				       /* NULL is allowed */
+/* json.c: the grammar of any JSON string. NULL: out of memory. */
+struct dt_grammar *dt_grammar_string(void);
 
 static inline struct dt_elem dt_gr_byte(struct dt_grammar *g, int c)
 {

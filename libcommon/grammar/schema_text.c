@@ -242,7 +242,9 @@ static int chain(struct dt_schema *b, int **rule, int *n, int64_t want, bool few
 		int r = (*rule)[*n] = dt_gr_rule(b->g);
 
 		if (*n > 0)
-			dt_gr_alt(b->g, r, SEQ(dt_gr_r(b->json.character), dt_gr_r((*rule)[*n - 1])));
+			dt_gr_alt(b->g, r,
+				  SEQ(dt_gr_r(b->json.character),
+				      dt_gr_characters((*rule)[*n - 1], *n - 1, !fewer)));
 		if (*n == 0 || fewer)
 			dt_gr_alt(b->g, r, NULL, 0);
 	}
@@ -275,9 +277,9 @@ int dt_schema_string(struct dt_schema *b, const struct dt_conj *c)
 		return r;
 	}
 	first = chain(b, &b->exact, &b->nexact, min, false);
-	rest = max < 0 ? dt_gr_repeat(b->g, dt_gr_r(b->json.character), -1, 0, -1)
-		       : chain(b, &b->most, &b->nmost, max - min, true);
-	dt_gr_alt(b->g, r, SEQ(quote, dt_gr_r(first), dt_gr_r(rest), quote));
+	rest = max < 0 ? b->json.characters : chain(b, &b->most, &b->nmost, max - min, true);
+	dt_gr_alt(b->g, r,
+		  SEQ(quote, dt_gr_r(first), dt_gr_characters(rest, max < 0 ? -1 : max - min, false), quote));
 	return r;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

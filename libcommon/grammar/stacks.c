@@ -163,6 +163,15 @@ void dt_stacks_begin(struct dt_parser *p, struct dt_stacks *ret)
 		expand(p, ret, root->alt[i], -1, 0);
 }
 
+void dt_stacks_at(struct dt_parser *p, int32_t pos, int32_t other, int32_t parent, struct dt_stacks *ret)
+{
+	ret->n = 0;
+	begin_building(p);
+	expand(p, ret, pos, parent, 0);
+	if (other >= 0)
+		expand(p, ret, other, parent, 0);
+}
+
 bool dt_stacks_many(const struct dt_parser *p)
 {
 	return p->nnode > MANY_NODES && p->nnode > p->node_limit;

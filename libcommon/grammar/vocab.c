@@ -1,12 +1,12 @@
 /* A vocabulary in the order of its tokens' bytes. */
-#include "grammar/grammar.h"
+#include "grammar/priv.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int by_bytes(const void *a, const void *b)
+int dt_vocab_by_bytes(const void *a, const void *b)
 {
 	const struct dt_vocab_token *x = a, *y = b;
 	int n = x->len < y->len ? x->len : y->len, c = memcmp(x->s, y->s, (size_t)n);
@@ -43,8 +43,7 @@ static void set_over(struct dt_vocab_level *l)
 	}
 }
 
-/* Sets a level from token, which is sorted. */
-static int level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l)
+int dt_vocab_level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l)
 {
 	const struct dt_vocab_token *before = NULL;
 	struct dt_vocab_own *own;
@@ -72,6 +71,13 @@ static int level_init(const struct dt_vocab_order *o, struct dt_vocab_level *l)
 	return 0;
 }
 
+void dt_vocab_level_release(struct dt_vocab_level *l)
+{
+	free(l->own);
+	free(l->rest);
+	free(l->shorter);
+}
+
 int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *bytes, const void *arg)
 {
 	static atomic_uint_fast64_t made;
@@ -90,11 +96,13 @@ int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *byt
 		o->token[o->n++] = (struct dt_vocab_token){s, (int32_t)n, id};
 		o->longest = (int)n > o->longest ? (int)n : o->longest;
 	}
-	qsort(o->token, (size_t)o->n, sizeof(*o->token), by_bytes);
+	qsort(o->token, (size_t)o->n, sizeof(*o->token), dt_vocab_by_bytes);
 	for (int i = 0; i < DT_VOCAB_LEVELS && rc == 0; i++) {
 		o->level[i].least = least_of[i];
-		rc = level_init(o, &o->level[i]);
+		rc = dt_vocab_level_init(o, &o->level[i]);
 	}
+	if (rc == 0)
+		rc = dt_vocab_string_new(o, &o->string);
 	if (rc < 0)
 		dt_vocab_order_release(o);
 	return rc;
@@ -103,11 +111,9 @@ int dt_vocab_order_init(struct dt_vocab_order *o, int vocab, dt_token_bytes *byt
 void dt_vocab_order_release(struct dt_vocab_order *o)
 {
 	free(o->token);
-	for (int i = 0; i < DT_VOCAB_LEVELS; i++) {
-		free(o->level[i].own);
-		free(o->level[i].rest);
-		free(o->level[i].shorter);
-	}
+	for (int i = 0; i < DT_VOCAB_LEVELS; i++)
+		dt_vocab_level_release(&o->level[i]);
+	dt_vocab_string_free(o->string);
 	*o = (struct dt_vocab_order){0};
 }
 /* SPDX-License-Identifier: Apache-2.0 */
