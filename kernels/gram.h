@@ -5,7 +5,7 @@
  *               a [m, k]; b [m, m], symmetric, or absent; c [m, m], exactly symmetric; one type, f32 or bf16.
  *               Products accumulate in f32; c is rounded once, on a card in bf16 twice (product, sum). c, a
  *               and b do not overlap. The CPU computes blocks of DT_GRAM_ROWS rows up to the diagonal and
- *               mirrors them. Determinism: matmul's (matmul.h).
+ *               mirrors them, if there is more than one. Determinism: matmul's (matmul.h).
  *   transpose   y = x^T   x [m, n], y [n, m]; each f32 or bf16; rounded to nearest even. No overlap.
  */
 #ifndef DT_KERNELS_GRAM_H

@@ -81,6 +81,16 @@ static void gram_block(struct dt_dev *dev, const struct gram *g)
 			gram_tile(g, i, j);
 }
 
+/*
+ * Whether the product alone is c, and symmetric: one block computes all of it in any case, and no element's
+ * sum depends on its place.
+ */
+static bool is_product(struct dt_dev *dev, const struct gram *g, int64_t m, int64_t k)
+{
+	return m <= DT_GRAM_ROWS && g->alpha == 1 && !g->b.data && g->diagonal == 0 &&
+	       dt_cpu_matmul_rows_apart(dev, g->c.dtype, m, k, m, true, false);
+}
+
 int dt_cpu_gram(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, float alpha, struct dt_tensor b,
 		float beta, float diagonal)
 {
@@ -89,6 +99,8 @@ int dt_cpu_gram(struct dt_dev *dev, struct dt_tensor c, struct dt_tensor a, floa
 	struct gram g = {c, b, product, 0, 0, 0, alpha, beta, diagonal};
 	int rc = product ? 0 : -ENOMEM;
 
+	if (rc == 0 && is_product(dev, &g, m, k))
+		return dt_cpu_matmul(dev, c, a, false, a, true, DT_NONE, false);
 	for (; g.first < m && rc == 0; g.first += g.rows) {
 		g.rows = dt_min64(DT_GRAM_ROWS, m - g.first);
 		g.wide = g.first + g.rows;

@@ -57,9 +57,13 @@ static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias)
 {
 	struct dt_cpu *cpu = dev->impl;
+	struct dt_matmul_key as = *key;
 	struct dt_matmul_entry *e;
-	int r = dt_matmul_find(cpu, key, &e);
+	void *bs = b.data;
+	int r;
 
+	as.packed = dt_matmul_packs(key);
+	r = dt_matmul_find(cpu, &as, &e);
 	if (r < 0)
 		return r;
 	if (is_bound(dev, e) && dt_matmul_rows_takes(key))
@@ -68,7 +72,9 @@ static int product(struct dt_dev *dev, const struct dt_matmul_key *key, struct d
 		return product_wide(dev, key, c, a, b, bias);
 	if (e->tiles)
 		return dt_matmul_rows(dev, key, c, a, b, bias);
-	return dt_matmul_execute(cpu, e, c.data, a.data, b.data, bias.data);
+	if (e->packed)
+		bs = dt_matmul_pack(dev, key, b);
+	return bs ? dt_matmul_execute(cpu, e, c.data, a.data, bs, bias.data) : -ENOMEM;
 }
 
 static int product_blocks(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,

@@ -14,13 +14,16 @@
 struct dt_matmul_key {
 	int64_t m, n, k, lda; /* lda: row stride of a as stored */
 	int32_t nthreads;
-	uint8_t ta, tb, in, out, bias, accumulate, pad[6];
+	uint8_t ta, tb, in, out, bias, accumulate;
+	uint8_t packed; /* b shall be in the order of dt_matmul_pack */
+	uint8_t pad[5];
 };
 
 struct dt_matmul_entry {
 	struct dt_matmul_key key;
 	bool used, widen; /* widen: dt_cpu_widens */
 	bool tiles;	  /* tile.h is faster, or as fast without setup time */
+	bool packed;	  /* the key asks for it, and oneDNN has that order */
 	bool invariant;	  /* a row's bits do not depend on the number of rows */
 	dnnl_primitive_t prim;
 	dnnl_memory_t mem[5]; /* indexed by ARG_ of matmul_onednn.c */
@@ -47,6 +50,12 @@ int dt_matmul_find(struct dt_cpu *cpu, const struct dt_matmul_key *key, struct d
 bool dt_matmul_rows_takes(const struct dt_matmul_key *key);
 int dt_matmul_rows(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor c,
 		   struct dt_tensor a, struct dt_tensor b, struct dt_tensor bias);
+/*
+ * b in panels of 64 columns, words of two elements along k, as oneDNN's brgemm multiplies it. It copies a
+ * plain b itself, every thread for itself, more slowly; the product has the same bits. For keys that
+ * dt_matmul_packs takes. NULL: no memory.
+ */
+uint32_t *dt_matmul_pack(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor b);
 /* c = a b + bias as described by the entry's key; only for an entry that is neither widen nor tiles. */
 int dt_matmul_execute(struct dt_cpu *cpu, struct dt_matmul_entry *e, void *c, void *a, void *b, void *bias);
 

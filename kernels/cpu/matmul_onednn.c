@@ -109,6 +109,17 @@ static dnnl_status_t choose(const struct dt_matmul_key *k, const dnnl_matmul_des
 	return *ret ? dnnl_success : dnnl_out_of_memory;
 }
 
+/* Whether md, of dims k x n, is the order of dt_matmul_pack. */
+static bool is_packed(const struct dt_matmul_key *k, const dnnl_memory_desc_t *md)
+{
+	const dnnl_blocking_desc_t *b = &md->format_desc.blocking;
+
+	return md->format_kind == dnnl_blocked && b->inner_nblks == 3 && b->inner_idxs[0] == 0 &&
+	       b->inner_blks[0] == 16 && b->inner_idxs[1] == 1 && b->inner_blks[1] == DT_TILE &&
+	       b->inner_idxs[2] == 0 && b->inner_blks[2] == 2 && b->strides[0] == 16 * DT_TILE * 2 &&
+	       b->strides[1] == k->k * DT_TILE && !md->extra.flags;
+}
+
 static int describe(const struct dt_matmul_key *k, dnnl_memory_desc_t md[ARGS], dnnl_engine_t engine,
 		    dnnl_primitive_desc_t *ret)
 {
@@ -122,7 +133,11 @@ static int describe(const struct dt_matmul_key *k, dnnl_memory_desc_t md[ARGS], 
 	dnnl_status_t s = dnnl_success;
 
 	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_A], 2, a, dnnl_type(k->in), sa);
-	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_B], 2, b, dnnl_type(k->in), sb);
+	if (k->packed)
+		s = s ? s
+		      : dnnl_memory_desc_init_by_tag(&md[ARG_B], 2, b, dnnl_type(k->in), dnnl_format_tag_any);
+	else
+		s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_B], 2, b, dnnl_type(k->in), sb);
 	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_C], 2, c, dnnl_type(k->out), sc);
 	s = s ? s : dnnl_memory_desc_init_by_strides(&md[ARG_BIAS], 2, bias, dnnl_type(k->in), sc);
 	s = s ? s
@@ -141,6 +156,25 @@ static int describe(const struct dt_matmul_key *k, dnnl_memory_desc_t md[ARGS], 
 	if (attr)
 		dnnl_primitive_attr_destroy(attr);
 	return dnnl_err(s);
+}
+
+/* The same; with b packed if the key asks for it, and oneDNN's brgemm takes b in that order. */
+static int describe_packed(const struct dt_matmul_key *key, dnnl_memory_desc_t md[ARGS], dnnl_engine_t engine,
+			   dnnl_primitive_desc_t *ret, bool *packed)
+{
+	struct dt_matmul_key plain = *key;
+	int r = describe(key, md, engine, ret);
+
+	*packed = false;
+	if (r < 0 || !key->packed)
+		return r;
+	md[ARG_B] = *dnnl_primitive_desc_query_md(*ret, dnnl_query_weights_md, 0);
+	*packed = !strncmp(name_of(*ret), "brg", 3) && !dt_isa()->amx_onednn && is_packed(key, &md[ARG_B]);
+	if (*packed)
+		return 0;
+	dnnl_primitive_desc_destroy(*ret);
+	plain.packed = false;
+	return describe(&plain, md, engine, ret);
 }
 
 /* Whether an implementation of this name consists of plain loops. */
@@ -170,7 +204,7 @@ static int entry_make(struct dt_cpu *cpu, struct dt_matmul_entry *e)
 		e->widen = true;
 		return 0;
 	}
-	r = describe(&e->key, md, cpu->engine, &pd);
+	r = describe_packed(&e->key, md, cpu->engine, &pd, &e->packed);
 	if (r < 0)
 		return r;
 	impl = name_of(pd);

@@ -69,6 +69,56 @@ static void product_panel(const struct dt_tile *t, const struct dt_matmul_key *k
 	}
 }
 
+/* Row i of block n of b in dt_matmul_pack's order: 64 elements, with tb of a column. NULL: no such column */
+static const char *block_row(const struct dt_matmul_key *key, struct dt_tensor b, int64_t n, int64_t i)
+{
+	const int64_t along = key->k / DT_TILE, j = n / along * DT_TILE, k = n % along * DT_TILE;
+
+	if (!key->tb)
+		return dt_at(b, (k + i) * key->n + j);
+	return j + i < key->n ? dt_at(b, (j + i) * key->k + k) : NULL;
+}
+
+/*
+ * Packs block n of b to `to`. The next block's rows, two lines each, and its place are asked for: rows are
+ * too short for the processor to foresee them, and the place was last read by other threads.
+ */
+static void pack_block(const struct dt_tile *t, const struct dt_matmul_key *key, struct dt_tensor b,
+		       int64_t n, int64_t blocks, uint32_t *to)
+{
+	const void *row[DT_TILE];
+
+	for (int64_t i = 0; i < DT_TILE; i++) {
+		const char *next = n + 1 < blocks ? block_row(key, b, n + 1, i) : NULL;
+
+		row[i] = block_row(key, b, n, i);
+		if (!next)
+			continue;
+		__builtin_prefetch(next);
+		__builtin_prefetch(next + 64);
+		__builtin_prefetch(to + (DT_TILE + i) * (DT_TILE / 2), 1);
+		__builtin_prefetch(to + (DT_TILE + i) * (DT_TILE / 2) + 16, 1);
+	}
+	if (key->tb)
+		dt_tile_pack_lanes(t, to, row, DT_BF16, DT_TILE, DT_TILE);
+	else
+		dt_tile_pack_depth(t, to, row, DT_BF16, DT_TILE, DT_TILE);
+}
+
+uint32_t *dt_matmul_pack(struct dt_dev *dev, const struct dt_matmul_key *key, struct dt_tensor b)
+{
+	const struct dt_tile *t = dt_tile(DT_BF16);
+	const int64_t blocks = dt_ceil_div(key->n, DT_TILE) * (key->k / DT_TILE);
+	uint32_t *to = dt_cpu_scratch_of(dev, DT_SCRATCH_PANELS, dt_matmul_packed_bytes(key));
+
+	if (!to)
+		return NULL;
+#pragma omp parallel for num_threads(dev->nthreads)
+	for (int64_t n = 0; n < blocks; n++)
+		pack_block(t, key, b, n, blocks, to + n * DT_TILE * (DT_TILE / 2));
+	return to;
+}
+
 bool dt_matmul_rows_takes(const struct dt_matmul_key *key)
 {
 	return dt_matmul_rows_takes_on(key, dt_isa()->amx_onednn);

@@ -44,6 +44,8 @@ static void whole(const struct dt_scratch_on *on, const struct dt_matmul_key *ke
 		whole(on, &wide, s);
 	} else if (dt_matmul_is_small(key) || on->tiles_only) {
 		dt_scratch_raise(s, DT_SCRATCH_PANELS, dt_matmul_panels_bytes(key, on->threads));
+	} else if (on->brgemm && !on->amx_onednn && dt_matmul_packs(key)) {
+		dt_scratch_raise(s, DT_SCRATCH_PANELS, dt_matmul_packed_bytes(key));
 	}
 }
 

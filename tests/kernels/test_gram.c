@@ -3,6 +3,15 @@
 
 #include "kernels/gram.h"
 
+static void is_symmetric(struct dt_tensor c)
+{
+	const int64_t m = c.dim[0];
+
+	for (int64_t i = 0; i < m; i++)
+		for (int64_t j = 0; j < i; j++)
+			assert_true(get(c, i * m + j) == get(c, j * m + i));
+}
+
 /* b must be symmetric. */
 static struct dt_tensor symmetric(enum dt_dtype t, int64_t m, uint32_t stream)
 {
@@ -35,9 +44,7 @@ static void one_gram(enum dt_dtype t, int64_t m, int64_t k, bool with_b)
 	/* On a card the product is rounded before the sum. */
 	check_close(what, c, want, 1e-6 * (double)(k + 4) + (t == DT_F32 ? 0 : BF16_EPS * (double)k / 2),
 		    1e-6);
-	for (int64_t i = 0; i < m; i++)
-		for (int64_t j = 0; j < i; j++)
-			assert_true(get(c, i * m + j) == get(c, j * m + i));
+	is_symmetric(c);
 	free_all(a.data, b.data, c.data, want);
 }
 
@@ -50,6 +57,28 @@ static void test_grams(void **state)
 		for (int with_b = 0; with_b < 2; with_b++) {
 			one_gram(DT_F32, size[i][0], size[i][1], with_b);
 			one_gram(DT_BF16, size[i][0], size[i][1], with_b);
+		}
+}
+
+/* The product alone: of one block it is written to c at once, with the bits of mirrored halves. */
+static void test_product_alone(void **state)
+{
+	static const int64_t size[][2] = {{192, 192}, {192, 768}, {130, 1030}, {256, 64}, {33, 700}};
+
+	for (int i = 0; i < 5; i++)
+		for (int t = 0; t < 2; t++) {
+			const int64_t m = size[i][0], k = size[i][1];
+			const enum dt_dtype type = t ? DT_BF16 : DT_F32;
+			struct dt_tensor a = random_tensor(type, m, k, 1, 1), zero = tensor(type, m, m);
+			struct dt_tensor c = tensor(type, m, m), mirrored = tensor(type, m, m);
+
+			memset(zero.data, 0, (size_t)(m * m * dt_dtype_size(type)));
+			assert_int_equal(dev->ops->gram(dev, c, a, 1, DT_NONE, 0, 0), 0);
+			assert_int_equal(dev->ops->gram(dev, mirrored, a, 1, zero, 1, 0), 0);
+			is_symmetric(c);
+			if (dev->kind == DT_DEV_CPU)
+				check_same_bits("product alone", c, mirrored);
+			free_all(a.data, zero.data, c.data, mirrored.data);
 		}
 }
 
@@ -92,6 +121,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_grams),
+		cmocka_unit_test(test_product_alone),
 		cmocka_unit_test(test_transposes),
 		cmocka_unit_test(test_refused),
 	};

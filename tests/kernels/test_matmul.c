@@ -86,6 +86,43 @@ static void test_blocks(void **state)
 	}
 }
 
+/* With b packed first (matmul_path.h) a row has the bits that it has among fewer, whose b is not. */
+static void packed(int64_t m, int64_t n, int64_t k, bool tb, enum dt_dtype out)
+{
+	struct dt_tensor a = random_tensor(DT_BF16, m, k, 1, 1), b = operand(DT_BF16, tb, k, n, 2);
+	struct dt_tensor c = tensor(out, m, n), parts = tensor(out, m, n);
+
+	assert_int_equal(dev->ops->matmul(dev, c, a, false, b, tb, DT_NONE, false), 0);
+	for (int64_t i = 0; i < m; i += 100) {
+		const int64_t rows = dt_min64(100, m - i);
+
+		assert_int_equal(dev->ops->matmul(dev, dt_t2(dt_at(parts, i * n), out, rows, n),
+						  dt_t2(dt_at(a, i * k), DT_BF16, rows, k), false, b, tb,
+						  DT_NONE, false),
+				 0);
+	}
+	check_same_bits("with b packed", c, parts);
+	free_all(a.data, b.data, c.data, parts.data);
+}
+
+static void test_packed(void **state)
+{
+	static const struct shape shapes[] = {{256, 64, 64}, {300, 130, 192}, {257, 192, 320}};
+
+	for (int i = 0; i < 3; i++)
+		for (int tb = 0; tb < 2; tb++) {
+			one_product(shapes[i], 2 * tb, DT_BF16, DT_F32);
+			one_product(shapes[i], 2 * tb + 4, DT_BF16, DT_BF16);
+		}
+	if (strcmp(dt_dev_isa(dev), "avx512_bf16") != 0)
+		skip(); /* others have no order of sums to keep, or no packed b */
+	for (int tb = 0; tb < 2; tb++) {
+		packed(300, 192, 320, tb, DT_BF16);
+		packed(600, 130, 1024, tb, DT_F32);
+		packed(256, 1030, 3072, true, DT_BF16);
+	}
+}
+
 /* One dimension small, and the others more than a block: what adapters' products are like. */
 static void test_thin(void **state)
 {
@@ -448,6 +485,7 @@ int main(void)
 		cmocka_unit_test(test_products),
 		cmocka_unit_test(test_blocks),
 		cmocka_unit_test(test_deep),
+		cmocka_unit_test(test_packed),
 		cmocka_unit_test(test_thin),
 		cmocka_unit_test(test_strides),
 		cmocka_unit_test(test_library_is_fast),
