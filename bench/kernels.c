@@ -128,7 +128,7 @@ struct dt_tensor tensor(enum dt_dtype t, int64_t r, int64_t c)
 
 bool wanted(const char *op)
 {
-	return !only || strstr(op, only);
+	return !only || strstr(op, only) || strstr(only, op);
 }
 
 void row_of(const char *op, const char *shape, const char *type, double time, double rate, const char *unit,

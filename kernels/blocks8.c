@@ -1,19 +1,10 @@
-#include "kernels/blocks8.h"
+#include "kernels/blocks8_wide.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-/*
- * For each upper 16 bits of a float: the smallest code of the floats that begin with them. Such a float has
- * this code or the next one, since the map's values are further apart than floats with equal upper halves.
- */
-struct codes {
-	float value[256], middle[256]; /* middle[i]: midpoint of value[i] and value[i + 1] */
-	uint8_t from[(1 << 16) + 3];   /* padded, as the gather reads 32-bit words */
-};
 
 static struct codes codes[2];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -47,6 +38,51 @@ static void make_values(float *v, bool is_signed)
 	qsort(v, 256, sizeof(*v), by_value);
 }
 
+/* The lower and the upper halves of floats. */
+static void split(uint16_t to[2][256], const float *from)
+{
+	for (int i = 0; i < 256; i++) {
+		uint32_t bits;
+
+		memcpy(&bits, &from[i], 4);
+		to[0][i] = (uint16_t)bits;
+		to[1][i] = (uint16_t)(bits >> 16);
+	}
+}
+
+/* The tables of blocks8_wide.h. */
+static void make_wide(struct codes *c, bool is_signed)
+{
+	struct wide_codes *w = &c->wide;
+	int first = 0; /* number of the positive codes below the decade */
+
+	memset(w->decade, 0, sizeof(w->decade));
+	w->least = is_signed ? 128 : 1;
+	w->base[0] = w->most[0] = -1;
+	w->base[8] = w->most[8] = (float)(255 - w->least);
+	for (int d = 0; d < 7; d++) {
+		const int steps = 1 << (is_signed ? d : d + 1);
+
+		w->times[d + 1] = (float)(steps / (0.9 * pow(10, d - 6)));
+		w->base[d + 1] = (float)(first - steps / 9.);
+		w->most[d + 1] = (float)(first + steps - 1);
+		first += steps;
+	}
+	for (int k = 0; k < 32; k++)
+		w->bound[k] = INFINITY;
+	for (int d = first = 0; d < 8; d++) {
+		const float bound = c->middle[w->least - 1 + first];
+		const int k = wide_binade(bound);
+
+		w->bound[k] = bound;
+		for (int i = k + 1; i < 32; i++)
+			w->decade[i] = d + 1;
+		first += d < 7 ? 1 << (is_signed ? d : d + 1) : 0;
+	}
+	split(w->value, c->value);
+	split(w->middle, c->middle);
+}
+
 static void make_codes(struct codes *c, bool is_signed)
 {
 	make_values(c->value, is_signed);
@@ -63,6 +99,7 @@ static void make_codes(struct codes *c, bool is_signed)
 			i++;
 		c->from[key] = (uint8_t)i;
 	}
+	make_wide(c, is_signed);
 }
 
 static void make(void)
@@ -87,85 +124,6 @@ static int64_t blocks(int64_t n)
 	return (n + DT_STATE_BLOCK - 1) / DT_STATE_BLOCK;
 }
 
-/*
- * AVX-512 versions of the loops in dt_blocks8_decode and encode, for the first n / 16 * 16 values; they
- * return that number. The table is held in 16 registers: a gather takes as long as the permutations, and
- * encoding needs one gather already.
- */
-#ifdef __x86_64__
-#include <immintrin.h>
-
-#define WIDE __attribute__((target("arch=x86-64-v4")))
-
-static inline __attribute__((always_inline)) WIDE __m512 look_up(const __m512 table[16], __m512i code)
-{
-	const __mmask16 odd = _mm512_test_epi32_mask(code, _mm512_set1_epi32(32)),
-			second = _mm512_test_epi32_mask(code, _mm512_set1_epi32(64)),
-			upper = _mm512_test_epi32_mask(code, _mm512_set1_epi32(128));
-	__m512 v[8];
-
-	for (int i = 0; i < 8; i++)
-		v[i] = _mm512_permutex2var_ps(table[2 * i], code, table[2 * i + 1]);
-	for (int i = 0; i < 8; i += 2)
-		v[i] = _mm512_mask_blend_ps(odd, v[i], v[i + 1]);
-	for (int i = 0; i < 8; i += 4)
-		v[i] = _mm512_mask_blend_ps(second, v[i], v[i + 2]);
-	return _mm512_mask_blend_ps(upper, v[0], v[4]);
-}
-
-static inline __attribute__((always_inline)) WIDE void load_table(__m512 table[16], const float *from)
-{
-	for (int i = 0; i < 16; i++)
-		table[i] = _mm512_loadu_ps(from + 16 * i);
-}
-
-static WIDE int64_t decode_wide(float *to, const struct codes *c, const uint8_t *code, float s, int64_t n)
-{
-	const __m512 scale = _mm512_set1_ps(s);
-	__m512 table[16];
-	int64_t i = 0;
-
-	load_table(table, c->value);
-	for (; i + 16 <= n; i += 16) {
-		const __m512i k = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(code + i)));
-
-		_mm512_storeu_ps(to + i, _mm512_mul_ps(look_up(table, k), scale));
-	}
-	return i;
-}
-
-static WIDE int64_t encode_wide(const struct codes *c, uint8_t *code, const float *from, float inverse,
-				int64_t n)
-{
-	const __m512 scale = _mm512_set1_ps(inverse);
-	__m512 table[16];
-	int64_t i = 0;
-
-	load_table(table, c->middle);
-	for (; i + 16 <= n; i += 16) {
-		const __m512 x = _mm512_mul_ps(_mm512_loadu_ps(from + i), scale);
-		const __m512i key = _mm512_srli_epi32(_mm512_castps_si512(x), 16),
-			      k = _mm512_and_si512(_mm512_i32gather_epi32(key, c->from, 1),
-						   _mm512_set1_epi32(255));
-		const __mmask16 next = _mm512_cmp_ps_mask(x, look_up(table, k), _CMP_GT_OQ);
-
-		_mm_storeu_si128((__m128i *)(code + i), _mm512_cvtepi32_epi8(_mm512_mask_add_epi32(
-								k, next, k, _mm512_set1_epi32(1))));
-	}
-	return i;
-}
-#else
-static int64_t decode_wide(float *to, const struct codes *c, const uint8_t *code, float s, int64_t n)
-{
-	return 0;
-}
-
-static int64_t encode_wide(const struct codes *c, uint8_t *code, const float *from, float inverse, int64_t n)
-{
-	return 0;
-}
-#endif
-
 void dt_blocks8_decode(float *to, const void *state, int64_t all, int64_t first, int64_t n, bool is_signed)
 {
 	const struct codes *c = get(is_signed);
@@ -179,7 +137,7 @@ void dt_blocks8_decode(float *to, const void *state, int64_t all, int64_t first,
 		end = (block + 1) * DT_STATE_BLOCK - first;
 		end = end < n ? end : n;
 		if (dt_isa()->avx512)
-			i += decode_wide(to + i, c, code + first + i, s, end - i);
+			i += wide_decode(to + i, &c->wide, code + first + i, s, end - i);
 		for (int64_t k = i; k < end; k++)
 			to[k] = c->value[code[first + k]] * s;
 	}
@@ -202,13 +160,15 @@ static DT_SIMD float largest_of(const float *x, int64_t n)
 			return x[i];
 }
 
-static void encode(const struct codes *c, float *scale, uint8_t *code, const float *from, int64_t n)
+static void encode(const struct codes *c, float *scale, uint8_t *code, const float *from, int64_t n,
+		   bool is_signed)
 {
 	const float most = largest_of(from, n);
 	const float inverse = fabsf(most) > 1e-37f ? 1 / most : 0;
 
 	*scale = inverse != 0 ? most : 0;
-	for (int64_t i = dt_isa()->avx512 ? encode_wide(c, code, from, inverse, n) : 0; i < n; i++) {
+	for (int64_t i = dt_isa()->avx512 ? wide_encode(&c->wide, code, from, inverse, n, is_signed) : 0;
+	     i < n; i++) {
 		const float x = from[i] * inverse;
 		uint32_t bits;
 		int k;
@@ -228,6 +188,6 @@ void dt_blocks8_encode(void *state, int64_t all, int64_t first, const float *fro
 
 	for (int64_t i = 0; i < n; i += DT_STATE_BLOCK)
 		encode(c, &scale[(first + i) / DT_STATE_BLOCK], code + first + i, from + i,
-		       n - i < DT_STATE_BLOCK ? n - i : DT_STATE_BLOCK);
+		       n - i < DT_STATE_BLOCK ? n - i : DT_STATE_BLOCK, is_signed);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

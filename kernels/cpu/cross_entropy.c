@@ -110,6 +110,16 @@ DT_INLINE void add_exps(float lane[STEP], const dt_pair *p, float base, bool far
 		lane[k] += y[k] + y[STEP + k];
 }
 
+/* Sum of n lanes, a constant, by halves; the loop over k stays vectors. */
+DT_INLINE float lanes_sum(float *lane, const int n)
+{
+	DT_FOR (6, int half = n / 2; half; half /= 2)
+#pragma omp simd
+		for (int k = 0; k < half; k++)
+			lane[k] += lane[k + half];
+	return lane[0];
+}
+
 /* Sum of exponentials over pairs; prefetches the chunk after them. */
 DT_INLINE float pairs_sum(const dt_pair *p, int64_t pairs, float base, bool far)
 {
@@ -123,10 +133,7 @@ DT_INLINE float pairs_sum(const dt_pair *p, int64_t pairs, float base, bool far)
 	}
 	for (int64_t j = even; j < pairs; j++)
 		lane[j - even] += two_exps(p[j], base);
-	for (int half = LANES / 4; half; half /= 2)
-		for (int k = 0; k < half; k++)
-			lane[k] += lane[k + half];
-	return lane[0];
+	return lanes_sum(lane, LANES / 2);
 }
 
 /* The same for f32. Prefetches what dt_most reads next. */
@@ -143,10 +150,7 @@ DT_INLINE float floats_sum(const float *p, int64_t n, float base)
 	}
 	for (int64_t j = even; j < n; j++)
 		lane[j - even] += dt_expf_bounded(p[j] - base);
-	for (int half = LANES / 2; half; half /= 2)
-		for (int k = 0; k < half; k++)
-			lane[k] += lane[k + half];
-	return lane[0];
+	return lanes_sum(lane, LANES);
 }
 
 static DT_SIMD void stats_row(float *rowmax, float *sumexp, struct dt_tensor l, int64_t row)

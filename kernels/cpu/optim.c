@@ -181,9 +181,16 @@ static void step_chunk(step_fn *fn, const struct step *o, int64_t i, int64_t n)
 	/* If the op writes a direction, g is f32 and so not in buf. */
 	fn(dt_at(o->p, i), blocks ? wide[0] : dt_at(o->s1, i), blocks ? wide[1] : dt_at(o->s2, i),
 	   (float *)load_grad(buf, dt_at(o->g, i), o->g.dtype, n), o, n);
-	if (blocks) {
-		dt_blocks8_encode(o->s1.data, all, i, wide[0], n, true);
-		dt_blocks8_encode(o->s2.data, all, i, wide[1], n, false);
+	for (int64_t j = 0; blocks && j < n; j += DT_STATE_BLOCK) {
+		const int64_t w = dt_min64(DT_STATE_BLOCK, n - j);
+
+		/* Encoding is arithmetic: meanwhile the next chunk comes from memory. */
+		for (int64_t k = 0; k < w * 4; k += 64)
+			dt_prefetch_ahead((const char *)dt_at(o->p, i + n + j) + k);
+		for (int64_t k = 0; k < w * dt_dtype_size(o->g.dtype); k += 64)
+			dt_prefetch_ahead((const char *)dt_at(o->g, i + n + j) + k);
+		dt_blocks8_encode(o->s1.data, all, i + j, wide[0] + j, w, true);
+		dt_blocks8_encode(o->s2.data, all, i + j, wide[1] + j, w, false);
 	}
 	dt_subnormals_keep(was);
 	if (o->copy.data)

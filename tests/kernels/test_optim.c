@@ -123,34 +123,49 @@ static void check_blocks(const char *name, struct dt_tensor got, const double *w
 	free_all(state.data, x);
 }
 
-/* Every value has the nearest code, and the lower one halfway: on every processor the same. */
+/* x [n], with the scale 1: the nearest code, and the lower one halfway; NaN has code 0. */
+static void check_codes(const float *x, int n, bool is_signed)
+{
+	const int scales = (n + DT_STATE_BLOCK - 1) / DT_STATE_BLOCK;
+	const float *map = dt_blocks8_map(is_signed);
+	struct dt_tensor s = tensor(DT_U8, 1, 4 * scales + n);
+
+	dt_blocks8_encode(s.data, n, 0, x, n, is_signed);
+	for (int i = 0; i < n; i++) {
+		const int code = ((uint8_t *)s.data)[4 * scales + i];
+		int want = 0;
+
+		while (want < 255 && x[i] > 0.5f * (map[want] + map[want + 1]))
+			want++;
+		if (code != want)
+			fail_msg("%.9g has code %d, want %d", (double)x[i], code, want);
+	}
+	free(s.data);
+}
+
+/* The same on every processor: midpoints, the floats beside them, the map, and others. */
 static void test_codes(void **state)
 {
-	enum { N = 9 * DT_STATE_BLOCK + 77, SCALES = 10 };
+	enum { N = 9 * DT_STATE_BLOCK + 77 };
 	static float x[N];
 
-	for (int is_signed = 0; is_signed < 2; is_signed++) {
-		const float *map = dt_blocks8_map(is_signed);
-		struct dt_tensor s = tensor(DT_U8, 1, 4 * SCALES + N);
+	for (int is_signed = 0; is_signed < 2; is_signed++)
+		for (int set = 0; set < 5; set++) {
+			const float *map = dt_blocks8_map(is_signed);
 
-		for (int i = 0; i < N; i++) {
-			const float half = 0.5f * (map[i % 255] + map[i % 255 + 1]);
+			for (int i = 0; i < N; i++) {
+				const float half = 0.5f * (map[i % 255] + map[i % 255 + 1]);
 
-			x[i] = i % 3 ? half : (float)ldexp(rnd(7, i), -(i % 29));
-			x[i] = i % DT_STATE_BLOCK == 5 ? 1 : x[i]; /* the scale */
+				x[i] = set == 0	  ? half
+				       : set == 1 ? nextafterf(half, 2)
+				       : set == 2 ? nextafterf(half, -2)
+				       : set == 3 ? map[i % 256]
+						  : (float)ldexp(rnd(7, i), -(i % 29));
+				x[i] = i % DT_STATE_BLOCK == 5 ? 1 : x[i]; /* the scale */
+				x[i] = i % 100 == 99 ? NAN : i % 100 == 98 ? -0.f : x[i];
+			}
+			check_codes(x, N, is_signed);
 		}
-		dt_blocks8_encode(s.data, N, 0, x, N, is_signed);
-		for (int i = 0; i < N; i++) {
-			const int code = ((uint8_t *)s.data)[4 * SCALES + i];
-			int want = 0;
-
-			while (want < 255 && x[i] > 0.5f * (map[want] + map[want + 1]))
-				want++;
-			if (code != want)
-				fail_msg("%.9g has code %d, want %d", (double)x[i], code, want);
-		}
-		free(s.data);
-	}
 }
 
 /* adamw8bit: each step from the moments that its states hold. */
