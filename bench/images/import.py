@@ -3,7 +3,7 @@
 
     import.py BUILD/tools/dt-dataset [TURNS [FOLDER]]
 
-FOLDER holds folders of images, one a class; by default the script writes 400 JPEG files of 500 x 375 pixels. Images are
+FOLDER holds folders of images, one a class; by default the script writes 1600 JPEG files of 500 x 375 pixels. Images are
 scaled to a shorter side of 256 and cropped to 224. All use as many threads as OMP_NUM_THREADS says (default 2) and run in
 turns. dt also writes the data set; the others keep nothing. Prints images per second, medians, and ratios to dt's."""
 import os
@@ -37,7 +37,7 @@ threads = os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 def make(folder):
     rng = np.random.default_rng(0)
-    for i in range(400):
+    for i in range(1600):
         at = os.path.join(folder, f"class-{i % 4}")
         os.makedirs(at, exist_ok=True)
         smooth = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8)).resize((500, 375), Image.BICUBIC)

@@ -59,10 +59,32 @@ int img_claim(struct dt_image *ret, size_t n, int channels, uint32_t height, uin
 	return dt_image_resize(ret, channels, (int)height, (int)width, err);
 }
 
+typedef uint8_t bytes __attribute__((vector_size(16)));
+
 static DT_CLONES void split_rgb(const uint8_t *restrict from, int n, uint8_t *restrict red,
 				uint8_t *restrict green, uint8_t *restrict blue)
 {
-	for (int i = 0; i < n; i++) {
+	/* byte c of pixel k is at 3 * k + c: no two of a channel are at the same place of their 16 bytes */
+	static const bytes third[3] = {{255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255},
+				       {0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0},
+				       {0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0}};
+
+	for (int i = 0; n >= 16 && i < n; i += 16) {
+		bytes v[3], r, g, b;
+
+		i = i > n - 16 ? n - 16 : i;
+		memcpy(v, from + 3 * i, sizeof(v));
+		r = (v[0] & third[0]) | (v[1] & third[2]) | (v[2] & third[1]);
+		g = (v[0] & third[1]) | (v[1] & third[0]) | (v[2] & third[2]);
+		b = (v[0] & third[2]) | (v[1] & third[1]) | (v[2] & third[0]);
+		r = __builtin_shufflevector(r, r, 0, 3, 6, 9, 12, 15, 2, 5, 8, 11, 14, 1, 4, 7, 10, 13);
+		g = __builtin_shufflevector(g, g, 1, 4, 7, 10, 13, 0, 3, 6, 9, 12, 15, 2, 5, 8, 11, 14);
+		b = __builtin_shufflevector(b, b, 2, 5, 8, 11, 14, 1, 4, 7, 10, 13, 0, 3, 6, 9, 12, 15);
+		memcpy(red + i, &r, sizeof(r));
+		memcpy(green + i, &g, sizeof(g));
+		memcpy(blue + i, &b, sizeof(b));
+	}
+	for (int i = 0; n < 16 && i < n; i++) {
 		red[i] = from[3 * i];
 		green[i] = from[3 * i + 1];
 		blue[i] = from[3 * i + 2];

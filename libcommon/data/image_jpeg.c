@@ -24,6 +24,7 @@ int dt_image_encode_jpeg(const struct dt_image *x, int quality, uint8_t **ret, s
 #include <jpeglib.h>
 
 #define SCANS_MAX 500
+#define ROW_AT	  8 /* libjpeg-turbo writes aligned rows past the caches; here they are read at once */
 
 struct failing {
 	struct jpeg_error_mgr base;
@@ -112,13 +113,13 @@ int img_jpeg_decode(const uint8_t *b, size_t n, int channels, struct dt_image *r
 	struct jpeg_decompress_struct d = {0};
 	struct jpeg_progress_mgr progress = {.progress_monitor = limit_scans};
 	struct failing f;
-	uint8_t *volatile row = NULL;
+	uint8_t *volatile room = NULL;
 	int rc;
 
 	d.err = failing_init(&f);
 	if (setjmp(f.back)) {
 		jpeg_destroy_decompress(&d);
-		free(row);
+		free(room);
 		return dt_err_set(err, -EBADMSG, "damaged JPEG: %.200s", f.text);
 	}
 	start(&d, &progress, b, n, facts);
@@ -128,8 +129,8 @@ int img_jpeg_decode(const uint8_t *b, size_t n, int channels, struct dt_image *r
 					   : 3,
 			     (int)d.image_height, (int)d.image_width, err);
 	if (rc == 0) {
-		row = malloc((size_t)d.image_width * 4);
-		rc = row ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an image");
+		room = malloc((size_t)d.image_width * 4 + ROW_AT);
+		rc = room ? 0 : dt_err_sys(err, -ENOMEM, "cannot read an image");
 	}
 	if (rc < 0) {
 		jpeg_destroy_decompress(&d);
@@ -137,16 +138,16 @@ int img_jpeg_decode(const uint8_t *b, size_t n, int channels, struct dt_image *r
 	}
 	jpeg_start_decompress(&d);
 	while (d.output_scanline < d.output_height) {
-		JSAMPROW to = row;
+		JSAMPROW row = room + ROW_AT;
 
-		jpeg_read_scanlines(&d, &to, 1);
+		jpeg_read_scanlines(&d, &row, 1);
 		if (facts->cmyk)
 			cmyk_row(row, d.output_width, d.saw_Adobe_marker);
 		img_row_out(ret, (int)d.output_scanline - 1, row, d.output_components);
 	}
 	jpeg_finish_decompress(&d);
 	jpeg_destroy_decompress(&d);
-	free(row);
+	free(room);
 	return 0;
 }
 

@@ -113,37 +113,27 @@ ALWAYS void put_sum(const struct weights *k, int i, const uint8_t *x, size_t ste
 	memcpy(y, &v, sizeof(v));
 }
 
-/* Transposes 8 x 8 bytes: byte c of row r of x becomes byte r of row c of y. Rows are a step apart. */
+/*
+ * Transposes 16 x 16 bytes: byte c of row r of x becomes byte r of row c of y. Rows are a step apart. 4 times
+ * rows r and r + 8 are interleaved into rows 2 * r and 2 * r + 1, which turns an address left by a bit.
+ */
 ALWAYS void turn(const uint8_t *x, size_t x_step, uint8_t *y, size_t y_step)
 {
-	static const uint64_t low[] = {0x00ff00ff00ff00ff, 0x0000ffff0000ffff, 0x00000000ffffffff};
-	uint64_t a[8];
+	bytes a[LANES], b[LANES];
 
-	for (int r = 0; r < 8; r++)
-		memcpy(&a[r], x + (size_t)r * x_step, 8);
-	for (int k = 0; k < 3; k++) /* swaps squares of 1, 2 and 4 bytes a side */
-		for (int i = 0; i < 8; i++)
-			if (!(i >> k & 1)) {
-				const int j = i + (1 << k), by = 8 << k;
-				const uint64_t t = (a[i] >> by ^ a[j]) & low[k];
-
-				a[j] ^= t;
-				a[i] ^= t << by;
-			}
-	for (int c = 0; c < 8; c++)
-		memcpy(y + (size_t)c * y_step, &a[c], 8);
-}
-
-/* The same of x with `high` rows of `wide` bytes each, both at least 8. */
-ALWAYS void turn_all(const uint8_t *x, size_t x_step, int high, int wide, uint8_t *y, size_t y_step)
-{
-	for (int c = 0; c < wide; c += 8) {
-		c = c > wide - 8 ? wide - 8 : c;
-		for (int r = 0; r < high; r += 8) {
-			r = r > high - 8 ? high - 8 : r;
-			turn(x + (size_t)r * x_step + c, x_step, y + (size_t)c * y_step + r, y_step);
+	for (int r = 0; r < LANES; r++)
+		memcpy(&a[r], x + (size_t)r * x_step, LANES);
+	for (int k = 0; k < 4; k++) {
+		for (int r = 0; r < 8; r++) {
+			b[2 * r] = __builtin_shufflevector(a[r], a[r + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20,
+							   5, 21, 6, 22, 7, 23);
+			b[2 * r + 1] = __builtin_shufflevector(a[r], a[r + 8], 8, 24, 9, 25, 10, 26, 11, 27,
+							       12, 28, 13, 29, 14, 30, 15, 31);
 		}
+		memcpy(a, b, sizeof(a));
 	}
+	for (int c = 0; c < LANES; c++)
+		memcpy(y + (size_t)c * y_step, &a[c], LANES);
 }
 
 /* Results begin .. end - 1 of one axis. */
@@ -174,7 +164,7 @@ static void scale_row(const struct span *s, const uint8_t *x, uint8_t *y)
 
 /*
  * Scales LANES rows of x, `step` bytes apart, into rows of y that follow one another. turned: LANES bytes
- * for each input, then as many for each result. At least 8 inputs and results.
+ * for each input, then as many for each result. At least LANES inputs and results.
  */
 static DT_CLONES void scale_rows(const struct span *s, const uint8_t *x, size_t step, uint8_t *turned,
 				 uint8_t *y)
@@ -183,11 +173,17 @@ static DT_CLONES void scale_rows(const struct span *s, const uint8_t *x, size_t 
 	const int in = inputs_of(s), n = s->end - s->begin;
 	uint8_t *out = turned + (size_t)in * LANES;
 
-	turn_all(x, step, LANES, in, turned, LANES);
+	for (int c = 0; c < in; c += LANES) {
+		c = c > in - LANES ? in - LANES : c;
+		turn(x + c, step, turned + (size_t)c * LANES, LANES);
+	}
 	for (int i = 0; i < n; i++)
 		put_sum(k, s->begin + i, turned + (size_t)(k->first[s->begin + i] - first_of(s)) * LANES,
 			LANES, out + (size_t)i * LANES);
-	turn_all(out, LANES, n, LANES, y, (size_t)n);
+	for (int r = 0; r < n; r += LANES) {
+		r = r > n - LANES ? n - LANES : r;
+		turn(out + (size_t)r * LANES, LANES, y + r, (size_t)n);
+	}
 }
 
 /* Computes row i of the result from rows of x, each width long, that begin with the first input. */
@@ -208,7 +204,7 @@ static void scale_plane(const struct span *across, const struct span *down, cons
 			struct space *room, uint8_t *y)
 {
 	const int width = across->end - across->begin, high = inputs_of(down);
-	const bool lanes = high >= LANES && width >= 8 && inputs_of(across) >= 8;
+	const bool lanes = high >= LANES && width >= LANES && inputs_of(across) >= LANES;
 
 	for (int r = 0; r < high; r += lanes ? LANES : 1) {
 		if (lanes && r > high - LANES)

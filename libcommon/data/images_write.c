@@ -20,6 +20,7 @@ struct dt_images_writer {
 	struct dt_images_create how; /* its pointers are not kept */
 	int fd;
 	int64_t images, room, bytes;
+	uint32_t crc; /* of all bytes */
 	int32_t *label;
 	int64_t *end; /* [image] end offset in the spool */
 	int height, width, min_height, min_width, max_height, max_width;
@@ -205,6 +206,7 @@ int dt_images_append(struct dt_images_writer *w, const struct dt_image *x, const
 		return dt_err_sys(err, rc, "cannot write '%s'", w->path);
 	count_pixels(w, x);
 	count_size(w, x->height, x->width);
+	w->crc = dt_crc32(w->crc, bytes, n);
 	w->bytes += (int64_t)n;
 	w->label[w->images] = label;
 	w->end[w->images++] = w->bytes;
@@ -305,7 +307,9 @@ static int write_shard(void *arg, struct set_file *s, int64_t first, int64_t n, 
 	struct part p;
 	int fd, rc = cut_part(w, first, n, &p);
 
-	if (rc == 0)
+	if (rc == 0 && n == w->images)
+		s->crc = w->crc;
+	else if (rc == 0)
 		rc = set_pass(w->fd, p.at, p.bytes, -1, 0, &s->crc);
 	if (rc < 0) {
 		free(p.offsets);

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,11 +119,32 @@ static void refuses_parts_outside(void **unused)
 	dt_image_release(&y);
 }
 
+/* Rows of all widths about the 16 pixels that are taken at a time. */
+static void splits_pixels_into_planes(void **unused)
+{
+	uint8_t file[32 + 3 * 2 * 70];
+
+	(void)unused;
+	for (int width = 1; width <= 70; width++) {
+		const int head = sprintf((char *)file, "P6\n%d 2\n255\n", width), n = 3 * 2 * width;
+		struct dt_image x = {0};
+		struct dt_err err = {0};
+
+		for (int i = 0; i < n; i++)
+			file[head + i] = (uint8_t)(i * 37 + width);
+		assert_int_equal(dt_image_decode(file, (size_t)(head + n), 3, false, &x, NULL, &err), 0);
+		for (int i = 0; i < n; i++)
+			assert_int_equal(x.pixel[i % 3 * 2 * width + i / 3], file[head + i]);
+		dt_image_release(&x);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equals_a_plain_loop),
 		cmocka_unit_test(refuses_parts_outside),
+		cmocka_unit_test(splits_pixels_into_planes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
