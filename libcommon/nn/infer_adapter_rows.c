@@ -161,7 +161,7 @@ static int finish_lane(struct dt_infer_adapter *a, const struct dt_infer *m,
 		       const struct dt_infer_linear *from, const struct dt_infer_lane *l, float *gain,
 		       struct dt_err *err)
 {
-	struct dt_tensor bias = dt_call_param(m->x.w, from->bias);
+	struct dt_tensor bias = dt_call_param(m->w, from->bias);
 	void *room;
 	int rc = bias_here(a, m, &bias, &room);
 

@@ -105,7 +105,7 @@ struct layer_out {
 
 static size_t plain_bytes(const struct layer_out *l, int local)
 {
-	const struct dt_tensor *t = &l->m->x.w[local];
+	const struct dt_tensor *t = &l->m->w[local];
 
 	return (size_t)(dt_numel(*t) * dt_dtype_size(t->dtype));
 }
@@ -116,16 +116,16 @@ static void round_norm(const struct layer_out *l, int local)
 	const struct dt_param *p = &l->m->plan.stage.graph.params.p[l->m->plan.stage.local.p[local].index];
 	float *x = (float *)(void *)l->from[local];
 
-	if (l->m->x.w[local].dtype != DT_F32 || !dt_infer_rounds(l->m, p))
+	if (l->m->w[local].dtype != DT_F32 || !dt_infer_rounds(l->m, p))
 		return;
-	for (int64_t i = 0; i < dt_numel(l->m->x.w[local]); i++)
+	for (int64_t i = 0; i < dt_numel(l->m->w[local]); i++)
 		x[i] = dt_bf16_to_f32(dt_f32_to_bf16(x[i]));
 }
 
 /* Copies the adapter's tensor, else the base's, to `to`. */
 static void put_tensor(struct layer_out *l, int local, char *to)
 {
-	const void *base = l->m->x.w[local].data;
+	const void *base = l->m->w[local].data;
 
 	if (l->from[local])
 		round_norm(l, local);
@@ -298,7 +298,7 @@ int dt_infer_whole_lay(struct dt_infer_adapter *r, const struct dt_infer *m, cha
 		return no_memory(-ENOMEM, err);
 	for (size_t i = 0; i + 1 < n; i++)
 		r->own[i] = from[i] != NULL;
-	memcpy(r->w, m->x.w, n * sizeof(*r->w));
+	memcpy(r->w, m->w, n * sizeof(*r->w));
 	r->bytes += l.at;
 	if (!dt_dev_is_host(m->dev)) {
 		r->bytes += packed_bytes(&l);

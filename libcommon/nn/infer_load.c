@@ -171,8 +171,8 @@ static int load_plain(struct loader *l, int i)
 		free(read);
 	}
 	if (rc == 0)
-		l->m->x.w[i] = p->ndim == 2 ? dt_t2(data, type, p->shape[0], p->shape[1])
-					    : dt_t1(data, type, p->shape[0]);
+		l->m->w[i] = p->ndim == 2 ? dt_t2(data, type, p->shape[0], p->shape[1])
+					  : dt_t1(data, type, p->shape[0]);
 	return rc;
 }
 

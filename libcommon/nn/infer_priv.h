@@ -78,7 +78,8 @@ struct dt_infer {
 	int first_layer;	     /* first layer of this rank's stage */
 	struct dt_dev *dev;
 	struct dt_memory_plan plan; /* memory plan of the working set, and the program */
-	struct dt_exec x;	    /* x.w: vectors and plain matrices, by parameter */
+	struct dt_exec x;	    /* x.w: w or, in calls for an adapter, the tensors that it has instead */
+	struct dt_tensor *w;	    /* vectors and plain matrices, by parameter; other threads read them */
 	int *owner;		    /* by parameter: the first parameter it is packed with; -1: not packed */
 	struct dt_packed **packed;  /* by owner */
 	struct dt_packed ***expert; /* by owner: packed weights of each expert */

@@ -14,8 +14,9 @@ int dt_infer_weights_open(struct dt_infer *m)
 	m->expert = calloc(n, sizeof(*m->expert));
 	m->set = calloc(n, sizeof(*m->set));
 	m->heads = calloc(n, sizeof(*m->heads));
-	m->x.w = calloc(n, sizeof(*m->x.w));
-	if (!m->owner || !m->packed || !m->expert || !m->set || !m->heads || !m->x.w)
+	m->w = calloc(n, sizeof(*m->w));
+	m->x.w = m->w;
+	if (!m->owner || !m->packed || !m->expert || !m->set || !m->heads || !m->w)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++)
 		m->owner[i] = -1;

@@ -55,7 +55,6 @@ int dt_infer_in_windows(struct dt_exec *x, const struct dt_node *n, dt_call *cal
 	const struct dt_infer_window all = m->window;
 	const int64_t all_rows = b->ntokens;
 	struct dt_infer_window w = {0};
-	struct dt_tensor *weights = x->w;
 	int32_t *pos = x->pos;
 	int rc = 0;
 
@@ -65,14 +64,14 @@ int dt_infer_in_windows(struct dt_exec *x, const struct dt_node *n, dt_call *cal
 		m->window = w;
 		x->row = b->q_start[w.first];
 		x->pos = pos + x->row;
-		x->w = w.whole ? w.whole->w : weights;
+		x->w = w.whole ? w.whole->w : m->w;
 		rows[DT_ROWS_ALL] = rows[DT_ROWS_STREAM] = b->q_start[w.end] - x->row;
 		rc = call(x, n, err);
 	}
 	m->window = all;
 	x->row = 0;
 	x->pos = pos;
-	x->w = weights;
+	x->w = m->w;
 	rows[DT_ROWS_ALL] = rows[DT_ROWS_STREAM] = all_rows;
 	return rc;
 }

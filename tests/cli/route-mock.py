@@ -1,7 +1,7 @@
 """A mock server of the OpenAI API for tests of dt-route, on asyncio; POST /mock sets its behaviour.
   route-mock.py [--name N] [--models a,b] [--host ADDRESS] [--port P] [--context N]
 Prints its URL. Every answer names the server. GET /mock returns counters (requests, cancelled) and the last
-headers and body. POST /mock sets: status (of answers), retry_after, health and models (statuses of these routes), hints (whether an interim
+headers and body. POST /mock sets: status (of answers; with times: of so many), retry_after, health and models (statuses of these routes), hints (whether an interim
 answer precedes them), delay (seconds before the head),
 hold (no head while it is set), tokens, gap (seconds between events), raw (bytes sent instead of an answer),
 raw_endless (then x forever), raw_stalls (then nothing), die_after (events, then the connection is cut),
@@ -19,7 +19,7 @@ p.add_argument("--key")
 p.add_argument("--context", type=int, help="context length of the models")
 args = p.parse_args()
 length = {"max_model_len": args.context} if args.context else {}
-state = dict(status=200, retry_after=None, health=200, models=200, hints=False, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, raw_stalls=False, die_after=None, close=False)
+state = dict(status=200, times=None, retry_after=None, health=200, models=200, hints=False, delay=0, hold=False, tokens=3, gap=0, raw=None, raw_endless=False, raw_stalls=False, die_after=None, close=False)
 seen = dict(requests=0, cancelled=0, running=0, most=0, prompts=[], headers={}, body=None, path=None)
 
 
@@ -97,12 +97,13 @@ async def answer(w, q):
         while state["raw_stalls"]:
             await asyncio.sleep(0.01)
         w.close()
-    elif state["status"] != 200:
+    elif state["status"] != 200 and state["times"] != 0:
+        state["times"] = state["times"] and state["times"] - 1
         more = f"Retry-After: {state['retry_after']}\r\n" if state["retry_after"] else ""
         w.write(reply(state["status"], {"error": {"message": "as wanted", "server": args.name}}, more=more))
     elif q.get("prompt") == "flood":
         w.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
-        for _ in range(4096):
+        for _ in range(768):
             w.write(b"data: " + b"x" * 65536 + b"\n\n")
             await w.drain()
         w.close()

@@ -169,6 +169,40 @@ static void test_saved(void **state)
 	close_texts(&t);
 }
 
+/* While m computes rows of an adapter, x.w has its tensors: another one that is read then gets the base's. */
+static void test_read_meanwhile(void **state)
+{
+	static const char *const path[] = {DIR "saved", DIR "dora"};
+	struct texts t = open_texts();
+	struct dt_source *src = source(NULL);
+	struct dt_dev *dev;
+
+	assert_int_equal(dt_dev_open(&dev, DT_DEV_CPU, 0, 2), 0);
+	for (int i = 0; i < 2; i++) {
+		struct dt_infer *m = model(dev, src, DT_F32, 8);
+		struct dt_tensor *base = m->x.w,
+				 *none = calloc((size_t)m->plan.stage.local.n + 1, sizeof(*none));
+		struct dt_infer_adapter *a = adapter(m, path[i]), *b;
+		float *want, *got;
+
+		m->x.w = none;
+		b = adapter(m, path[i]);
+		m->x.w = base;
+		want = logits(m, &t, a, a, 5);
+		got = logits(m, &t, b, b, 5);
+		same_bits(path[i], got, want, t.n);
+		free(want);
+		free(got);
+		free(none);
+		dt_infer_adapter_close(a);
+		dt_infer_adapter_close(b);
+		dt_infer_close(m);
+	}
+	dt_dev_close(dev);
+	dt_source_close(src);
+	close_texts(&t);
+}
+
 /* The adapter as a rank takes it that was sent it, its rows measured in so many parts of each lane. */
 static struct dt_infer_adapter *sent(struct dt_infer *m, struct dt_source *src, const char *path, int parts)
 {
@@ -354,9 +388,10 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_golden),	 cmocka_unit_test(test_saved),
-		cmocka_unit_test(test_portions), cmocka_unit_test(test_broken_pieces),
-		cmocka_unit_test(test_rows),	 cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_golden),	       cmocka_unit_test(test_saved),
+		cmocka_unit_test(test_read_meanwhile), cmocka_unit_test(test_portions),
+		cmocka_unit_test(test_broken_pieces),  cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
