@@ -71,8 +71,8 @@ struct dt_board_http_params {
 	int port;		/* 0: any free port */
 };
 /*
- * Serves b, which only the server may use until it is closed. *ret_url: a string owned by the server. -ENOKEY: other
- * machines can reach the address, and no key is given.
+ * Serves b, which only the server may use until it is closed. *ret_url: a string owned by the server.
+ * -ENOKEY: other machines can reach the address, and no key is given.
  */
 int dt_board_http_open(struct dt_board_http **ret, struct dt_board *b, const struct dt_board_http_params *p,
 		       const char **ret_url, struct dt_err *err);

@@ -268,7 +268,7 @@ static void *worker(void *arg)
 
 		pthread_mutex_lock(&j->lock);
 		while (j->next < j->n && j->order[j->next] > j->failed)
-			j->next++; /* what follows a failure is not compared, and the error is always the same */
+			j->next++; /* what follows a failure is not compared: always the same error */
 		i = j->next < j->n ? j->order[j->next++] : -1;
 		pthread_mutex_unlock(&j->lock);
 		if (i < 0)

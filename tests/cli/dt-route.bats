@@ -804,7 +804,8 @@ END
     ask -m 100 -o out -w '%{http_code}' | grep -qx 503
     [ "$(jq -r .error.code out)" = no_server ]
     until_true grep -q 'on_scale failed with exit status 4' log
-    until_true shows scale_commands_total 2 # it was run again
+    runs_again() { [ "$(metric scale_commands_total)" -gt 1 ]; }
+    until_true runs_again
     [ "$(cat url)" = "$url" ] # the command does not write to the router's standard output
     kill "$router"
     wait "$router"

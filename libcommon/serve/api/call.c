@@ -49,8 +49,8 @@ static int room_for(struct dt_body *b, const struct dt_ask *ask, size_t n, int *
 }
 
 /*
- * Drops tokens of prompts that are longer than truncate_prompt_tokens allows: in front, what is farthest from the
- * answer; of texts to be embedded behind, as vLLM does.
+ * Drops tokens of prompts that are longer than truncate_prompt_tokens allows: in front, what is farthest from
+ * the answer; of texts to be embedded behind, as vLLM does.
  */
 static int truncate_prompts(struct dt_body *b)
 {

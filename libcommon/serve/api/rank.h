@@ -15,8 +15,8 @@ struct dt_rank {
 };
 
 /*
- * Parses {"query", "documents", "top_n", "return_documents", "truncate_prompt_tokens"}; *c embeds the query, then
- * the documents.
+ * Parses {"query", "documents", "top_n", "return_documents", "truncate_prompt_tokens"}; *c embeds the query,
+ * then the documents.
  */
 int dt_rerank_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		    struct dt_rank *ret, struct dt_api_error *e);
