@@ -308,6 +308,9 @@ END
     # before the run
     run -1 dt-loadgen "$url/moved"
     [[ $output == *"/moved/v1/models answers 307: redirects are not followed: $url/elsewhere" ]]
+    run -1 dt-loadgen "$url/busy" --timeout 2.5 # with Retry-After: 1
+    [[ $output == *"/busy/v1/models answers 429: slow down" ]]
+    [ "$(grep -c 'GET /busy/v1/models' log)" -le 3 ]
     run -1 dt-loadgen "$url/long-plain"
     [[ $output == *"/long-plain/v1/models: the answer is longer than 8 MiB" ]]
     run -2 dt-loadgen "$url/$(printf %0500d 1)"

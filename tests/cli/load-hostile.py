@@ -3,6 +3,7 @@ one model, or what the path /NAME before it selects."""
 import http.server
 import json
 import socket
+import sys
 import time
 
 
@@ -101,7 +102,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["model"])
 
     def log_message(self, *args):
-        pass
+        print(self.command, self.path, file=sys.stderr, flush=True)
 
 
 class Server(http.server.ThreadingHTTPServer):

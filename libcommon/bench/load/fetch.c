@@ -227,18 +227,20 @@ static size_t collect(char *data, size_t one, size_t n, void *arg)
 	return t->n + n > DT_LOAD_MOST_TEXT || dt_load_text_add(t, data, n) < 0 ? 0 : n;
 }
 
-/* Sends a request, until the time given again while the server cannot answer yet. */
+/* Sends a request, until the time given again while the server cannot answer yet, as late as it asks for. */
 static CURLcode perform(CURL *c, double until, struct load_text *reply, long *ret_status)
 {
+	curl_off_t after;
 	CURLcode cc;
 
 	for (;;) {
-		reply->n = 0;
+		reply->n = after = 0;
 		cc = curl_easy_perform(c);
 		curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, ret_status);
-		if (cc != CURLE_OK || !dt_load_later(*ret_status) || dt_now() > until)
+		curl_easy_getinfo(c, CURLINFO_RETRY_AFTER, &after);
+		if (cc != CURLE_OK || !dt_load_later(*ret_status) || dt_now() + (double)after > until)
 			return cc;
-		usleep(200000);
+		usleep(after > 0 ? (useconds_t)after * 1000000 : 200000);
 	}
 }
 
