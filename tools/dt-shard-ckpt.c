@@ -17,8 +17,8 @@ static const struct dt_opt opts[] = {
 	 .commands = "ls,diff"},
 	{"weights", 'w', DT_OPT_FLAG, &shard_options.weights,
 	 .help = "compare only the weights, not the optimizer states", .commands = "diff"},
-	{"workers", 'j', DT_OPT_INT, &shard_options.workers, "N", "number of threads", "verify,reshard,merge",
-	 1, 64, .def_text = "one per processor, at most 8"},
+	{"workers", 'j', DT_OPT_INT, &shard_options.workers, "N", "number of threads",
+	 "verify,diff,reshard,merge", 1, 64, .def_text = "one per processor, at most 8"},
 	{"threads", 0, DT_OPT_INT, &shard_options.threads, "N", "number of threads", "quantize,sparsify",
 	 .min = 0, .max = 4096, .def_text = "OMP_NUM_THREADS or all processors"},
 	{"tolerance", 't', DT_OPT_REAL, &shard_options.tolerance, "X",
@@ -184,6 +184,7 @@ static int cmd_diff(int n, char **argv)
 	const struct dt_report_diff o = {.tolerance =
 						 shard_options.tolerance_given ? shard_options.tolerance : -1,
 					 .weights_only = shard_options.weights,
+					 .workers = (int)shard_options.workers,
 					 .all = shard_options.all_lines,
 					 .progress = shard_draw};
 	struct dt_tensors *a = NULL, *b = NULL;

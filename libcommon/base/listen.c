@@ -33,8 +33,10 @@ int dt_listen(const char *host, int port, struct dt_err *err)
 
 static bool is_loopback(const struct sockaddr_storage *a)
 {
+	const struct in6_addr *six = &((const struct sockaddr_in6 *)a)->sin6_addr;
+
 	if (a->ss_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+		return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
 	return a->ss_family == AF_INET &&
 	       ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
 }

@@ -70,7 +70,10 @@ struct dt_board_http_params {
 	const char *host, *key; /* key NULL: clients need no key */
 	int port;		/* 0: any free port */
 };
-/* Serves b, which only the server may use until it is closed. *ret_url: a string owned by the server. */
+/*
+ * Serves b, which only the server may use until it is closed. *ret_url: a string owned by the server.
+ * -ENOKEY: other machines can reach the address, and no key is given.
+ */
 int dt_board_http_open(struct dt_board_http **ret, struct dt_board *b, const struct dt_board_http_params *p,
 		       const char **ret_url, struct dt_err *err);
 void dt_board_http_close(struct dt_board_http *h);

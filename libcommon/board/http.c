@@ -305,6 +305,10 @@ int dt_board_http_open(struct dt_board_http **ret, struct dt_board *b, const str
 	pthread_mutex_init(&h->mu, NULL);
 	fd = dt_listen(p->host, p->port, err);
 	rc = fd < 0 ? fd : dt_listen_name(fd, "http", h->url, sizeof(h->url), &loopback, err);
+	if (rc == 0 && !loopback && !p->key)
+		rc = dt_err_set(err, -ENOKEY,
+				"--host %s (%s) needs --key, because other machines could read these runs",
+				p->host, h->url);
 	if (rc < 0) {
 		if (fd >= 0)
 			close(fd);

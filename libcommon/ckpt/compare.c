@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #define RUN 4096 /* elements converted to double at a time */
@@ -236,28 +237,114 @@ static int compare_one(struct pair *q, int i, const struct dt_diff *o, struct dt
 	return q->d.why ? 0 : compare_tensor(q, o->tolerance, err);
 }
 
+/* ---- all tensors, by several threads ---- */
+
+struct result {
+	struct dt_tensor_delta d;
+	uint64_t bytes;
+	bool left_out;
+};
+
+struct job {
+	struct dt_tensors *a, *b;
+	const struct dt_diff *o;
+	struct result *v; /* [n] of the tensors of a, then of b */
+	int *order;	  /* [n] indices of v, the largest tensors first */
+	int n;
+	pthread_mutex_t lock; /* protects what follows */
+	int next, failed;     /* failed: the first tensor that could not be compared; n: none */
+	uint64_t done, total;
+	struct dt_err err; /* its error */
+};
+
+static void *worker(void *arg)
+{
+	struct job *j = arg;
+
+	for (;;) {
+		struct pair q = {.a = j->a, .b = j->b};
+		struct dt_err err = {0};
+		int i, rc;
+
+		pthread_mutex_lock(&j->lock);
+		while (j->next < j->n && j->order[j->next] > j->failed)
+			j->next++; /* what follows a failure is not compared: always the same error */
+		i = j->next < j->n ? j->order[j->next++] : -1;
+		pthread_mutex_unlock(&j->lock);
+		if (i < 0)
+			return NULL;
+		rc = compare_one(&q, i, j->o, &err);
+		j->v[i].d = q.d;
+		j->v[i].left_out = rc > 0;
+		pthread_mutex_lock(&j->lock);
+		if (rc < 0 && i < j->failed) {
+			j->failed = i;
+			j->err = err;
+		}
+		j->done += rc == 0 && i < dt_tensors_n(j->a) ? j->v[i].bytes : 0;
+		if (j->o->progress && rc == 0)
+			j->o->progress(j->o->arg, j->done, j->total);
+		pthread_mutex_unlock(&j->lock);
+	}
+}
+
+static int largest_first(const void *a, const void *b, void *arg)
+{
+	const struct result *v = arg;
+	const int x = *(const int *)a, y = *(const int *)b;
+
+	return v[x].bytes != v[y].bytes ? (v[x].bytes > v[y].bytes ? -1 : 1) : x - y;
+}
+
+static void compare_all(struct job *j)
+{
+	const int na = dt_tensors_n(j->a), workers = j->o->workers;
+	pthread_t id[DT_DIFF_WORKERS];
+	int n = 0;
+
+	for (int i = 0; i < j->n; i++) {
+		const struct dt_tensor_desc *t =
+			i < na ? dt_tensors_desc(j->a, i) : dt_tensors_desc(j->b, i - na);
+
+		j->order[i] = i;
+		j->v[i].bytes = t->bytes;
+		j->total += i < na && !left_out(j->o, t->name) ? t->bytes : 0;
+	}
+	qsort_r(j->order, (size_t)j->n, sizeof(*j->order), largest_first, j->v);
+	while (n < workers - 1 && n < DT_DIFF_WORKERS && n < j->n - 1 &&
+	       pthread_create(&id[n], NULL, worker, j) == 0)
+		n++;
+	worker(j); /* this thread works too: no other thread is needed */
+	while (n > 0)
+		pthread_join(id[--n], NULL);
+}
+
 int dt_tensors_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_diff *o, struct dt_err *err)
 {
-	uint64_t done = 0, total = 0;
+	struct job j = {.a = a, .b = b, .o = o, .n = dt_tensors_n(a) + dt_tensors_n(b)};
 	int differ = 0;
 
-	for (int i = 0; i < dt_tensors_n(a); i++)
-		total += left_out(o, dt_tensors_desc(a, i)->name) ? 0 : dt_tensors_desc(a, i)->bytes;
-	for (int i = 0; i < dt_tensors_n(a) + dt_tensors_n(b); i++) {
-		struct pair q = {.a = a, .b = b};
-		int rc = compare_one(&q, i, o, err);
-
-		if (rc < 0)
-			return rc;
-		if (rc > 0)
-			continue;
-		differ += q.d.differs;
-		if (o->report)
-			o->report(o->arg, &q.d);
-		done += i < dt_tensors_n(a) ? dt_tensors_desc(a, i)->bytes : 0;
-		if (o->progress)
-			o->progress(o->arg, done, total);
+	j.failed = j.n;
+	j.v = calloc((size_t)j.n + 1, sizeof(*j.v));
+	j.order = calloc((size_t)j.n + 1, sizeof(*j.order));
+	if (!j.v || !j.order) {
+		differ = dt_err_sys(err, -ENOMEM, "cannot compare '%s'", dt_tensors_path(a));
+	} else {
+		pthread_mutex_init(&j.lock, NULL);
+		compare_all(&j);
+		pthread_mutex_destroy(&j.lock);
 	}
+	if (differ == 0 && j.failed < j.n)
+		differ = (*err = j.err).code;
+	for (int i = 0; i < j.n && differ >= 0; i++) {
+		if (j.v[i].left_out)
+			continue;
+		differ += j.v[i].d.differs;
+		if (o->report)
+			o->report(o->arg, &j.v[i].d);
+	}
+	free(j.v);
+	free(j.order);
 	return differ;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

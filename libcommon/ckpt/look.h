@@ -58,6 +58,7 @@ int dt_report_verify(const char *path, int workers,
 struct dt_report_diff {
 	double tolerance;					    /* as in struct dt_diff */
 	bool weights_only;					    /* likewise */
+	int workers;						    /* likewise */
 	bool all;						    /* a line for every tensor */
 	void (*progress)(void *arg, uint64_t done, uint64_t total); /* may be NULL */
 	void *arg;

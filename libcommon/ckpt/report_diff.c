@@ -238,6 +238,7 @@ int dt_report_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_r
 	struct found r = {.progress = o->progress, .arg = o->arg};
 	const struct dt_diff diff = {.tolerance = o->tolerance,
 				     .weights_only = o->weights_only,
+				     .workers = o->workers,
 				     .report = on_delta,
 				     .progress = o->progress ? on_progress : NULL,
 				     .arg = &r};

@@ -66,18 +66,20 @@ struct dt_tensor_delta {
 	bool shifted;	/* 1 was first added to B's norm, or subtracted, to match A's convention */
 };
 
+#define DT_DIFF_WORKERS 64
 struct dt_diff {
 	double tolerance;  /* < 0: bit by bit, other types by value; else max |a - b| > tolerance max |a| */
 	bool weights_only; /* tensors model/... alone */
-	void (*report)(void *arg, const struct dt_tensor_delta *d);
-	void (*progress)(void *arg, uint64_t done, uint64_t total);
+	int workers;	   /* threads, at most DT_DIFF_WORKERS; below 2: this one alone */
+	void (*report)(void *arg, const struct dt_tensor_delta *d); /* in order, after all are compared */
+	void (*progress)(void *arg, uint64_t done, uint64_t total); /* one call at a time, from any thread */
 	void *arg;
 };
 
 /*
  * Compares all tensors by name, in the order of a and then those only in b. The two may store rotary rows
  * (config rope_pairing) and norms (norm_plus_one) in different ways: then b's are turned into a's way.
- * Memory: one box of each. Returns the number of tensors that differ.
+ * Memory: one box of each per thread. Returns the number of tensors that differ.
  */
 int dt_tensors_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_diff *o, struct dt_err *err);
 

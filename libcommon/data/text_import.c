@@ -108,7 +108,7 @@ static int encode_large(struct import *b, const struct document *d, struct dt_er
 	size_t at = 0;
 	int rc = 0;
 
-	if (!dt_tokenizer_may_cut(b->im->tok))
+	if (!dt_tokenizer_may_cut(b->im->tok, false))
 		return dt_tokenizer_encode_to(b->im->tok, d->text, d->n, false, take_ids, &e, err);
 	while (rc == 0 && at < d->n) {
 		int n = 0;

@@ -12,26 +12,27 @@ const char *const dt_tok_pattern[DT_BPE_PATTERNS] = {
 			 "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 };
 
-/* Whether no token that is matched in plain text contains or absorbs a space. */
-static bool has_no_spaces(const struct dt_added_list *l)
+/* Whether no token that is matched in a text contains or absorbs a space; special: those count too. */
+static bool has_no_spaces(const struct dt_added_list *l, bool special)
 {
 	for (size_t i = 0; i < l->n; i++)
-		if (!l->v[i].special &&
+		if ((special || !l->v[i].special) &&
 		    (l->v[i].lstrip || l->v[i].rstrip || memchr(l->v[i].text, ' ', l->v[i].n)))
 			return false;
 	return true;
 }
 
-bool dt_tokenizer_may_cut(const struct dt_tokenizer *t)
+bool dt_tokenizer_may_cut(const struct dt_tokenizer *t, bool special)
 {
 	const char *first = t->steps ? t->step[0].pattern : NULL;
 
 	if (t->byte)
 		return true;
+	if (!has_no_spaces(&t->raw, special) || !has_no_spaces(&t->normalized, special))
+		return false;
 	if (t->sp.on)
-		return t->sp.apart && t->sp.prefix != DT_SP_PREFIX_EACH && has_no_spaces(&t->raw) &&
-		       has_no_spaces(&t->normalized);
-	if (!first || !has_no_spaces(&t->raw) || !has_no_spaces(&t->normalized))
+		return t->sp.apart && t->sp.prefix != DT_SP_PREFIX_EACH;
+	if (!first)
 		return false;
 	for (int i = 0; i < DT_BPE_PATTERNS; i++)
 		if (!strcmp(first, dt_tok_pattern[i]))
@@ -61,11 +62,24 @@ static bool is_letter(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+static bool is_cut(const char *s)
+{
+	return *s == ' ' && is_letter(s[-1]) && is_letter(s[1]);
+}
+
 size_t dt_tokenizer_cut(const char *text, size_t n, size_t from)
 {
 	for (size_t i = from ? from : 1; i + 1 < n; i++)
-		if (text[i] == ' ' && is_letter(text[i - 1]) && is_letter(text[i + 1]))
+		if (is_cut(text + i))
 			return i;
 	return n;
+}
+
+size_t dt_tokenizer_last_cut(const char *text, size_t n)
+{
+	for (size_t i = n > 1 ? n - 2 : 0; i > 0; i--)
+		if (is_cut(text + i))
+			return i;
+	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

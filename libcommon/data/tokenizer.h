@@ -56,12 +56,14 @@ typedef int (*dt_tokenizer_sink)(void *ctx, const int32_t *ids, size_t n, size_t
 int dt_tokenizer_encode_to(const struct dt_tokenizer *t, const char *text, size_t n, bool special,
 			   dt_tokenizer_sink sink, void *ctx, struct dt_err *err);
 /*
- * Whether the parts of a text that is cut by dt_tokenizer_cut, encoded by themselves without special tokens,
+ * Whether the parts of a text that is cut by dt_tokenizer_cut, encoded by themselves (special: as above),
  * have the ids of the whole: of bytes, and where words are cut by GPT-2's, Llama 3's or Qwen 2's pattern.
  */
-bool dt_tokenizer_may_cut(const struct dt_tokenizer *t);
+bool dt_tokenizer_may_cut(const struct dt_tokenizer *t, bool special);
 /* The first place from `from` on between a letter and a space with a letter behind it, all ASCII; else n. */
 size_t dt_tokenizer_cut(const char *text, size_t n, size_t from);
+/* The last such place, whatever follows the text; 0: there is none. */
+size_t dt_tokenizer_last_cut(const char *text, size_t n);
 /* The bytes of one id (special tokens have none unless special); NULL for an id out of range. */
 const char *dt_tokenizer_piece(const struct dt_tokenizer *t, int32_t id, bool special, size_t *ret_n);
 /* -EINVAL for an id out of range. *ret is malloc'd and NUL-terminated. */

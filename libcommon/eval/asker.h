@@ -44,6 +44,7 @@ int dt_asker_ask(struct dt_asker *a, struct dt_question *q, int64_t n, struct dt
 
 /* For those two files. */
 
+#define DT_TURNS_AHEAD 64 /* items whose contexts are computed before the rest of their questions */
 /*
  * An order of n questions in which the first one about a context has computed it when the others begin: they
  * find it in the prefix cache. [n], malloc'd; NULL: out of memory.

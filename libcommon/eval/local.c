@@ -13,10 +13,20 @@
 #define SEQS  32
 #define QUEUE 224 /* SEQS + QUEUE questions are in the engine at a time */
 
+/* A context as tokens. Its head is the beginning whose tokens do not depend on what follows it. */
+struct context {
+	const char *text; /* as in the question; NULL: none */
+	size_t head;	  /* bytes */
+	int32_t *ids;	  /* [n], of which the head's are the first nhead */
+	size_t n, nhead;
+};
+
 struct local {
 	struct dt_asker asker;
 	struct dt_served served;
 	struct dt_api_model api;
+	struct context seen[DT_TURNS_AHEAD]; /* of the questions that are being asked */
+	int next_seen;			     /* the oldest */
 };
 
 /* A question in the engine. */
@@ -49,6 +59,80 @@ static size_t beyond(size_t most, size_t have, size_t more)
 	return have + more > most && more < most ? have + more - most : 0;
 }
 
+static void forget(struct context *x)
+{
+	free(x->ids);
+	*x = (struct context){0};
+}
+
+/* Appends the ids of the text behind the head. */
+static int encode_behind(const struct dt_tokenizer *tok, struct context *x, size_t own, struct dt_err *err)
+{
+	int32_t *ids = NULL, *all;
+	size_t n = 0;
+	int rc = dt_tokenizer_encode(tok, x->text + x->head, own - x->head, true, &ids, &n, err);
+
+	all = rc == 0 ? realloc(x->ids, (x->n + n + 1) * sizeof(*all)) : NULL;
+	if (all) {
+		memcpy(all + x->n, ids, n * sizeof(*all));
+		x->ids = all;
+		x->n += n;
+	} else if (rc == 0) {
+		rc = -ENOMEM;
+	}
+	free(ids);
+	return rc;
+}
+
+/* The tokens of a context, found again for the further continuations of the same item. */
+static int encode_once(struct local *l, const char *text, const struct context **ret, struct dt_err *err)
+{
+	const struct dt_tokenizer *tok = l->served.tok;
+	const size_t own = dt_utf8_trimmed(text, strlen(text));
+	struct context *x = &l->seen[l->next_seen];
+	int rc;
+
+	for (int i = 0; i < DT_TURNS_AHEAD; i++)
+		if (l->seen[i].text == text) {
+			*ret = &l->seen[i];
+			return 0;
+		}
+	forget(x);
+	x->head = dt_tokenizer_may_cut(tok, true) ? dt_tokenizer_last_cut(text, own) : 0;
+	rc = dt_api_encode(tok, text, x->head ? x->head : own, &x->ids, &x->n, err);
+	if (rc == 0 && x->head) {
+		x->text = text;
+		x->nhead = x->n;
+		rc = encode_behind(tok, x, own, err);
+	}
+	if (rc < 0) {
+		forget(x);
+		return rc;
+	}
+	x->text = text;
+	l->next_seen = (l->next_seen + 1) % DT_TURNS_AHEAD;
+	*ret = x;
+	return 0;
+}
+
+/* The tokens of context and continuation together, behind the context's head. */
+static int encode_rest(struct local *l, const struct context *x, const struct dt_question *q, int32_t **ret,
+		       size_t *ret_n, struct dt_err *err)
+{
+	const size_t n = strlen(q->context) - x->head, more = strlen(q->continuation);
+	char *text = malloc(n + more + 1);
+	int rc;
+
+	if (!text)
+		return -ENOMEM;
+	memcpy(text, q->context + x->head, n);
+	memcpy(text + n, q->continuation, more + 1);
+	rc = x->head ? dt_tokenizer_encode(l->served.tok, text, n + more, true, ret, ret_n, err)
+		     : dt_api_encode(l->served.tok, text, n + more, ret, ret_n, err);
+	free(text);
+	return rc;
+}
+
 /*
  * Tokenizes like lm-evaluation-harness: the tokens of the context alone, then those of context and
  * continuation together after as many. White space at the end of the context belongs to the continuation. If
@@ -57,43 +141,35 @@ static size_t beyond(size_t most, size_t have, size_t more)
 static int encode_pair(struct local *l, const struct dt_question *q, json_t **ret, struct asked *a,
 		       struct dt_err *err)
 {
-	const size_t n = strlen(q->context), more = strlen(q->continuation);
-	const size_t own = dt_utf8_trimmed(q->context, n);
 	const int32_t prefix = dt_tokenizer_prefix(l->served.tok);
-	size_t nwhole = 0, nown = 0, before, cut = 0;
-	int32_t *whole = NULL, *context = NULL;
-	char *text = malloc(n + more + 1);
+	const struct context *x = &(struct context){0};
+	size_t nwhole = 0, before, cut = 0;
+	int32_t *rest = NULL;
 	json_t *list = json_array();
-	int rc = text && list ? 0 : -ENOMEM;
+	int rc = list ? encode_once(l, q->context, &x, err) : -ENOMEM;
 
-	if (rc == 0) {
-		memcpy(text, q->context, n);
-		memcpy(text + n, q->continuation, more + 1);
-		rc = dt_api_encode(l->served.tok, text, n + more, &whole, &nwhole, err);
-	}
 	if (rc == 0)
-		rc = dt_api_encode(l->served.tok, text, own, &context, &nown, err);
-	before = nown == 0 && prefix >= 0;
+		rc = encode_rest(l, x, q, &rest, &nwhole, err);
+	nwhole += x->nhead;
+	before = x->n == 0 && prefix >= 0;
 	if (rc == 0 && before)
 		rc = append_ids(list, &prefix, 1);
-	if (rc == 0 && nwhole > nown)
-		cut = beyond(context_of(l) + 1, nown, nwhole - nown); /* the last token is not read */
+	if (rc == 0 && nwhole > x->n)
+		cut = beyond(context_of(l) + 1, x->n, nwhole - x->n); /* the last token is not read */
 	if (rc == 0)
-		rc = append_ids(list, context + cut, nown - cut);
-	if (rc == 0 && nwhole <= nown)
+		rc = append_ids(list, x->ids + cut, x->n - cut);
+	if (rc == 0 && nwhole <= x->n)
 		rc = dt_err_set(err, -EINVAL, "the continuation '%.40s' adds no token to its context",
 				q->continuation);
 	if (rc == 0)
-		rc = append_ids(list, whole + nown, nwhole - nown);
+		rc = append_ids(list, rest + (x->n - x->nhead), nwhole - x->n);
 	if (rc == -ENOMEM)
 		dt_err_sys(err, -ENOMEM, "cannot query the model for '%s'",
 			   l->served.tok ? q->continuation : "");
 	*ret = list;
-	a->context = (int)(before + nown - cut);
+	a->context = (int)(before + x->n - cut);
 	a->cut = cut > 0;
-	free(whole);
-	free(context);
-	free(text);
+	free(rest);
 	return rc;
 }
 
@@ -217,6 +293,8 @@ static int ask(struct dt_asker *asker, struct dt_question *q, int64_t n, struct 
 			dt_engine_cancel(l->served.engine, c);
 		dt_completion_release(&a[got % (SEQS + QUEUE)].c);
 	}
+	for (int i = 0; i < DT_TURNS_AHEAD; i++) /* their texts are the caller's */
+		forget(&l->seen[i]);
 	free(turn);
 	free(a);
 	return rc;

@@ -3,18 +3,20 @@
 
 #include <stdlib.h>
 
-#define AHEAD 64 /* items whose contexts are computed before the rest of their questions */
-
 /* A question: its number, the item it belongs to, and its place among that item's questions. */
 struct turn {
 	int64_t at, item, place;
 };
 
-/* By windows of AHEAD items, in each the first questions of all items, then the second ones, and so on. */
+/*
+ * By windows of DT_TURNS_AHEAD items, in each the first questions of all items, then the second ones, and so
+ * on.
+ */
 static int by_turn(const void *a, const void *b)
 {
 	const struct turn *x = a, *y = b;
-	const int64_t window = x->item / AHEAD - y->item / AHEAD, place = x->place - y->place;
+	const int64_t window = x->item / DT_TURNS_AHEAD - y->item / DT_TURNS_AHEAD,
+		      place = x->place - y->place;
 	const int64_t d = window ? window : place ? place : x->item - y->item;
 
 	return d < 0 ? -1 : d > 0;

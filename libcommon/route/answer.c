@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define HELD	  (1 << 20)    /* max bytes held back of a response that is not streamed */
-#define BEHIND	  (512 * 1024) /* unsent bytes above which reading from the server pauses */
+#define BEHIND	  (512 * 1024) /* unsent bytes above which reading from the server pauses; 0 without memory */
 #define MAX_EVENT (1 << 20)    /* max bytes of one event of a stream */
 
 void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
@@ -21,8 +21,8 @@ void dt_route_answer_begin(struct dt_route_x *x, const struct dt_route_head *h)
 	x->is_stream = type.n >= 17 && !strncasecmp(type.s, "text/event-stream", 17);
 	x->has_length = h->framing == DT_ROUTE_LENGTH || h->framing == DT_ROUTE_NO_BODY;
 	x->length = h->framing == DT_ROUTE_NO_BODY ? 0 : h->length;
-	x->r->memory -= (int64_t)x->held.n; /* of an earlier attempt */
-	x->answer_head.at = x->answer_head.n = x->held.at = x->held.n = 0;
+	x->answer_head.at = x->answer_head.n = x->held.at = x->held.n = 0; /* of an earlier attempt */
+	dt_route_x_count(x);
 	x->ntail = 0;
 	x->events = 0;
 	for (int i = 0; i < h->n; i++) {
@@ -132,19 +132,11 @@ static void keep_tail(struct dt_route_x *x, const char *s, size_t n)
 	x->ntail += n;
 }
 
-static void hold(struct dt_route_x *x, const char *s, size_t n)
-{
-	size_t before = x->held.n;
-
-	dt_route_buf_add(&x->held, s, n);
-	x->r->memory += (int64_t)(x->held.n - before);
-}
-
 static void release_held(struct dt_route_x *x)
 {
-	x->r->memory -= (int64_t)x->held.n;
 	send_piece(x, dt_route_buf_data(&x->held), dt_route_buf_size(&x->held));
 	dt_route_buf_release(&x->held);
+	dt_route_x_count(x);
 }
 
 void dt_route_answer_add(struct dt_route_x *x, const char *s, size_t n)
@@ -153,7 +145,8 @@ void dt_route_answer_add(struct dt_route_x *x, const char *s, size_t n)
 	if (!x->client) /* responses to shadow copies are dropped */
 		return;
 	if (!x->passing && !x->is_stream && x->held.n + n <= HELD && x->r->memory < x->r->conf.memory) {
-		hold(x, s, n);
+		dt_route_buf_add(&x->held, s, n);
+		dt_route_x_count(x);
 		return;
 	}
 	if (!x->passing) {
@@ -164,8 +157,9 @@ void dt_route_answer_add(struct dt_route_x *x, const char *s, size_t n)
 		pass_events(x, s, n);
 	else
 		send_piece(x, s, n);
+	dt_route_x_count(x);
 	dt_route_conn_flush(&x->client->conn);
-	if (dt_route_buf_size(&x->client->conn.out) > BEHIND)
+	if (dt_route_buf_size(&x->client->conn.out) > (x->r->memory < x->r->conf.memory ? BEHIND : 0))
 		dt_route_line_pause(x, true);
 }
 

@@ -148,6 +148,12 @@ bool dt_route_conn_lacks(int error)
 	return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
+static void count(struct dt_route_conn *c, int64_t bytes)
+{
+	if (c->held)
+		*c->held += bytes;
+}
+
 void dt_route_conn_close(struct dt_route_conn *c)
 {
 	if (c->fd < 0)
@@ -156,6 +162,7 @@ void dt_route_conn_close(struct dt_route_conn *c)
 	event_del(&c->wr);
 	close(c->fd);
 	c->fd = -1;
+	count(c, -(int64_t)dt_route_buf_size(&c->out));
 	dt_route_buf_release(&c->in);
 	dt_route_buf_release(&c->out);
 }
@@ -170,8 +177,12 @@ static void fail(struct dt_route_conn *c)
 
 void dt_route_conn_put(struct dt_route_conn *c, const void *s, size_t n)
 {
-	if (c->fd >= 0 && !c->broken && dt_route_buf_add(&c->out, s, n) < 0)
+	if (c->fd < 0 || c->broken)
+		return;
+	if (dt_route_buf_add(&c->out, s, n) < 0)
 		fail(c);
+	else
+		count(c, (int64_t)n);
 }
 
 void dt_route_conn_printf(struct dt_route_conn *c, const char *fmt, ...)
@@ -208,6 +219,7 @@ void dt_route_conn_flush(struct dt_route_conn *c)
 		if (n < 0)
 			break;
 		dt_route_buf_take(&c->out, (size_t)n);
+		count(c, -(int64_t)n);
 		c->sent += (uint64_t)n;
 	}
 	want_write(c, dt_route_buf_size(&c->out) > 0);

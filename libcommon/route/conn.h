@@ -42,6 +42,7 @@ struct dt_route_conn {
 	struct dt_route_buf in, out;
 	bool connecting, reading, writing, broken;
 	uint64_t sent; /* bytes */
+	int64_t *held; /* the bytes of `out` are counted there, from its setting on; NULL: nowhere */
 	const struct dt_route_conn_ops *ops;
 	void *arg;
 };

@@ -82,6 +82,14 @@ struct dt_route_x *dt_route_x_new(struct dt_router *r, struct dt_route_client *c
 	return x;
 }
 
+void dt_route_x_count(struct dt_route_x *x)
+{
+	const int64_t holds = (int64_t)(x->body.n + x->edit.n + x->held.n + dt_route_buf_size(&x->event));
+
+	x->r->memory += holds - x->holds;
+	x->holds = holds;
+}
+
 void dt_route_x_free(struct dt_route_x *x)
 {
 	struct dt_router *r = x->r;
@@ -103,7 +111,7 @@ void dt_route_x_free(struct dt_route_x *x)
 		event_del(&x->timer);
 	TAILQ_REMOVE(&r->all, x, in_all);
 	r->nall--;
-	r->memory -= (int64_t)(x->body.n + x->held.n);
+	r->memory -= x->holds;
 	if (x->client)
 		x->client->x = NULL;
 	dt_route_buf_release(&x->head);

@@ -33,15 +33,16 @@ static void shadow(struct dt_route_x *x, const struct dt_route_name *n)
 	snprintf(copy->id, sizeof(copy->id), "shadow-%.120s", x->id);
 	dt_route_buf_add(&copy->head, x->head.s, x->head.n);
 	dt_route_buf_add(&copy->key, x->key.s, x->key.n);
-	if (dt_route_buf_add(&copy->body, dt_route_buf_data(&x->body), dt_route_buf_size(&x->body)) == 0)
-		r->memory += (int64_t)copy->body.n;
+	dt_route_buf_add(&copy->body, dt_route_buf_data(&x->body), dt_route_buf_size(&x->body));
 	r->stats.shadows++;
 	copy->deadline = copy->begun + r->conf.request_timeout;
 	copy->state = DT_X_TRYING;
-	if (!copy->target || !copy->asked || !copy->model || dt_route_x_read(copy))
+	if (!copy->target || !copy->asked || !copy->model || dt_route_x_read(copy)) {
 		dt_route_x_free(copy);
-	else
+	} else {
+		dt_route_x_count(copy);
 		dt_route_x_try(copy, false);
+	}
 }
 
 /* Charges the tenant's quotas; false: refused, with 400 if it can never be admitted. */
@@ -73,6 +74,7 @@ void dt_route_x_start(struct dt_route_x *x)
 	const char *why = dt_route_x_read(x);
 	const struct dt_route_name *name;
 
+	dt_route_x_count(x);
 	x->state = DT_X_TRYING;
 	x->deadline = dt_now() + r->conf.request_timeout;
 	if (why) {

@@ -242,14 +242,13 @@ static int take_body(struct dt_route_client *c)
 		} else if (x->body.n + body > (size_t)c->r->conf.max_body) {
 			why = "the body is larger than max_body_bytes";
 			status = 413;
-		} else if (dt_route_buf_add(&x->body, dt_route_buf_data(in) + (size_t)used - body, body) <
-				   0 ||
-			   c->r->memory + (int64_t)body > c->r->conf.memory) {
-			c->r->memory += (int64_t)body;
+		} else if (c->r->memory + (int64_t)body > c->r->conf.memory ||
+			   dt_route_buf_add(&x->body, dt_route_buf_data(in) + (size_t)used - body, body) <
+				   0) {
 			why = "the memory for requests and answers (max_memory_bytes) is used up";
 			status = 503;
 		} else {
-			c->r->memory += (int64_t)body;
+			dt_route_x_count(x);
 			dt_route_buf_take(in, (size_t)used);
 			c->left -= c->framing == DT_ROUTE_LENGTH ? body : 0;
 		}
@@ -370,6 +369,7 @@ void dt_route_accept(evutil_socket_t fd, short what, void *arg)
 		c->r = r;
 		c->deadline = dt_now() + r->conf.head_timeout;
 		dt_route_conn_init(&c->conn, r->base, s, &ops, c);
+		c->conn.held = &r->memory;
 		TAILQ_INSERT_TAIL(&r->clients, c, in_list);
 		if (++r->nclients > r->conf.connections)
 			refuse(c, 503, "too_many_connections",

@@ -169,6 +169,7 @@ static struct dt_route_line *connect_to(struct dt_route_server *s)
 		errno = -rc;
 		return NULL;
 	}
+	l->conn.held = &s->r->memory;
 	s->nlines++;
 	return l;
 }

@@ -203,7 +203,8 @@ void dt_route_metrics(struct dt_router *r, struct dt_route_buf *out)
 	scaling(r, out);
 	one(out, "running", "gauge", "Requests in the router, waiting or running.", r->nall);
 	one(out, "connections", "gauge", "Connections of clients.", r->nclients);
-	one(out, "held_bytes", "gauge", "Memory of bodies and answers.", (double)r->memory);
+	one(out, "held_bytes", "gauge", "Bytes of bodies and answers: read, held back, or not sent yet.",
+	    (double)r->memory);
 	one(out, "index_blocks", "gauge", "Prompt blocks in the prefix index.",
 	    r->prefix ? dt_prefix_blocks(r->prefix) : 0);
 	bars(out, "ttft_seconds", "Time from a request to the first byte of the answer's body.", &s->ttft);

@@ -139,10 +139,7 @@ void dt_route_events_tick(struct dt_route_server *s, double now);
 void dt_route_events_stop(struct dt_route_server *s);		      /* forgets what its cache has */
 size_t dt_route_events_marks(const struct dt_route_x *x, char *text); /* [DT_ROUTE_MARKS_ROOM] */
 
-/*
- * pairs.c: chooses prefill servers. take_role: reads the role from a /health body. pair: for a line that
- * begins.
- */
+/* pairs.c: chooses prefill servers. take_role: reads it from a /health body. pair: for a line that begins. */
 void dt_route_take_role(struct dt_route_server *s, const char *health, size_t n);
 const char *dt_route_role_name(const struct dt_route_server *s);
 void dt_route_pair(struct dt_route_x *x, struct dt_route_line *l, const struct dt_balance_ask *ask);
@@ -203,11 +200,11 @@ struct dt_route_x {
 	bool timer_set;
 	double begun, chosen, first, deadline, queued; /* times; first 0: no byte yet */
 	double paused; /* since when reading the answer waits for the client; 0: it does not */
-	double lacks;  /* since when this process lacks resources for a connection to a server; 0: it does
-			* not */
+	double lacks;  /* since when this process lacks resources to connect to a server; 0: it does not */
 	/* the response */
 	int status;
 	struct dt_route_buf answer_head, held, event;
+	int64_t holds; /* bytes of these buffers and the bodies, counted in r->memory */
 	bool passing, chunked, is_stream, has_length, cut;
 	bool to_close; /* the answer ends with the connection: neither chunked nor of a known length */
 	uint64_t length, passed;
@@ -232,6 +229,7 @@ void dt_route_x_try(struct dt_route_x *x, bool fresh);
 void dt_route_x_fail(struct dt_route_x *x, int status, const char *code, int retry_after, const char *fmt,
 		     ...) __attribute__((format(printf, 5, 6)));
 void dt_route_x_free(struct dt_route_x *x);
+void dt_route_x_count(struct dt_route_x *x); /* call it when a buffer of it has grown or shrunk */
 /* Called by its line: the head of a response (false: close the line), content, the end, a failure. */
 bool dt_route_x_head(struct dt_route_x *x, struct dt_route_line *l, const struct dt_route_head *h);
 void dt_route_x_content(struct dt_route_x *x, struct dt_route_line *l, const char *s, size_t n);
@@ -379,7 +377,7 @@ struct dt_router {
 	struct dt_route_tenant *tenant; /* [ntenants], the last one for requests without a key */
 	int ntenants;
 	double budget;	/* retries left */
-	int64_t memory; /* bytes of bodies and answers */
+	int64_t memory; /* bytes of bodies and answers: read, held back, not sent yet */
 	struct dt_route_garbage *garbage;
 	uint64_t next_id, id_salt;
 	FILE *books; /* only opened by stdio: lines are written whole, by dt_route_books_flush */

@@ -227,6 +227,7 @@ int dt_route_open(struct dt_router **ret, const struct dt_route_params *p, struc
 	}
 	dt_route_need_files(r);
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL); /* a parent may have ignored it, and then no child has an exit status */
 	add_events(r);
 	*ret = r;
 	return 0;

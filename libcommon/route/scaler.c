@@ -185,6 +185,15 @@ static int spawn(const char *command, char *const own[NVARS], pid_t *ret)
 	return -rc;
 }
 
+/* The command has failed: servers that it was asked for are asked for again soon. */
+static void again(struct dt_router *r, double now)
+{
+	r->stats.scale_errors++;
+	for (int i = 0; i < r->balance.n; i++)
+		if (r->server[i] && r->server[i]->asked != DT_ASKED_NOTHING)
+			r->server[i]->ask_again = fmin(r->server[i]->ask_again, now + AGAIN);
+}
+
 static void run_command(struct dt_router *r, double now)
 {
 	struct lists l = due(r, now, true);
@@ -199,8 +208,9 @@ static void run_command(struct dt_router *r, double now)
 
 	if (rc < 0) {
 		r->command = 0;
-		r->stats.scale_errors++;
-		dt_log_msg(r->p.log, "cannot run '%s': %s", r->conf.on_scale, strerror(-rc));
+		dt_log_msg(r->p.log, "cannot run '%s': %s; trying again in %g s", r->conf.on_scale,
+			   strerror(-rc), AGAIN);
+		again(r, now);
 	} else {
 		r->stats.scale_commands++;
 		dt_log_msg(r->p.log, "%d server%s wanted;%s%s%s%s", r->scale.wanted,
@@ -222,13 +232,10 @@ static void reap_command(struct dt_router *r, double now)
 	r->command = 0;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return;
-	r->stats.scale_errors++;
 	dt_log_msg(r->p.log, "on_scale failed with %s %d; running it again in %g s",
 		   WIFEXITED(status) ? "exit status" : "signal",
 		   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status), AGAIN);
-	for (int i = 0; i < r->balance.n; i++)
-		if (r->server[i] && r->server[i]->asked != DT_ASKED_NOTHING)
-			r->server[i]->ask_again = fmin(r->server[i]->ask_again, now + AGAIN);
+	again(r, now);
 }
 
 /* ---- periodic work ---- */

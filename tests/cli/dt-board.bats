@@ -130,7 +130,17 @@ start() {
     [ "$(code "$(cat url)")" -eq 200 ] # the printed address
     [ "$(code "${url}api/runs?key=a")" -eq 401 ]
     run -2 dt-board --key '' mine
-    run -2 dt-board --host 0.0.0.0 mine
+    # the address that is listened on decides, not how --host is spelt: 0 is 0.0.0.0, 2130706433 is 127.0.0.1
+    for host in 0.0.0.0 0 ::ffff:0.0.0.0; do
+        run -2 dt-board --port 0 --host "$host" mine
+        [[ ${lines[0]} == *"--host $host "*"needs --key"* ]]
+    done
+    for host in 2130706433 0x7f.1 ::ffff:127.0.0.1; do
+        kill "$board"
+        wait "$board"
+        start --host "$host" mine
+        [ "$(code "${url}api/runs")" -eq 200 ]
+    done
     run -2 dt-board
     mkdir -p empty
     run -1 dt-board empty

@@ -129,6 +129,29 @@ refused() { # STATUS TEXT ARGUMENT...: stderr contains TEXT
         '[range(3) as $k | $got[0].logprobs[$k] - $want[0].alone_eos.logprobs[0][$k] | fabs] | max < 2e-4'
 }
 
+@test "choices of an item share the tokens of its context: in any order, among many items, the scores are equal" {
+    /usr/bin/python3 - <<'END'
+import json, random
+r = random.Random(3)
+words = "time water house people light river small great under never".split()
+def text(n):
+    return " ".join(r.choice(words) + r.choice(["", "", ".", "\n", ", 7", "  "]) for _ in range(n))
+with open("there.jsonl", "w") as there, open("back.jsonl", "w") as back:
+    for f in there, back:
+        print(json.dumps({"task": "t", "template": "{q}"}), file=f)
+    for i in range(150): # more than are tokenized ahead
+        q = text(r.choice([0, 1, 2, 6])) + r.choice(["", " ", "\n\n"])
+        c = [r.choice(["", " "]) + text(r.choice([1, 2])) for _ in range(4)]
+        print(json.dumps({"q": q, "choices": c, "answer": 0}), file=there)
+        print(json.dumps({"q": q, "choices": c[::-1], "answer": 3}), file=back)
+END
+    for way in there back; do
+        dt-eval task "${common[@]}" $way.jsonl run --predictions $way >/dev/null
+    done
+    [ "$(wc -l <there)" = 150 ]
+    cmp <(jq -c .logprobs there) <(jq -c '.logprobs | reverse' back)
+}
+
 @test "an item longer than the context is truncated at the left and reported; the others are scored" {
     printf -v all '%s' "$(head -c 2000 text.txt)end" # tokens are bytes; " 1" is two; of 129 the last is not read
     jq -nc --arg all "$all" --arg tail "${all: -127}" '{task: "x", template: "{q}"},

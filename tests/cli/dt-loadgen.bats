@@ -89,9 +89,17 @@ PY
 }
 
 @test "traces: BurstGPT's columns; errors in a file are named with their line" {
-    printf 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,x\n45,GPT-4,1087,0,1087,x\n118,GPT-4,417,276,693,x\n' >burst.csv
+    printf 'Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,x\n45,GPT-4,1087,0,1087,x\n46,GPT-4,0,0,0,x\n118,GPT-4,417,276,693,x\n' >burst.csv
     dt-loadgen --dry-run --trace burst.csv --scale 0.5 --clip 100 |
         jq -se 'map([.at_s, .input_tokens, .output_tokens]) == [[0, 100, 9], [113, 100, 100]]'
+    { printf '\xef\xbb\xbf'; cat burst.csv; } >marked.csv # as spreadsheets write it
+    cmp <(dt-loadgen --dry-run --trace burst.csv) <(dt-loadgen --dry-run --trace marked.csv)
+    mkdir -p folder
+    run -1 dt-loadgen --dry-run --trace folder
+    [[ "$output" == *"cannot read 'folder': Is a directory" ]]
+    printf '{"timestamp": 1e308, "input_length": 3, "output_length": 3}\n' >bad.jsonl
+    run -1 dt-loadgen --dry-run --speed 1e-6 --trace bad.jsonl
+    [[ "$output" == *"line 1: a time or a length is out of range"* ]]
     printf 'TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9,4,5\nyesterday,4,5\n' >bad.csv
     run -1 dt-loadgen --dry-run --trace bad.csv
     [[ "$output" == *"line 3: the time cannot be read"* ]]
@@ -250,6 +258,63 @@ PY
         run -2 dt-loadgen "$bad"
         [[ "$output" == *"'$bad' is neither an http:// or https:// URL nor HOST:PORT; write"* ]]
     done
+}
+
+@test "hostile servers: every answer is counted as what it is, and ends neither the run nor the memory" {
+    await python3 "$DT_SRC/tests/cli/load-hostile.py"
+    printf -v cafe 'caf\357\277\275 is closed'
+    while IFS='|' read -r way outcome input uncounted message; do
+        dt-loadgen "$url" --model "$way" --prompt text -n 3 -c 3 --timeout 30 --json >report || [ "$outcome" != ok ]
+        jq -e --arg o "$outcome" --argjson i "$input" --argjson u "$uncounted" --arg m "$message" '.requests[$o] == 3
+            and .input_tokens == $i and .uncounted_answers == $u
+            and (.errors | map(.message) == if $m == "" then [] else [$m] end)' report || { echo "$way"; cat report; return 1; }
+    done <<END
+good|ok|12|0|
+crlf|ok|12|0|
+comments|ok|12|0|
+negative-usage|ok|0|3|
+text-usage|ok|0|3|
+empty-usage|ok|0|3|
+no-json|broken|0|0|a chunk of the stream is not JSON
+number|broken|0|0|a chunk of the stream is not JSON
+deep|broken|0|0|a chunk of the stream is not JSON
+nul|broken|0|0|a chunk of the stream is not JSON
+no-newline|broken|0|0|the stream ended without [DONE]
+dies|broken|0|0|the server closed the connection within an answer
+garbage|broken|0|0|the answer is not HTTP
+gone|broken|0|0|Server returned nothing (no headers, no data)
+busy|refused|0|0|slow down
+moved|refused|0|0|redirects are not followed: $url/elsewhere
+silent|refused|0|0|no message
+latin-1|refused|0|0|$cafe
+END
+    dt-loadgen "$url" --model control --prompt text -n 1 --json >report || [ $? -eq 1 ]
+    jq -e '.errors[0].message | startswith(" [31mred 0m \u00e9") and (utf8bytelength | . > 190 and . < 200)' report
+    # 256 MiB: in one line, in comments, in events, as an error, as text that is no stream
+    for way in long-line=broken long-comment=ok long-error=refused long-plain=broken; do
+        (ulimit -v 400000; exec dt-loadgen "$url" --model "${way%=*}" --prompt text -n 2 --rate 0 --timeout 200 --json) >report || [ $? -eq 1 ]
+        jq -e --arg o "${way#*=}" '.requests[$o] == 2' report || { cat report; return 1; }
+    done
+    (ulimit -v 400000; exec dt-loadgen "$url" --model long-plain --prompt text -n 2 --json) >report || [ $? -eq 1 ]
+    jq -e '.errors == [{"status": 0, "count": 2, "message": "a line of the answer is longer than 8 MiB"}]' report
+    # an answer that the next turn would repeat
+    (ulimit -v 400000; exec dt-loadgen "$url" --model long-answer --prompt text --turns 2 -n 2 --json) >report || [ $? -eq 1 ]
+    jq -e '.requests | .broken == 1 and .unsent == 1' report
+    jq -e '.errors == [{"status": 0, "count": 1, "message": "the answer is longer than 8 MiB"}]' report
+    for way in never hangs; do
+        dt-loadgen "$url" --model "$way" --prompt text -n 2 --rate 0 --timeout 0.5 --json >report || [ $? -eq 1 ]
+        jq -e '.requests.timeout == 2' report
+    done
+    # before the run
+    run -1 dt-loadgen "$url/moved"
+    [[ $output == *"/moved/v1/models answers 307: redirects are not followed: $url/elsewhere" ]]
+    run -1 dt-loadgen "$url/busy" --timeout 2.5 # with Retry-After: 1
+    [[ $output == *"/busy/v1/models answers 429: slow down" ]]
+    [ "$(grep -c 'GET /busy/v1/models' log)" -le 3 ]
+    run -1 dt-loadgen "$url/long-plain"
+    [[ $output == *"/long-plain/v1/models: the answer is longer than 8 MiB" ]]
+    run -2 dt-loadgen "$url/$(printf %0500d 1)"
+    [[ $output == *"the URL has more than 500 characters"* ]]
 }
 
 @test "the histogram has a bar for every class, in ASCII if the terminal requires it" {

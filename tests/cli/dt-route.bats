@@ -48,12 +48,13 @@ ups() {
     [ "$(curl -s "${auth[@]}" "$url/route/servers" | jq '[.servers[] | select(.up)] | length')" = "$1" ]
 }
 
-# route N OPTION...: starts a router and waits until it sees N servers; sets $url and $router
+# route N OPTION...: starts a router, by the command $under if it is set, and waits until it sees N servers; sets $url
+# and $router
 route() {
     local n=$1
     shift
     : >url
-    dt-route --port 0 "$@" >url 2>>log 3>&- &
+    "${under[@]}" dt-route --port 0 "$@" >url 2>>log 3>&- &
     router=$!
     pids+=("$router")
     until_true test -s url
@@ -793,10 +794,14 @@ END
     mock a
     set_mock "$a" '{"health": 503}'
     echo "{\"servers\": [{\"url\": \"$a\"}], \"on_scale\": \"echo no; exit 4\", \"scale_min\": 0, \"scale_hold_s\": 0.3}" >conf
+    under=(env --ignore-signal=CHLD) # as some parents leave it; the command's exit status must still arrive
     route 0 --config conf
+    under=()
     ask -m 100 -o out -w '%{http_code}' | grep -qx 503
     [ "$(jq -r .error.code out)" = no_server ]
     until_true grep -q 'on_scale failed with exit status 4' log
+    runs_again() { [ "$(metric scale_commands_total)" -gt 1 ]; }
+    until_true runs_again
     [ "$(cat url)" = "$url" ] # the command does not write to the router's standard output
     kill "$router"
     wait "$router"
@@ -949,6 +954,55 @@ END
     [ "$(ask | jq -r .server)" = a ]
     until_true shows running 0
     until_true shows held_bytes 0
+}
+
+@test "max_memory_bytes counts what slow clients have not read: no more is read for them, new requests are refused" {
+    mock a
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"max_memory_bytes\": 1048576}" >conf
+    route 1 --config conf
+    /usr/bin/python3 - "$url" <<'END'
+import json, re, socket, sys, time, urllib.error, urllib.request
+url = sys.argv[1]
+body = b'{"model":"m","prompt":"flood","stream":true}'
+def held():
+    text = urllib.request.urlopen(url + "/metrics").read().decode()
+    return float(re.search(r"^dt_route_held_bytes (\S+)", text, re.M)[1])
+def ask(body):
+    try:
+        return urllib.request.urlopen(urllib.request.Request(url + "/v1/completions", body)).status
+    except urllib.error.HTTPError as e:
+        return e.code, json.load(e)["error"]["message"]
+slow = []
+for _ in range(20): # admitted together: each may hold a piece, none 512 KiB
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+    slow.append(s)
+for s in slow:
+    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+until, most = time.monotonic() + 60, 0
+while most <= 1 << 20 and time.monotonic() < until:
+    most = max(most, held())
+    time.sleep(0.05)
+time.sleep(1)
+most = max(most, held())
+if not 1 << 20 < most < 5 << 20:
+    sys.exit(f"{most} bytes are held for 20 clients that do not read")
+refused = ask(b'{"model":"m","prompt":"x"}')
+if refused[0] != 503 or "max_memory_bytes" not in refused[1]:
+    sys.exit(f"a request meanwhile: {refused}")
+n, want = 0, 4096 * (65536 + 8)
+while got := slow[0].recv(1 << 20): # one of them reads on
+    n += len(got)
+    if n > want:
+        break
+for s in slow:
+    s.close()
+while held() and time.monotonic() < until + 60:
+    time.sleep(0.05)
+if n < want or held() or ask(b'{"model":"m","prompt":"x"}') != 200:
+    sys.exit(f"{n} of {want} bytes came; then {held()} bytes are held")
+END
 }
 
 @test "a stalled answer ends after between_bytes_timeout_s; a steady one and a client that pauses do not" {

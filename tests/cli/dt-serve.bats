@@ -482,6 +482,14 @@ PY
         | ([range(3) | $want[.] - $got[.] | fabs] | max < 1e-5)
         and (.[1].results | length == 2 and .[0].index == 2 and .[0].relevance_score > 0.9999 and .[0].document.text == "query")
         and .[1].results[1].relevance_score == ($got[:2] | max)' embedded ranked scored
+    # each text is truncated to its first tokens, the embeddings route does the same
+    [ "$(post /v1/embeddings '{"input": "query and more", "truncate_prompt_tokens": 5}' | head -n 1 | jq -c .data[0].embedding)" = \
+        "$(jq -c .data[0].embedding embedded)" ]
+    post /v1/rerank "$(jq -nc '{query: "query", documents: ["other" * 2000, "query" + " tail" * 2000], truncate_prompt_tokens: 5, top_n: 1}')" |
+        head -n 1 | jq -e '(.results[0] | .index == 1 and .relevance_score > 0.9999) and .usage.prompt_tokens == 15'
+    post /v1/score "$(jq -nc '{text_1: "query", text_2: ("a" * 9999), truncate_prompt_tokens: -1}')" | head -n 1 |
+        jq -e '.usage.prompt_tokens | . > 5 and . < 9999'
+    post /v1/rerank '{"query": "q", "documents": ["d"], "truncate_prompt_tokens": -2}' | head -n 1 | jq -e '.error.param == "truncate_prompt_tokens"'
     [ "$(status_of "$(post /v1/rerank '{"query": "x"}')")" = 400 ]
     [ "$(status_of "$(post /v1/rerank '{"query": "x", "documents": [5]}')")" = 400 ]
     [ "$(status_of "$(post /v1/score '{"text_1": "x", "text_2": "y", "nonsense": 1}')")" = 400 ]

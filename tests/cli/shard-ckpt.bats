@@ -228,6 +228,30 @@ put() {
 	jq -e '.equal == false and .tensors_differ == 3 and ([.tensors[] | select(.why == "only in B")] | length) == 3' <<<"$output"
 }
 
+@test "diff: any number of threads gives the same output, and the same error for a damaged checkpoint" {
+	"$M" "$T/a" 1 dp2.tp2.z1 1
+	"$M" "$T/t" 1 pp2 2 tied
+	for way in "" --json --all --weights; do
+		"$S" diff $way --workers 1 "$T/a" "$T/t" >"$T/one" || [ $? -eq 3 ]
+		for j in 2 7 64; do
+			"$S" diff $way -j "$j" "$T/a" "$T/t" >"$T/many" || [ $? -eq 3 ]
+			cmp "$T/one" "$T/many"
+		done
+	done
+	for f in "$T"/a/step-*/shard-*.h5; do # several tensors of each
+		for at in 20000 50000 80000; do put "$f" "$at" damaged; done
+	done
+	run "$S" diff --workers 1 "$T/a" "$T/t"
+	[ "$status" -eq 3 ]
+	[[ $output == *"checksum mismatch"* ]]
+	one=$output
+	for j in 2 7 64 7 7 7; do
+		run "$S" diff -j "$j" "$T/a" "$T/t"
+		[ "$status" -eq 3 ]
+		[ "$output" = "$one" ]
+	done
+}
+
 @test "reshard: random pairs of layouts (8; 30 with DT_SLOW=1), back and forth, bit by bit" {
 	layouts=(dp1 dp2 dp3 tp2 pp2 pp3 dp2.z1 dp3.z1 dp5.z1 dp2.z2 dp4.z3 tp2.z1 dp2.tp2 dp2.tp2.z1 dp3.tp2.pp2.z1
 		dp2.pp3.z1 cp2 dp2.cp2.z1 dp2.cp2.tp2 dp2.tp2.pp3.cp2.z3 dp7.z3 dp16.z1)

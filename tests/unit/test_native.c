@@ -1,6 +1,9 @@
 /* llama.cpp's /completion and /infill: bodies, replies and events, over the stand-in model. */
 #include "serve_native.h"
 
+#include "serve/api/messages.h"
+#include "serve/api/responses.h"
+
 /* Keys that a body lacks have llama.cpp's values; a seed of -1 is the server's. */
 static void test_defaults(void **state)
 {
@@ -292,13 +295,77 @@ static void test_slow_reader(void **state)
 	}
 }
 
+/* Control characters, of which each takes six bytes in an event. */
+static json_t *long_text(size_t n)
+{
+	char *s = malloc(n);
+	json_t *v;
+
+	memset(s, 1, n);
+	v = json_stringn_nocheck(s, n);
+	free(s);
+	return v;
+}
+
+/* What events repeat is charged too: the prompt, texts at their end, the parameters of the request, usage. */
+static void test_repeated(void **state)
+{
+	struct dt_chat chat;
+	struct dt_api_model m = {
+		.engine = dt_engine_params(engine), .name = "tiny", .seed = 9, .chat = &chat};
+	const struct {
+		int (*parse)(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
+			     struct dt_api_error *e);
+		json_t *body;
+	} t[] = {
+		{dt_completion_parse,
+		 json_pack("{s:o, s:i, s:b, s:b, s:b, s:{s:b}}", "prompt", long_text(40), "max_tokens", 60,
+			   "ignore_eos", 1, "stream", 1, "echo", 1, "stream_options", "include_usage", 1)},
+		{dt_responses_parse,
+		 json_pack("{s:s, s:i, s:b}", "input", "x", "max_output_tokens", 30, "stream", 1)},
+		{dt_responses_parse, json_pack("{s:s, s:{s:o}, s:i, s:b}", "input", "x", "metadata", "k",
+					       long_text(500), "max_output_tokens", 30, "stream", 1)},
+		{dt_messages_parse, json_pack("{s:[{s:s, s:s}], s:i, s:b}", "messages", "role", "user",
+					      "content", "x", "max_tokens", 30, "stream", 1)},
+	};
+
+	dt_chat_init(&chat, DT_CHAT_CHATML, NULL, tok);
+	limit = SIZE_MAX;
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++)
+		for (int late = 0; late < 2; late++) { /* all events at once, or as they come */
+			struct dt_completion c;
+			struct dt_api_error e;
+			struct dt_err err;
+			struct dt_sse s;
+			char *text;
+			size_t n;
+
+			if (t[i].parse(t[i].body, &m, &c, &e) < 0)
+				fail_msg("%zu: %s", i, e.msg);
+			assert_int_equal(dt_engine_submit(engine, c.call, &err), 0);
+			if (late)
+				dt_call_wait_done(c.call);
+			assert_int_equal(dt_sse_init(&s, &c), 0);
+			s.take = take;
+			for (charged = 0; dt_sse_next(&s, 10, &text, &n) == 1; charged = 0) {
+				if (n > charged)
+					fail_msg("%zu: %zu bytes, %zu charged: %s", i, n, charged, text);
+				free(text);
+			}
+			dt_sse_release(&s);
+			dt_completion_release(&c);
+		}
+	for (size_t i = 0; i < sizeof(t) / sizeof(*t); i++)
+		json_decref(t[i].body);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_defaults),    cmocka_unit_test(test_bias),
 		cmocka_unit_test(test_reply),	    cmocka_unit_test(test_stops),
 		cmocka_unit_test(test_stream),	    cmocka_unit_test(test_infill),
-		cmocka_unit_test(test_slow_reader),
+		cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_repeated),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -450,17 +450,19 @@ static void test_threads_share_a_tokenizer(void **state)
 }
 
 /* Parts of random lengths, each encoded by itself, against the whole. */
-static void check_parts(const struct dt_tokenizer *t, const char *text, size_t n, uint64_t seed)
+static void check_parts(const struct dt_tokenizer *t, const char *text, size_t n, uint64_t seed, bool special)
 {
 	const struct dt_rng r = dt_rng_make(seed, DT_RNG_SAMPLE, 0);
 	int32_t *whole, *part;
 	size_t want, got, have = 0, parts = 0;
 
-	assert_int_equal(dt_tokenizer_encode(t, text, n, false, &whole, &want, NULL), 0);
+	assert_int_equal(dt_tokenizer_encode(t, text, n, special, &whole, &want, NULL), 0);
 	for (size_t at = 0, end; at < n; at = end, parts++) {
 		end = dt_tokenizer_cut(text, n, at + 1 + dt_rng_u32(&r, parts) % 100);
 		assert_true(end > at && end <= n);
-		assert_int_equal(dt_tokenizer_encode(t, text + at, end - at, false, &part, &got, NULL), 0);
+		if (end < n) /* found from behind, too */
+			assert_int_equal(dt_tokenizer_last_cut(text + at, end + 2 - at), end - at);
+		assert_int_equal(dt_tokenizer_encode(t, text + at, end - at, special, &part, &got, NULL), 0);
 		assert_true(have + got <= want);
 		if (got)
 			assert_memory_equal(whole + have, part, got * sizeof(*part));
@@ -476,9 +478,10 @@ static void test_parts_have_the_ids_of_the_whole(void **state)
 {
 	static const struct {
 		const char *name;
-		bool cuts;
-	} cases[] = {{"gpt2", true},	 {"llama3", true},    {"qwen2", true},	  {"digits", false},
-		     {"sp-first", true}, {"sp-always", true}, {"sp-llama", false}};
+		bool cuts[2]; /* without and with special tokens */
+	} cases[] = {{"gpt2", {true, true}},	  {"llama3", {true, false}}, /* one absorbs spaces */
+		     {"qwen2", {true, true}},	  {"digits", {false, false}},  {"sp-first", {true, true}},
+		     {"sp-always", {true, true}}, {"sp-llama", {false, false}}};
 	char path[1024], *text;
 	size_t n;
 
@@ -488,10 +491,13 @@ static void test_parts_have_the_ids_of_the_whole(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		struct dt_tokenizer *t = open_named(cases[i].name);
 
-		if (dt_tokenizer_may_cut(t) != cases[i].cuts)
-			fail_msg("%s may%s be cut", cases[i].name, cases[i].cuts ? " not" : "");
-		if (cases[i].cuts)
-			check_parts(t, text, n, i);
+		for (int special = 0; special < 2; special++) {
+			if (dt_tokenizer_may_cut(t, special) != cases[i].cuts[special])
+				fail_msg("%s may%s be cut", cases[i].name,
+					 cases[i].cuts[special] ? " not" : "");
+			if (cases[i].cuts[special])
+				check_parts(t, text, n, i, special);
+		}
 		dt_tokenizer_close(t);
 	}
 	free(text);

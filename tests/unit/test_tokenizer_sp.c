@@ -198,7 +198,7 @@ static void test_token_over_a_blank(void **state)
 
 	if (dt_tokenizer_from_text(text, sizeof(text) - 1, &t, &err) < 0)
 		fail_msg("%s", err.msg);
-	assert_false(dt_tokenizer_may_cut(t));
+	assert_false(dt_tokenizer_may_cut(t, false));
 	assert_int_equal(dt_tokenizer_encode(t, "a b", 3, false, &ids, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(ids[0], 4);

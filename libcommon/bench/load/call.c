@@ -27,14 +27,14 @@ static size_t on_body(char *data, size_t one, size_t n, void *arg)
 	struct load_call *c = arg;
 	struct dt_load_result *res = &c->run->ret[c->item];
 	long status = 0;
+	int rc;
 
 	curl_easy_getinfo(c->c, CURLINFO_RESPONSE_CODE, &status);
 	if (status == 200) {
-		if ((c->run->t->prompt == DT_LOAD_IMAGES ? dt_load_take_classes : dt_load_stream_push)(
-			    &c->in, res, data, n, load_now(c->run)) == 0)
-			return n;
-		c->run->nomem = true;
-		return 0;
+		rc = (c->run->t->prompt == DT_LOAD_IMAGES ? dt_load_take_classes : dt_load_stream_push)(
+			&c->in, res, data, n, load_now(c->run));
+		c->run->nomem |= rc == -ENOMEM;
+		return rc < 0 ? 0 : n;
 	}
 	if (c->other.n < ERROR_BODY && dt_load_text_add(&c->other, data, n) < 0)
 		return 0;

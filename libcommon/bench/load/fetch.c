@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/room.h"
+#include "base/utf8.h"
 #include "bench/load/internal.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LINE = 8 << 20 };
+enum { MOST_HOST = 500 }; /* with its path */
 
 int dt_load_text_add(struct load_text *t, const char *s, size_t n)
 {
@@ -46,18 +47,42 @@ static int note_piece(struct dt_load_result *r, double now, double *last)
 	return 0;
 }
 
-static int int_of(const json_t *o, const char *key)
+/* A number of tokens; -1: it is missing, or none. */
+static int count_of(const json_t *o, const char *key)
 {
-	json_int_t v = json_integer_value(json_object_get(o, key));
+	const json_t *v = json_object_get(o, key);
+	const json_int_t n = json_is_integer(v) ? json_integer_value(v) : -1;
 
-	return v > 0 && v <= INT_MAX ? (int)v : 0;
+	return n >= 0 && n <= INT_MAX ? (int)n : -1;
+}
+
+static void take_usage(struct load_stream *s, struct dt_load_result *r, const json_t *usage)
+{
+	const int input = count_of(usage, "prompt_tokens"), output = count_of(usage, "completion_tokens");
+	const int cached = count_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+
+	if (input < 0 || output < 0)
+		return;
+	s->counted = true;
+	r->input = input;
+	r->output = output;
+	r->cached = cached > 0 ? cached : 0;
+}
+
+int dt_load_too_long(struct load_stream *s, const char *what)
+{
+	s->failed = true;
+	snprintf(s->what, sizeof(s->what), "%s is longer than %d MiB", what, DT_LOAD_MOST_TEXT >> 20);
+	return -EMSGSIZE;
 }
 
 /* Drops NULs, which many servers would refuse in the next turn. */
-static int keep_text(struct load_text *t, const char *s, size_t n)
+static int keep_text(struct load_stream *s, const char *text, size_t n)
 {
+	if (s->reply.n + n > DT_LOAD_MOST_TEXT)
+		return dt_load_too_long(s, "the answer");
 	for (size_t i = 0; i < n; i++)
-		if (s[i] && dt_load_text_add(t, s + i, 1) < 0)
+		if (text[i] && dt_load_text_add(&s->reply, text + i, 1) < 0)
 			return -ENOMEM;
 	return 0;
 }
@@ -68,6 +93,7 @@ static int take_chunk(struct load_stream *s, struct dt_load_result *r, const jso
 	const json_t *usage = json_object_get(v, "usage"), *text = json_object_get(choice, "text");
 	const json_t *delta = json_object_get(choice, "delta"), *thought;
 	size_t n;
+	int rc = 0;
 
 	if (json_object_get(v, "error") && !json_is_null(json_object_get(v, "error"))) {
 		char *body = json_dumps(v, 0);
@@ -77,20 +103,15 @@ static int take_chunk(struct load_stream *s, struct dt_load_result *r, const jso
 		free(body);
 		return 0;
 	}
-	if (json_is_object(usage)) {
-		s->counted = true;
-		r->input = int_of(usage, "prompt_tokens");
-		r->output = int_of(usage, "completion_tokens");
-		r->cached = int_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
-	}
+	take_usage(s, r, usage);
 	if (!text)
 		text = json_object_get(delta, "content");
 	thought = json_object_get(delta, "reasoning_content");
 	if (!thought)
 		thought = json_object_get(delta, "reasoning");
 	n = json_string_length(text);
-	if (n > 0 && s->keep && keep_text(&s->reply, json_string_value(text), n) < 0)
-		return -ENOMEM;
+	if (n > 0 && s->keep && (rc = keep_text(s, json_string_value(text), n)) < 0)
+		return rc;
 	/* The end counts as the first text if no text was visible, e.g. bytes that form no character. */
 	n += json_string_length(thought); /* tokens as others, but no part of the next turn */
 	if (n > 0 || (r->first < 0 && json_is_string(json_object_get(choice, "finish_reason"))))
@@ -127,21 +148,47 @@ static int take_line(struct load_stream *s, struct dt_load_result *r, double now
 int dt_load_stream_push(struct load_stream *s, struct dt_load_result *r, const char *data, size_t n,
 			double now)
 {
+	int rc;
+
 	while (n > 0) {
 		const char *nl = memchr(data, '\n', n);
 		size_t k = nl ? (size_t)(nl - data) : n;
 
-		if (s->line.n + k > MOST_LINE || dt_load_text_add(&s->line, data, k) < 0)
+		if (s->line.n + k > DT_LOAD_MOST_TEXT)
+			return dt_load_too_long(s,
+						s->begun ? "a line of the stream" : "a line of the answer");
+		if (dt_load_text_add(&s->line, data, k) < 0)
 			return -ENOMEM;
 		data += k + (nl != NULL);
 		n -= k + (nl != NULL);
 		if (!nl)
 			break;
-		if (take_line(s, r, now) < 0)
-			return -ENOMEM;
+		rc = take_line(s, r, now);
+		if (rc < 0)
+			return rc;
 		s->line.n = 0;
 	}
 	return 0;
+}
+
+/* Copies whole characters of well-formed UTF-8, as many as fit; control characters become spaces. */
+static void put_visible(const char *s, char *ret, size_t n)
+{
+	size_t size = 0, k = 0, len;
+	char *clean = dt_utf8_clean(s, strlen(s), &size);
+	uint32_t cp;
+
+	for (size_t i = 0; clean && i < size && k + 4 < n; i += len) {
+		len = dt_utf8_decode(clean + i, size - i, &cp);
+		if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0)) {
+			ret[k++] = ' ';
+		} else {
+			memcpy(ret + k, clean + i, len);
+			k += len;
+		}
+	}
+	ret[k] = '\0';
+	free(clean);
 }
 
 void dt_load_error_text(const char *body, char *ret, size_t n)
@@ -151,11 +198,24 @@ void dt_load_error_text(const char *body, char *ret, size_t n)
 	const char *text =
 		json_is_string(e) ? json_string_value(e) : json_string_value(json_object_get(e, "message"));
 
-	snprintf(ret, n, "%s", text ? text : body);
-	for (char *p = ret; *p; p++) /* removes terminal control characters */
-		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			*p = ' ';
+	put_visible(text ? text : body, ret, n);
 	json_decref(v);
+}
+
+void dt_load_refusal_text(CURL *c, const char *body, char *ret, size_t n)
+{
+	const char *to = NULL;
+	char text[400];
+
+	curl_easy_getinfo(c, CURLINFO_REDIRECT_URL, &to);
+	if (to) {
+		snprintf(text, sizeof(text), "redirects are not followed: %s", to);
+		put_visible(text, ret, n);
+	} else {
+		dt_load_error_text(body ? body : "", ret, n);
+		if (!*ret)
+			snprintf(ret, n, "no message");
+	}
 }
 
 /* ---- before the run ---- */
@@ -164,21 +224,23 @@ static size_t collect(char *data, size_t one, size_t n, void *arg)
 {
 	struct load_text *t = arg;
 
-	return t->n + n > MOST_LINE || dt_load_text_add(t, data, n) < 0 ? 0 : n;
+	return t->n + n > DT_LOAD_MOST_TEXT || dt_load_text_add(t, data, n) < 0 ? 0 : n;
 }
 
-/* Sends a request, until the time given again while the server cannot answer yet. */
+/* Sends a request, until the time given again while the server cannot answer yet, as late as it asks for. */
 static CURLcode perform(CURL *c, double until, struct load_text *reply, long *ret_status)
 {
+	curl_off_t after;
 	CURLcode cc;
 
 	for (;;) {
-		reply->n = 0;
+		reply->n = after = 0;
 		cc = curl_easy_perform(c);
 		curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, ret_status);
-		if (cc != CURLE_OK || !dt_load_later(*ret_status) || dt_now() > until)
+		curl_easy_getinfo(c, CURLINFO_RETRY_AFTER, &after);
+		if (cc != CURLE_OK || !dt_load_later(*ret_status) || dt_now() + (double)after > until)
 			return cc;
-		usleep(200000);
+		usleep(after > 0 ? (useconds_t)after * 1000000 : 200000);
 	}
 }
 
@@ -214,11 +276,14 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 	cc = perform(c, dt_now() + patience, &reply, &status);
 	if (cc == CURLE_OPERATION_TIMEDOUT) {
 		rc = dt_err_set(err, -ETIMEDOUT, "%s does not answer within %g s", url, patience);
+	} else if (cc == CURLE_WRITE_ERROR) {
+		rc = dt_err_set(err, -EMSGSIZE, "%s: the answer is longer than %d MiB", url,
+				DT_LOAD_MOST_TEXT >> 20);
 	} else if (cc != CURLE_OK) {
 		rc = dt_err_set(err, -ECONNREFUSED, "cannot ask %s: %s", url,
 				why[0] ? why : curl_easy_strerror(cc));
 	} else if (status != 200) {
-		dt_load_error_text(reply.s ? reply.s : "", text, sizeof(text));
+		dt_load_refusal_text(c, reply.s, text, sizeof(text));
 		rc = dt_err_set(err, -EPROTO, "%s answers %ld: %s", url, status, text);
 	} else {
 		rc = dt_json_parse(reply.s ? reply.s : "", reply.n, url, ret, err);
@@ -314,6 +379,8 @@ int dt_load_url(const char *given, char **ret, struct dt_err *err)
 		n -= 3;
 	while (n > 0 && host[n - 1] == '/')
 		n--;
+	if (n > MOST_HOST)
+		return dt_err_set(err, -EINVAL, "the URL has more than %d characters", MOST_HOST);
 	if (n == 0 || strpbrk(host, " \t\r\n") ||
 	    (!scheme && (strstr(given, "://") || !memchr(host, ':', (size_t)n)))) {
 		rc = dt_err_set(err, -EINVAL, "'%s' is neither an http:// or https:// URL nor HOST:PORT",

@@ -32,6 +32,8 @@ int dt_load_take_classes(struct load_stream *s, struct dt_load_result *r, const 
 {
 	if (r->first < 0)
 		r->first = now;
+	if (s->line.n + n > DT_LOAD_MOST_TEXT)
+		return dt_load_too_long(s, "the answer");
 	return dt_load_text_add(&s->line, data, n);
 }
 

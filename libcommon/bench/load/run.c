@@ -38,6 +38,20 @@ static void note_error(struct load_run *r, int status, const char *what)
 		e->kind[i].n++;
 }
 
+/* Why a call has failed. */
+static const char *why(const struct load_call *c, CURLcode cc)
+{
+	if (c->in.failed)
+		return c->in.what;
+	if (c->no_socket == EMFILE || c->no_socket == ENFILE) /* the own limit is not the server's fault */
+		return "dt-loadgen has too many open files, see ulimit -n";
+	if (cc == CURLE_PARTIAL_FILE)
+		return "the server closed the connection within an answer";
+	if (cc == CURLE_UNSUPPORTED_PROTOCOL)
+		return "the answer is not HTTP";
+	return curl_easy_strerror(cc);
+}
+
 /* Sets the outcome of a finished call. */
 static void judge(struct load_run *r, struct load_call *c, CURLcode cc)
 {
@@ -57,14 +71,10 @@ static void judge(struct load_run *r, struct load_call *c, CURLcode cc)
 		note_error(r, 0, "timeout");
 	} else if (cc != CURLE_OK) {
 		res->outcome = DT_LOAD_BROKEN;
-		/* this program's own limit is not the server's fault */
-		note_error(r, 0,
-			   c->no_socket == EMFILE || c->no_socket == ENFILE
-				   ? "dt-loadgen has too many open files, see ulimit -n"
-				   : curl_easy_strerror(cc));
+		note_error(r, 0, why(c, cc));
 	} else if (status != 200) {
 		res->outcome = DT_LOAD_REFUSED;
-		dt_load_error_text(c->other.s ? c->other.s : "", what, sizeof(what));
+		dt_load_refusal_text(c->c, c->other.s, what, sizeof(what));
 		note_error(r, res->status, what);
 	} else if (c->in.failed || !c->in.done) {
 		res->outcome = DT_LOAD_BROKEN;

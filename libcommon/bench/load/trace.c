@@ -27,7 +27,7 @@ static int slurp(const char *path, char **ret, size_t *ret_n, struct dt_err *err
 	gzFile f = gzopen(path, "rb");
 	size_t n = 0, cap = 1 << 16;
 	char *buf = NULL;
-	int got = 0, rc;
+	int got = 0, why = Z_OK, lost, rc;
 
 	if (!f)
 		return dt_err_sys(err, errno ? -errno : -ENOMEM, "cannot open '%s'", path);
@@ -48,11 +48,15 @@ static int slurp(const char *path, char **ret, size_t *ret_n, struct dt_err *err
 		if (n + 1 == cap)
 			cap *= 2;
 	}
+	lost = errno;
+	gzerror(f, &why);
 	rc = gzclose(f);
 	f = NULL;
 	if (got < 0 || rc != Z_OK) {
 		rc = dt_err_set(err, -EIO, "cannot read '%s': %s", path,
-				rc == Z_BUF_ERROR ? "the file is cut short" : "it is damaged");
+				why == Z_ERRNO	    ? strerror(lost)
+				: rc == Z_BUF_ERROR ? "the file is cut short"
+						    : "it is damaged");
 		goto fail;
 	}
 	buf[n] = '\0';
@@ -82,11 +86,13 @@ static int scaled(const struct reader *r, double n)
 static int add(struct reader *r, struct dt_load_item *it, double at, double in, double out,
 	       struct dt_err *err)
 {
-	if (!(in > 0 && in <= 1e9 && out >= 0 && out <= 1e9 && isfinite(at)))
+	it->at_s = at / r->p->speed;
+	if (!(in >= 0 && in <= 1e9 && out >= 0 && out <= 1e9 && isfinite(it->at_s)))
 		return bad(r, err, "a time or a length is out of range");
 	if (out == 0)
 		return 0; /* the request had failed in the trace */
-	it->at_s = at / r->p->speed;
+	if (in == 0)
+		return bad(r, err, "a prompt without tokens has an answer");
 	it->input = scaled(r, in);
 	it->output = scaled(r, out);
 	it->prefix = -1;
@@ -264,7 +270,8 @@ int dt_load_read_trace(struct dt_load *l, const char *path, const struct dt_trac
 		return rc;
 	if (strlen(text) != size) /* lines after it would be left out */
 		rc = dt_err_set(err, -EINVAL, "'%s' is not a text: it has a NUL byte", path);
-	for (at = text; rc == 0 && (line = strsep(&at, "\n"));) {
+	at = text + (strncmp(text, "\xef\xbb\xbf", 3) ? 0 : 3); /* a byte order mark */
+	while (rc == 0 && (line = strsep(&at, "\n"))) {
 		r.line++;
 		line += strspn(line, " \t");
 		if (*line == '\0' || *line == '\r')

@@ -48,7 +48,10 @@ static int room_for(struct dt_body *b, const struct dt_ask *ask, size_t n, int *
 	return 0;
 }
 
-/* Drops tokens in front of the prompts that are longer than truncate_prompt_tokens allows. */
+/*
+ * Drops tokens of prompts that are longer than truncate_prompt_tokens allows: in front, what is farthest from
+ * the answer; of texts to be embedded behind, as vLLM does.
+ */
 static int truncate_prompts(struct dt_body *b)
 {
 	const int asked = limit_of(b), least = b->kind & DT_BODY_EMBEDDING ? 0 : 1;
@@ -67,7 +70,8 @@ static int truncate_prompts(struct dt_body *b)
 
 		if (p->n <= (size_t)keep)
 			continue;
-		memmove(p->ids, p->ids + p->n - (size_t)keep, (size_t)keep * sizeof(*p->ids));
+		if (!(b->kind & DT_BODY_EMBEDDING))
+			memmove(p->ids, p->ids + p->n - (size_t)keep, (size_t)keep * sizeof(*p->ids));
 		p->n = (size_t)keep;
 	}
 	return 0;

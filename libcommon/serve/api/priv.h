@@ -146,6 +146,8 @@ json_t *dt_api_call_json(const struct dt_completion *c, int i, int k, const stru
 int dt_messages_news(struct dt_sse *s, const struct dt_api_error *failed, FILE *f);
 /* responses_reply.c: the same as events of the Responses API. */
 int dt_responses_news(struct dt_sse *s, const struct dt_api_error *failed, FILE *f);
+/* Upper bound of the memory of what its next events say besides the new text. Call with the call locked. */
+size_t dt_responses_again(const struct dt_sse *s);
 /* vLLM's stop_reason: the stop string, the stop id, or null, also for the end of text. */
 json_t *dt_api_stop_reason(const struct dt_serve_req *r);
 

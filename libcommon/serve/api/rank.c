@@ -19,6 +19,7 @@ static json_t *text_of(const json_t *v)
 static int embed(const json_t *body, const char *one, const char *many, const struct dt_api_model *m,
 		 struct dt_completion *c, struct dt_rank *ret, struct dt_api_error *e)
 {
+	static const char *const same[] = {"model", "truncate_prompt_tokens"}; /* as of /v1/embeddings */
 	const json_t *list = json_object_get(body, many);
 	json_t *query = text_of(json_object_get(body, one)), *inputs, *ask, *v;
 	size_t i, n = json_is_array(list) ? json_array_size(list) : 1;
@@ -39,8 +40,9 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 		       : dt_body_bad(e, many, "'%s' has an element that is not a string", many);
 	}
 	ask = json_pack("{s:O}", "input", inputs);
-	if (json_object_get(body, "model"))
-		json_object_set(ask, "model", json_object_get(body, "model"));
+	for (i = 0; i < 2; i++)
+		if (json_object_get(body, same[i]))
+			json_object_set(ask, same[i], json_object_get(body, same[i]));
 	if (rc == 0)
 		rc = dt_embedding_parse(ask, m, c, e);
 	if (rc < 0 && !strcmp(e->param, "input")) /* one of the texts: no key of this request */
@@ -56,8 +58,9 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 int dt_rerank_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		    struct dt_rank *ret, struct dt_api_error *e)
 {
-	static const char *const known[] = {"model", "query", "documents", "top_n", "return_documents",
-					    "user",  NULL};
+	static const char *const known[] = {
+		"model", "query", "documents", "top_n", "return_documents", "truncate_prompt_tokens",
+		"user",	 NULL};
 	struct dt_rank r = {.documents = true};
 	struct dt_err err;
 	int64_t top = 0;
@@ -78,7 +81,8 @@ int dt_rerank_parse(const json_t *body, const struct dt_api_model *m, struct dt_
 int dt_score_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		   struct dt_rank *ret, struct dt_api_error *e)
 {
-	static const char *const known[] = {"model", "text_1", "text_2", "user", NULL};
+	static const char *const known[] = {"model", "text_1", "text_2", "truncate_prompt_tokens",
+					    "user",  NULL};
 	struct dt_rank r = {.score = true};
 
 	if (dt_api_known(body, known, e) < 0 || embed(body, "text_1", "text_2", m, c, &r, e) < 0)

@@ -14,10 +14,13 @@ struct dt_rank {
 	json_t *texts;	/* texts of the documents */
 };
 
-/* Parses {"query", "documents", "top_n", "return_documents"}; *c embeds the query, then the documents. */
+/*
+ * Parses {"query", "documents", "top_n", "return_documents", "truncate_prompt_tokens"}; *c embeds the query,
+ * then the documents.
+ */
 int dt_rerank_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		    struct dt_rank *ret, struct dt_api_error *e);
-/* Parses {"text_1", "text_2"}; text_2 may be a list. */
+/* Parses {"text_1", "text_2", "truncate_prompt_tokens"}; text_2 may be a list. */
 int dt_score_parse(const json_t *body, const struct dt_api_model *m, struct dt_completion *c,
 		   struct dt_rank *ret, struct dt_api_error *e);
 /* The reply to a finished call. NULL with e filled when it failed. */

@@ -80,7 +80,7 @@ size_t dt_completion_kept_cost(const struct dt_completion *c)
 size_t dt_completion_event_cost(const struct dt_completion *c, const struct dt_serve_req *r, size_t at,
 				int tokens)
 {
-	size_t cost = 1024 + 8 * (r->detok.ready - at);
+	size_t cost = 2048 + 8 * (r->detok.ready - at); /* an event, the last one, and the usage */
 
 	cost += r->ask->logprobs >= 0 ? scores_cost(c, tokens, r->scores.ntop) : 0;
 	cost += c->native ? (size_t)tokens * ID_BYTES : 0;

@@ -284,6 +284,29 @@ static int calls_news(struct dt_sse *s, const struct dt_tool_calls *calls, FILE 
 	return rc ? -ENOMEM : 0;
 }
 
+#define EVENT_BYTES 512 /* upper bound of an event without texts and parameters */
+
+size_t dt_responses_again(const struct dt_sse *s)
+{
+	const struct dt_serve_req *r = &s->c->call->req[0];
+	const struct dt_sse_at *at = &s->at[0];
+	const bool ended = r->finish != DT_FINISH_NONE;
+	/* a response object with the parameters of the request */
+	const size_t whole = 2 * EVENT_BYTES + strlen(s->c->model) +
+			     (s->c->asked ? json_dumpb(s->c->asked, NULL, 0, JSON_COMPACT) : 0);
+	struct dt_tool_calls calls;
+	size_t cost = at->begun ? 0 : 2 * whole + 2 * EVENT_BYTES;
+
+	dt_api_calls(s->c, 0, &calls);
+	if (calls.n > at->calls || ended) /* items are closed: their texts come three times more */
+		cost += (size_t)(calls.n - at->calls + 1) * 4 * EVENT_BYTES + 24 * r->detok.ready;
+	else if (calls.thought && !at->thinking && calls.content > calls.from)
+		cost += 2 * EVENT_BYTES + 16 * calls.nthought;
+	if (ended) /* and once in the response */
+		cost += whole + (size_t)(calls.n + 2) * EVENT_BYTES + 8 * r->detok.ready;
+	return cost;
+}
+
 int dt_responses_news(struct dt_sse *s, const struct dt_api_error *failed, FILE *f)
 {
 	const struct dt_serve_req *r = &s->c->call->req[0];

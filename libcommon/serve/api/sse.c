@@ -142,6 +142,17 @@ static int tool_news(struct dt_sse *s, int i, json_t *logprobs, bool ended, FILE
 	return rc;
 }
 
+/* Upper bound of the memory of the next events of choice i, with `tokens` tokens. */
+static size_t cost_of(const struct dt_sse *s, int i, int tokens)
+{
+	const struct dt_completion *c = s->c;
+	const size_t cost = dt_completion_event_cost(c, &c->call->req[i], s->at[i].sent, tokens);
+
+	if (c->responses)
+		return cost + dt_responses_again(s);
+	return cost + (c->echo && !s->at[i].begun ? 8 * c->prompt[i / c->n].n : 0);
+}
+
 /* Whether choice i failed, or the memory of an event with `tokens` tokens is refused; fills e. */
 static bool failed(struct dt_sse *s, int i, int tokens, struct dt_api_error *e)
 {
@@ -149,7 +160,7 @@ static bool failed(struct dt_sse *s, int i, int tokens, struct dt_api_error *e)
 
 	if (dt_completion_failed(r, e))
 		return true;
-	if (!s->take || s->take(s->arg, dt_completion_event_cost(s->c, r, s->at[i].sent, tokens)))
+	if (!s->take || s->take(s->arg, cost_of(s, i, tokens)))
 		return false;
 	dt_api_fail(e, 503, "server_error", "server_busy",
 		    "the memory for requests and answers (--http-mem) is used up");
