@@ -70,6 +70,7 @@ struct dt_config {
 	bool embed_scaled;	 /* embeddings times sqrt(hidden) (Gemma) */
 	double rope_local_theta; /* > 0: of layers with a window, where rope_theta and its scaling are the
 				    others' */
+	int64_t rope_skip_every; /* n > 0: layers n - 1, 2n - 1, ... have no rotary positions (SmolLM3) */
 	bool no_pre_norms;	 /* none in front of attention and MLP (OLMo 2) */
 	bool qk_norm_whole;	 /* qk_norm's are over the whole of q and of k (OLMo 2), not over heads */
 	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */
@@ -176,6 +177,11 @@ static inline bool dt_layer_has_experts(const struct dt_config *c, int64_t layer
 static inline int64_t dt_layer_window(const struct dt_config *c, int64_t layer)
 {
 	return c->global_every > 0 && (layer + 1) % c->global_every == 0 ? 0 : c->window;
+}
+/* Whether the layer rotates q and k. */
+static inline bool dt_layer_rotates(const struct dt_config *c, int64_t layer)
+{
+	return c->pos == DT_POS_ROPE && !(c->rope_skip_every > 0 && (layer + 1) % c->rope_skip_every == 0);
 }
 /* The largest number of keys that any layer attends to; 0: some layer attends to all. */
 static inline int64_t dt_config_span(const struct dt_config *c)

@@ -49,6 +49,10 @@
 		.act = DT_ACT_SILU, .qk_norm = true
 
 #define OLMO2 .qk_norm = true, .qk_norm_whole = true, .post_norms = true, .no_pre_norms = true
+#define OLMO3                                                                                                \
+	OLMO2, .window = 4096, .global_every = 4, .rope_local_theta = 500000,                                \
+	       .rope_scaling = DT_ROPE_SCALING_YARN, .rope_factor = 8, .rope_original_seq = 8192,            \
+	       .rope_beta_fast = 32, .rope_beta_slow = 1, .rope_mscale = 1.2079441541679836
 #define GEMMA2                                                                                               \
 	.act = DT_ACT_GELU_TANH, .tied = true, .post_norms = true, .norm_plus_one = true,                    \
 	.embed_scaled = true, .global_every = 2, .window = 4096, .score_cap = 50, .logit_cap = 30
@@ -149,6 +153,12 @@ static const struct dt_config presets[] = {
 	{LLAMA("olmo-2-32b", "olmo2", 100352, 5120, 27648, 64, 40, 8, 4096, 1e-6, 500000, -1, 100257), OLMO2},
 	{LLAMA("olmo-2-1b", "olmo2", 100352, 2048, 8192, 16, 16, 16, 4096, 1e-6, 500000, -1, 100257), OLMO2},
 	{LLAMA("olmo-2-7b", "olmo2", 100352, 4096, 11008, 32, 32, 32, 4096, 1e-6, 500000, -1, 100257), OLMO2},
+	{LLAMA("olmo-3-7b", "olmo3", 100278, 4096, 11008, 32, 32, 32, 65536, 1e-6, 500000, -1, 100257),
+	 OLMO3},
+	{LLAMA("olmo-3-32b", "olmo3", 100278, 5120, 27648, 64, 40, 8, 65536, 1e-6, 500000, -1, 100257),
+	 OLMO3},
+	{LLAMA("smollm3-3b", "smollm3", 128256, 2048, 11008, 36, 16, 4, 65536, 1e-6, 5000000, 128000, 128012),
+	 .tied = true, .rope_skip_every = 4},
 	{GATED("gemma-2-2b", "gemma2", 256000, 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 10000, 2, 1), GEMMA2},
 	{GATED("gemma-2-9b", "gemma2", 256000, 3584, 14336, 42, 16, 8, 256, 8192, 1e-6, 10000, 2, 1), GEMMA2},
 	{GATED("gemma-2-27b", "gemma2", 256000, 4608, 36864, 46, 32, 16, 128, 8192, 1e-6, 10000, 2, 1),

@@ -29,6 +29,12 @@ setup_file() {
     jq -n '{model_type: "olmo2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000}' >olmo2.json
+    jq -n '{model_type: "olmo3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7,
+        rope_theta: 10000, rope_scaling: {rope_type: "yarn", factor: 4, original_max_position_embeddings: 16}}' >olmo3.json
+    jq -n '{model_type: "smollm3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, no_rope_layer_interval: 2,
+        rope_theta: 10000}' >smollm3.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -77,6 +83,16 @@ metric() { # FILE KEY: value of the last step
     verify olmo2.json tp2.s1 --recompute full --lr 3e-4
     local model
     for model in gemma2.json olmo2.json; do
+        dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+        dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+    done
+}
+
+@test "OLMo 3 and SmolLM3: layouts agree with one rank, and the memory plan is exact" {
+    local model
+    for model in olmo3.json smollm3.json; do
+        verify $model tp2.pp2.s1,dp2.z3,pp2.cp2,tp2 --lr 3e-4
+        verify $model pp2,tp2 --pipeline zb-h1 --recompute selective --lr 3e-4
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done

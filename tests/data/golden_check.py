@@ -60,6 +60,16 @@ def hf_config(name, c):
                     sliding_window=c["window"], rope_parameters={
                         "full_attention": dict(rope_type="linear", factor=c["rope_factor"], rope_theta=c["rope_theta"]),
                         "sliding_attention": dict(rope_type="default", rope_theta=c["rope_local_theta"])})
+    if name == "olmo3":
+        del args["rope_theta"]
+        types = ["full_attention" if (i + 1) % c["global_every"] == 0 else "sliding_attention" for i in range(c["layers"])]
+        args.update(layer_types=types, sliding_window=c["window"], pad_token_id=None, rope_parameters={
+            "full_attention": dict(rope_type="linear", factor=c["rope_factor"], rope_theta=c["rope_theta"]),
+            "sliding_attention": dict(rope_type="default", rope_theta=c["rope_local_theta"])})
+    if name == "olmo2":
+        args["pad_token_id"] = None
+    if name == "smollm3":
+        args.update(no_rope_layer_interval=c["rope_skip_every"], pad_token_id=None)
     if name == "mistral":
         args["sliding_window"] = c["window"]
     if name == "llama31":
@@ -69,13 +79,15 @@ def hf_config(name, c):
             high_freq_factor=c["rope_high_freq"], original_max_position_embeddings=c["rope_original_seq"],
         )
     kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
-            "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text"}[name]
+            "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
+            "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
 MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaForCausalLM", qwen2="Qwen2ForCausalLM",
               qwen3="Qwen3ForCausalLM", mistral="MistralForCausalLM", gemma3="Gemma3ForCausalLM",
-              mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM")
+              mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM",
+              olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -84,6 +96,7 @@ LLAMA_NAMES = {
 }
 GEMMA_NAMES = {"mlp_norm": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
                "mlp_post_norm": "post_feedforward_layernorm"}
+OLMO_NAMES = {"attn_post_norm": "post_attention_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
 GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 
@@ -91,8 +104,9 @@ GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "tra
 def our_tensors(name, hf):
     """Maps our parameter names to views of transformers' tensors (or of their gradients), in our shapes."""
     gpt2 = name == "gpt2"
-    names = GPT2_NAMES if gpt2 else dict(LLAMA_NAMES, **(GEMMA_NAMES if name == "gemma3" else {}))
-    back = {v: k for k, v in names.items()}
+    more = GEMMA_NAMES if name == "gemma3" else OLMO_NAMES if name in ("olmo2", "olmo3") else {}
+    names = GPT2_NAMES if gpt2 else dict(LLAMA_NAMES, **more)
+    back = {v: k for k, v in names.items() if not (more and k == "mlp_norm" and k not in more)}
     out = {}
     for key, t in hf.items():
         if ".experts." in key:  # [experts, rows, columns], rows of gate before those of up

@@ -82,6 +82,17 @@ CONFIGS = {
         LLAMA, family="olmo2", seed=11, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
         qk_norm_whole=True, post_norms=True, no_pre_norms=True, norm_eps=1e-6, rope_theta=5e5,
     ),
+    # the same; layers 0, 1 and 3 attend to i - 4 .. i, layer 2 to all positions with scaled frequencies
+    "olmo3": dict(
+        LLAMA, family="olmo3", seed=18, hidden=32, ffn=56, layers=4, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
+        qk_norm_whole=True, post_norms=True, no_pre_norms=True, norm_eps=1e-6, rope_theta=5e3, rope_local_theta=5e3,
+        rope_scaling="linear", rope_factor=8.0, window=5, global_every=3,
+    ),
+    # as Llama; layer 3 has no positions
+    "smollm3": dict(
+        LLAMA, family="smollm3", seed=19, hidden=32, ffn=56, layers=5, heads=4, kv_heads=2, head_dim=8, tied=True,
+        norm_eps=1e-6, rope_theta=5e3, rope_skip_every=4,
+    ),
     # as Llama, with a sliding window
     "phi3": dict(
         LLAMA, family="phi3", seed=12, hidden=32, ffn=56, layers=2, heads=4, kv_heads=4, head_dim=8, window=6,
@@ -271,7 +282,7 @@ def forward(c, w, ids):
     def split(x, n):  # [batch, seq, n * d] -> [batch, n, seq, d]
         return x.view(batch, seq, n, d).transpose(1, 2)
 
-    def attention(x, p, window):
+    def attention(x, p, window, rotates):
         seen = (j <= i) & ((i - j < window) if window else True)
         q, k, v = linear(x, p + ".q"), linear(x, p + ".k"), split(linear(x, p + ".v"), kv_heads)
         if c.get("qk_norm_whole"):
@@ -281,7 +292,7 @@ def forward(c, w, ids):
         if c["qk_norm"] and not c.get("qk_norm_whole"):
             q = rmsnorm(q, scale(p + ".q_norm"), c["norm_eps"])
             k = rmsnorm(k, scale(p + ".k_norm"), c["norm_eps"])
-        if c["pos"] == "rope":
+        if rotates:
             cos, sin = tables[window > 0 and True in tables]
             q, k = (rope(y, cos, sin, c["rope_pairing"]) for y in (q, k))
         k = k.repeat_interleave(heads // kv_heads, dim=1)
@@ -344,9 +355,10 @@ def forward(c, w, ids):
     for n in range(c["layers"]):
         hidden.append(x)
         p = f"layers.{n}"
+        rotates = c["pos"] == "rope" and (not c.get("rope_skip_every") or (n + 1) % c["rope_skip_every"] != 0)
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
         y = pre(x, p + ".attn_norm")
-        y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window)
+        y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window, rotates)
         x = x + post(y, p + ".attn_post_norm")
         x = x + post(mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0)), p + ".mlp_post_norm")
     hidden.append(x)

@@ -240,6 +240,7 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	c.act = (int[]){DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU,
 			DT_ACT_RELU}[choice(g, "act", acts, 4)];
 	optional(g, "global_every", &c.global_every, NULL, NULL);
+	optional(g, "rope_skip_every", &c.rope_skip_every, NULL, NULL);
 	optional(g, "score_dim", &c.score_dim, NULL, NULL);
 	optional(g, "experts", &c.experts, NULL, NULL);
 	optional(g, "experts_used", &c.experts_used, NULL, NULL);

@@ -583,14 +583,18 @@ static void deepseek_epsilons(void **state)
 	dt_graph_release(&g);
 }
 
+#define SMOLLM3                                                                                              \
+	"{\"model_type\":\"smollm3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4"
+
 /* Sizes as published, and what their classes take for granted. */
 static void later_families(void **state)
 {
 	static const struct {
 		const char *preset;
 		int64_t params;
-	} sizes[] = {{"phi-3-mini", 3821079552}, {"olmo-2-1b", 1484916736},  {"olmo-2-7b", 7298617344},
-		     {"gemma-2-2b", 2614341888}, {"gemma-2-9b", 9241705984}, {"gemma-2-27b", 27227128320}};
+	} sizes[] = {{"phi-3-mini", 3821079552}, {"olmo-2-1b", 1484916736},   {"olmo-2-7b", 7298617344},
+		     {"olmo-3-7b", 7298011136},	 {"olmo-3-32b", 32233522176}, {"smollm3-3b", 3075098624},
+		     {"gemma-2-2b", 2614341888}, {"gemma-2-9b", 9241705984},  {"gemma-2-27b", 27227128320}};
 	struct dt_config c;
 	struct dt_params t;
 
@@ -624,6 +628,30 @@ static void later_families(void **state)
 	       "\"num_attention_heads\":4}",
 	       &c);
 	assert_true(c.no_pre_norms && c.post_norms && c.qk_norm && c.qk_norm_whole && c.norm_eps == 1e-5);
+	accept("{\"model_type\":\"olmo3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
+	       "8,"
+	       "\"num_attention_heads\":4,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
+	       "\"original_max_position_embeddings\":8192}}",
+	       &c);
+	assert_true(c.no_pre_norms && c.qk_norm_whole && c.rope_scaling == DT_ROPE_SCALING_YARN);
+	assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 5e5);
+	assert_true(dt_layer_window(&c, 2) == 4096 && dt_layer_window(&c, 3) == 0);
+	refuse("{\"model_type\":\"olmo3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
+	       "4,"
+	       "\"num_attention_heads\":4,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}"
+	       ","
+	       "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2}}}",
+	       "layers with a window");
+	accept(SMOLLM3 "}", &c);
+	assert_true(c.heads == 16 && c.kv_heads == 4 && c.tied && c.rope_theta == 2e6);
+	assert_true(dt_layer_rotates(&c, 2) && !dt_layer_rotates(&c, 3));
+	accept(SMOLLM3 ",\"no_rope_layers\":[1,0,1,0]}", &c);
+	assert_true(dt_layer_rotates(&c, 0) && !dt_layer_rotates(&c, 1) && !dt_layer_rotates(&c, 3));
+	accept(SMOLLM3 ",\"no_rope_layers\":[1,1,1,1]}", &c);
+	assert_true(dt_layer_rotates(&c, 3));
+	refuse(SMOLLM3 ",\"no_rope_layers\":[1,0,1,1]}", "'no_rope_layers' has no period");
+	refuse(SMOLLM3 ",\"no_rope_layers\":[1,0]}", "'no_rope_layers' does not list every layer");
+	refuse(SMOLLM3 ",\"use_sliding_window\":true}", "'use_sliding_window' being true");
 }
 
 /* Every family can be asked for by name, has a graph, and names of its own for what it has. */

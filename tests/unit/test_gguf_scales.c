@@ -234,7 +234,9 @@ static void windows_in_some_layers(void **state)
 	accepted();
 	begin("olmo2"); /* OLMo 3, where every fourth layer has no window */
 	put_int("attention.sliding_window", 8);
-	refused("OLMo 3");
+	accepted();
+	assert_string_equal(c.family, "olmo3");
+	assert_true(c.global_every == 4 && c.rope_local_theta == c.rope_theta);
 }
 
 int main(void)

@@ -317,6 +317,8 @@ MODEL(qwen2)
 MODEL(qwen3)
 MODEL(gemma3)
 MODEL(olmo2)
+MODEL(olmo3)
+MODEL(smollm3)
 MODEL(phi3)
 MODEL(gemma2)
 MODEL(mixtral)
@@ -391,6 +393,7 @@ int main(void)
 		cmocka_unit_test(test_llama31),	  cmocka_unit_test(test_mistral),
 		cmocka_unit_test(test_qwen2),	  cmocka_unit_test(test_qwen3),
 		cmocka_unit_test(test_gemma3),	  cmocka_unit_test(test_olmo2),
+		cmocka_unit_test(test_olmo3),	  cmocka_unit_test(test_smollm3),
 		cmocka_unit_test(test_phi3),	  cmocka_unit_test(test_gemma2),
 		cmocka_unit_test(test_mixtral),	  cmocka_unit_test(test_qwen3moe),
 		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),

@@ -117,7 +117,7 @@ int dt_block_attention(struct dt_builder *b, int h)
 	qkv = dt_block_linear(b, "qkv", "qkv", h, 3, weight, bias);
 	if (c->qk_norm)
 		qkv = heads_norm(b, qkv);
-	if (c->pos == DT_POS_ROPE)
+	if (dt_layer_rotates(c, b->layer))
 		qkv = rope(b, qkv);
 	return output(b, scores(b, qkv), d);
 }
