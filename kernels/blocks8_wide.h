@@ -1,12 +1,11 @@
 /*
- * AVX-512 versions of the loops in blocks8.c, for as many of n values as fill their vectors; they
- * return that number. The
- * results are those of the scalar loops, bit for bit.
+ * AVX-512 versions of the loops in blocks8.c, for as many of n values as fill their vectors; they return that
+ * number. The results are those of the scalar loops, bit for bit.
  *
  * A map is linear within a decade, so that the code of x, or the one before it, follows from x's decade by a
- * multiplication and an addition; comparing with the midpoint after it decides. Tables of 256 floats stay in
- * registers as their upper and lower halves, and are read by permutations of words: gathers of 16 bytes take
- * as long as all the rest.
+ * multiplication and an addition; comparing with the midpoint after it decides. Tables of 256 floats are kept
+ * as their upper and lower halves, and read by permutations of words: gathers of 16 bytes take as long as all
+ * the rest.
  */
 #ifndef DT_KERNELS_BLOCKS8_WIDE_H
 #define DT_KERNELS_BLOCKS8_WIDE_H
@@ -85,7 +84,7 @@ static WIDE int64_t wide_decode(float *to, const struct wide_codes *c, const uin
 	return i;
 }
 
-#define WIDE_FOR for (int j = 0; j < 4; j++)
+#define WIDE_FOR for (int j = 0; j < 4; j++) /* for each of four vectors */
 
 /*
  * The codes of x, or those before them. Magnitudes are changed by 1e-5 of themselves towards lower codes,

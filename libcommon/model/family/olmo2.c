@@ -23,7 +23,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	return dt_hf_rope(o, c, err);
 }
 
-static int third_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+static int olmo3_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const json_t *sliding = json_object_get(json_object_get(o, "rope_parameters"), "sliding_attention");
 	const char *type = "default";
@@ -54,7 +54,7 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-static json_t *third_to_hf(const struct dt_config *c)
+static json_t *olmo3_to_hf(const struct dt_config *c)
 {
 	json_t *o = to_hf(c);
 
@@ -128,8 +128,8 @@ const struct dt_family dt_family_olmo3 = {
 	.hf_vocab = 50304,
 	.hf = {dt_names_llama},
 	.gguf = {dt_names_gguf},
-	.from_hf = third_from_hf,
-	.to_hf = third_to_hf,
+	.from_hf = olmo3_from_hf,
+	.to_hf = olmo3_to_hf,
 	.from_gguf = from_gguf,
 	.build = build,
 };
