@@ -1,11 +1,11 @@
 /* Differences between the values of two sets of tensors. */
 #include "ckpt/internal.h"
 #include "ckpt/tensors.h"
+#include "ckpt/workers.h"
 #include "model/names.h"
 
 #include <errno.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #define RUN 4096 /* elements converted to double at a time */
@@ -299,8 +299,6 @@ static int largest_first(const void *a, const void *b, void *arg)
 static void compare_all(struct job *j)
 {
 	const int na = dt_tensors_n(j->a), workers = j->o->workers;
-	pthread_t id[DT_DIFF_WORKERS];
-	int n = 0;
 
 	for (int i = 0; i < j->n; i++) {
 		const struct dt_tensor_desc *t =
@@ -311,12 +309,7 @@ static void compare_all(struct job *j)
 		j->total += i < na && !left_out(j->o, t->name) ? t->bytes : 0;
 	}
 	qsort_r(j->order, (size_t)j->n, sizeof(*j->order), largest_first, j->v);
-	while (n < workers - 1 && n < DT_DIFF_WORKERS && n < j->n - 1 &&
-	       pthread_create(&id[n], NULL, worker, j) == 0)
-		n++;
-	worker(j); /* this thread works too: no other thread is needed */
-	while (n > 0)
-		pthread_join(id[--n], NULL);
+	ck_workers_run(workers < j->n ? workers : j->n, worker, j);
 }
 
 int dt_tensors_diff(struct dt_tensors *a, struct dt_tensors *b, const struct dt_diff *o, struct dt_err *err)

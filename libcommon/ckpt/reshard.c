@@ -3,6 +3,7 @@
  * (reshard_cut.c), then each shard is written with its elements read from the source one piece at a time.
  */
 #include "ckpt/reshard.h"
+#include "ckpt/workers.h"
 
 #include "base/step_name.h"
 #include "base/tmpfile.h"
@@ -86,15 +87,9 @@ static void *work(void *arg)
 
 static int write_shards(struct reshard *r, int workers, struct dt_err *err)
 {
-	pthread_t id[64];
-	int n = 0;
+	const int shards = dt_layout_world(r->l);
 
-	while (n < workers - 1 && n < 64 && n < dt_layout_world(r->l) - 1 &&
-	       pthread_create(&id[n], NULL, work, r) == 0)
-		n++;
-	work(r); /* this thread works too: no other thread is needed */
-	while (n > 0)
-		pthread_join(id[--n], NULL);
+	ck_workers_run(workers < shards ? workers : shards, work, r);
 	if (r->failed && err)
 		*err = r->err;
 	return r->failed;

@@ -66,11 +66,10 @@ struct dt_tensor_delta {
 	bool shifted;	/* 1 was first added to B's norm, or subtracted, to match A's convention */
 };
 
-#define DT_DIFF_WORKERS 64
 struct dt_diff {
 	double tolerance;  /* < 0: bit by bit, other types by value; else max |a - b| > tolerance max |a| */
 	bool weights_only; /* tensors model/... alone */
-	int workers;	   /* threads, at most DT_DIFF_WORKERS; below 2: this one alone */
+	int workers;	   /* threads; below 2: this one alone */
 	void (*report)(void *arg, const struct dt_tensor_delta *d); /* in order, after all are compared */
 	void (*progress)(void *arg, uint64_t done, uint64_t total); /* one call at a time, from any thread */
 	void *arg;

@@ -1,5 +1,6 @@
 /* Checks everything in a checkpoint: files, HDF5 structure, every checksum. */
 #include "ckpt/internal.h"
+#include "ckpt/workers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -340,19 +341,13 @@ static int in_file_order(const void *a, const void *b, void *arg)
 static void read_all(struct verify *v, int workers)
 {
 	const struct ck_manifest *m = &v->c->m;
-	pthread_t id[MAX_WORKERS];
-	int n = 0;
 
 	for (int k = 0; k < m->npiece; k++) {
 		v->order[k] = k;
 		v->total += m->piece[k].bytes;
 	}
 	qsort_r(v->order, (size_t)m->npiece, sizeof(*v->order), in_file_order, m->piece);
-	while (n < workers - 1 && pthread_create(&id[n], NULL, worker, v) == 0)
-		n++;
-	worker(v); /* this thread works too: no other thread is needed */
-	while (n > 0)
-		pthread_join(id[--n], NULL);
+	ck_workers_run(workers, worker, v);
 }
 
 int dt_ckpt_verify(const char *path, int workers, void (*report)(void *arg, const char *text), void *arg,

@@ -41,6 +41,12 @@ int dt_hf_rope(const json_t *o, struct dt_config *ret, struct dt_err *err);
  */
 int dt_hf_window(const json_t *o, struct dt_config *ret, bool use, bool all, struct dt_err *err);
 int dt_hf_attention_bias(const json_t *o, struct dt_config *ret, struct dt_err *err);
+/*
+ * *ret: n, if the key's list, of one entry a layer or more, has an entry that `is` takes for layers n - 1,
+ * 2n - 1, ... alone; 0: for none. Unchanged without the key. -EINVAL for a list without such a period.
+ */
+int dt_hf_every(const json_t *o, const char *key, bool (*is)(const json_t *v), const struct dt_config *c,
+		int64_t *ret, struct dt_err *err);
 /* Reads that every global_every-th layer has full attention, from layer_types if that key is there. */
 int dt_hf_period(const json_t *o, struct dt_config *ret, struct dt_err *err);
 /* Writes the decoder under Llama's keys. */

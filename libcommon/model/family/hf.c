@@ -229,25 +229,38 @@ int dt_hf_decoder(const json_t *o, struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
-int dt_hf_period(const json_t *o, struct dt_config *c, struct dt_err *err)
+int dt_hf_every(const json_t *o, const char *key, bool (*is)(const json_t *v), const struct dt_config *c,
+		int64_t *ret, struct dt_err *err)
 {
-	const json_t *types = json_object_get(o, "layer_types"), *v;
+	const json_t *list = json_object_get(o, key), *v;
 	size_t i, first = 0;
 
-	if (!types || json_is_null(types))
+	if (!list || json_is_null(list))
 		return 0;
-	if (json_array_size(types) != (size_t)c->layers)
-		return dt_err_set(err, -EINVAL, "'layer_types' does not list every layer");
-	json_array_foreach(types, i, v)
+	if (json_array_size(list) < (size_t)c->layers)
+		return dt_err_set(err, -EINVAL, "'%s' does not list every layer", key);
+	json_array_foreach(list, i, v)
 	{
-		bool all = json_is_string(v) && !strcmp(json_string_value(v), "full_attention");
-
-		if (all && !first)
+		if (i >= (size_t)c->layers)
+			break;
+		if (is(v) && !first)
 			first = i + 1;
-		if (all != (first && (i + 1) % first == 0))
-			return dt_err_set(err, -EINVAL, "'layer_types' has no period");
+		if (is(v) != (first && (i + 1) % first == 0))
+			return dt_err_set(err, -EINVAL, "'%s' has no period", key);
 	}
-	c->global_every = (int64_t)first;
+	*ret = (int64_t)first;
 	return 0;
+}
+
+static bool sees_all(const json_t *v)
+{
+	return json_is_string(v) && !strcmp(json_string_value(v), "full_attention");
+}
+
+int dt_hf_period(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	if (json_array_size(json_object_get(o, "layer_types")) > (size_t)c->layers)
+		return dt_err_set(err, -EINVAL, "'layer_types' does not list every layer");
+	return dt_hf_every(o, "layer_types", sees_all, c, &c->global_every, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

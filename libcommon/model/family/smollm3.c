@@ -1,29 +1,10 @@
 /* SmolLM3 (Hugging Face 2025): a Llama in which every fourth layer has no positions (NoPE). */
 #include "model/family/family.h"
 
-/* One number a layer, 1: rotary positions. Those without must be the n-th, 2n-th, ... of all. */
-static int read_layers(const json_t *o, struct dt_config *c, struct dt_err *err)
+/* Of a layer's number in no_rope_layers, which is 1 where positions are rotary. */
+static bool is_none(const json_t *v)
 {
-	const json_t *list = json_object_get(o, "no_rope_layers"), *v;
-	size_t i, first = 0;
-
-	if (!list || json_is_null(list))
-		return 0;
-	if (json_array_size(list) < (size_t)c->layers)
-		return dt_err_set(err, -EINVAL, "'no_rope_layers' does not list every layer");
-	json_array_foreach(list, i, v)
-	{
-		const bool none = !(json_is_true(v) || (json_is_integer(v) && json_integer_value(v)));
-
-		if (i >= (size_t)c->layers)
-			break;
-		if (none && !first)
-			first = i + 1;
-		if (none != (first && (i + 1) % first == 0))
-			return dt_err_set(err, -EINVAL, "'no_rope_layers' has no period");
-	}
-	c->rope_skip_every = (int64_t)first;
-	return 0;
+	return !(json_is_true(v) || (json_is_integer(v) && json_integer_value(v)));
 }
 
 static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
@@ -44,7 +25,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	    (rc = dt_json_bool(o, "mlp_bias", false, &c->mlp_bias, err)) < 0 ||
 	    (rc = dt_hf_refuse(o, "use_sliding_window", true, err)) < 0 ||
 	    (rc = dt_hf_size(o, "no_rope_layer_interval", false, &c->rope_skip_every, err)) < 0 ||
-	    (rc = read_layers(o, c, err)) < 0)
+	    (rc = dt_hf_every(o, "no_rope_layers", is_none, c, &c->rope_skip_every, err)) < 0)
 		return rc;
 	return dt_hf_rope(o, c, err);
 }
