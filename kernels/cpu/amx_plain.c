@@ -139,29 +139,53 @@ DT_INLINE float multiply_add(float a, float b, float c)
 	return flushed(r);
 }
 
-static DT_SIMD void dot_row_bf16(float *c, const uint16_t *a, const uint16_t (*b)[DT_AMX_BYTES / 2],
-				 int words, int columns)
+enum { WORDS = DT_AMX_BYTES / 4 };
+
+/* sum += x b; most have no result of FLT_MIN, and are one loop without branches. */
+DT_INLINE void add_multiple(float sum[WORDS], float x, const float b[WORDS], int columns)
 {
-	float sum[DT_AMX_BYTES / 2] = {0};
+	float r[WORDS];
+	int edges = 0;
+
+	for (int n = 0; n < columns; n++) {
+		r[n] = fmaf(x, b[n], sum[n]);
+		edges |= fabsf(r[n]) == FLT_MIN;
+	}
+	for (int n = 0; edges && n < columns; n++)
+		r[n] = multiply_add(x, b[n], sum[n]);
+	for (int n = 0; n < columns; n++)
+		sum[n] = flushed(r[n]);
+}
+
+/* c += a b for a row of a and c; b: the first numbers of all words of each row, then the second ones. */
+static DT_SIMD void dot_row_bf16(float c[WORDS], const uint16_t *a, const float (*b)[2][WORDS], int words,
+				 int columns)
+{
+	float sum[2][WORDS] = {0};
 
 	for (int k = 0; k < words; k++)
-		for (int n = 0; n < 2 * columns; n++)
-			sum[n] = multiply_add(flushed(dt_bf16_to_f32(a[2 * k + n % 2])),
-					      flushed(dt_bf16_to_f32(b[k][n])), sum[n]);
+		for (int i = 0; i < 2; i++)
+			add_multiple(sum[i], flushed(dt_bf16_to_f32(a[2 * k + i])), b[k][i], columns);
 	for (int n = 0; n < columns; n++)
-		c[n] = flushed(flushed(c[n]) + flushed(sum[2 * n] + sum[2 * n + 1]));
+		c[n] = flushed(flushed(c[n]) + flushed(sum[0][n] + sum[1][n]));
 }
 
 int dt_amx_dot_bf16(struct dt_amx_tiles *amx, int c, int a, int b)
 {
+	float wide[DT_AMX_ROWS][2][WORDS];
+
 	if (!fit(amx, c, a, b))
 		return -EINVAL;
+	for (int k = 0; k < amx->config.rows[b]; k++)
+		for (int n = 0; n < 2 * WORDS; n++)
+			wide[k][n % 2][n / 2] =
+				flushed(dt_bf16_to_f32(((const uint16_t *)amx->tile[b][k])[n]));
 	for (int r = 0; r < amx->config.rows[c]; r++) {
-		float sum[DT_AMX_BYTES / 4];
+		float sum[WORDS];
 
 		memcpy(sum, amx->tile[c][r], sizeof sum);
-		dot_row_bf16(sum, (const uint16_t *)amx->tile[a][r], (const void *)amx->tile[b],
-			     amx->config.rows[b], amx->config.bytes[c] / 4);
+		dot_row_bf16(sum, (const uint16_t *)amx->tile[a][r], (const void *)wide, amx->config.rows[b],
+			     amx->config.bytes[c] / 4);
 		memcpy(amx->tile[c][r], sum, sizeof sum);
 	}
 	return 0;

@@ -25,6 +25,7 @@
 struct region {
 	char *all, *map, *base; /* all: the whole mapping; map: its first huge page */
 	size_t room, mapped, n;
+	int uses; /* copies that have it open */
 	struct region *next, *next_spare;
 };
 
@@ -67,7 +68,22 @@ void dt_emu_open_memory(bool open)
 	opened += open ? 1 : -1;
 	if (opened == (open ? 1 : 0))
 		for (struct region *r = regions; r; r = r->next)
+			if (!r->uses)
+				protect(r, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+	pthread_mutex_unlock(&lock);
+}
+
+void dt_emu_open_at(const void *p, size_t n, bool open)
+{
+	struct region *r;
+
+	pthread_mutex_lock(&lock);
+	r = region_of(p, n);
+	if (r) {
+		r->uses += open ? 1 : -1;
+		if (!opened && r->uses == (open ? 1 : 0))
 			protect(r, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+	}
 	pthread_mutex_unlock(&lock);
 }
 

@@ -13,6 +13,8 @@ struct dt_emu_map {
 };
 
 void dt_emu_open_memory(bool open); /* reference counted; closed means PROT_NONE */
+/* The same for the allocation that has the n bytes at p; host memory is left as it is. */
+void dt_emu_open_at(const void *p, size_t n, bool open);
 bool dt_emu_is_device(const void *p, size_t n);
 /*
  * For libraries that compute beside the emulation in threads of their own (tests/nccl/fake_nccl.c): orders

@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulate/queue.h"
 #include "kernels/cuda/emulate/emulate.h"
+#include "kernels/cuda/emulate/late.h"
 #include "kernels/cuda/emulate/memory.h"
 #include "kernels/cuda/emulate/record.h"
 #include "kernels/cuda/gpu.h"
@@ -23,20 +24,13 @@ struct step {
 	struct step *next;
 };
 
-struct late { /* a copy whose data reaches the host late */
-	void *to, *own;
-	size_t n;
-	struct late *next;
-};
-
 struct stream {
 	struct step *first, **last;
 	uint64_t given, done; /* steps queued and run */
-	struct late *late, **late_last;
-	uint64_t sent, arrived; /* late copies issued and delivered */
-	uint64_t begun, ended;	/* work of libraries in this stream: dt_emu_stream_begin */
-	bool clears;		/* it has queued a clear */
-	struct stream *next;	/* list of all streams ever opened */
+	struct dt_emu_late late;
+	uint64_t begun, ended; /* work of libraries in this stream: dt_emu_stream_begin */
+	bool clears;	       /* it has queued a clear */
+	struct stream *next;   /* list of all streams ever opened */
 };
 
 struct event {
@@ -98,36 +92,6 @@ static bool settle(struct stream *s, uint64_t begun, bool wait)
 	return over;
 }
 
-/* Delivers late copies of a stream in order, up to this one. */
-static void arrive(struct stream *s, uint64_t upto)
-{
-	while (s->late && s->arrived < upto) {
-		struct late *l = s->late;
-
-		memcpy(l->to, l->own, l->n);
-		s->arrived++;
-		s->late = l->next;
-		if (!s->late)
-			s->late_last = &s->late;
-		free(l->own);
-		free(l);
-	}
-}
-
-static void send(struct stream *s, void *to, const void *from, size_t n)
-{
-	struct late *l = (struct late *)calloc(1, sizeof *l);
-
-	if (!l || !(l->own = malloc(n)))
-		dt_emu_die("no memory for a copy");
-	memcpy(l->own, from, n);
-	l->to = to;
-	l->n = n;
-	*s->late_last = l;
-	s->late_last = &l->next;
-	s->sent++;
-}
-
 static bool run_to(struct stream *s, uint64_t upto, bool wait);
 
 /* Completes everything in front of an event. */
@@ -137,27 +101,33 @@ static bool reach(const struct event *e, bool wait)
 		return true;
 	if (!run_to(e->in, e->given, wait) || !settle(e->in, e->begun, wait))
 		return false;
-	arrive(e->in, e->sent);
+	dt_emu_late_arrive(&e->in->late, e->sent);
 	return true;
+}
+
+/* Opens only what a copy touches: each region takes a system call. */
+static void open_for(const struct step *x, bool open)
+{
+	dt_emu_open_at(x->to, x->n, open);
+	if (x->kind != SET)
+		dt_emu_open_at(x->from, x->n, open);
 }
 
 static int run_step(struct stream *s, const struct step *x)
 {
-	int rc = 0;
-
 	if (x->kind == LAUNCH)
 		return dt_emu_run(&x->launch);
 	if (x->kind == WAIT)
 		return 0;
-	dt_emu_open_memory(true);
+	open_for(x, true);
 	if (x->kind == SET)
 		memset(x->to, x->byte, x->n);
 	else if (is_late(s) || dt_emu_is_device(x->to, x->n))
 		memmove(x->to, x->from, x->n);
 	else
-		send(s, x->to, x->from, x->n);
-	dt_emu_open_memory(false);
-	return rc;
+		dt_emu_late_send(&s->late, x->to, x->from, x->n);
+	open_for(x, false);
+	return 0;
 }
 
 static void drop(struct step *x)
@@ -277,7 +247,6 @@ int dt_gpu_stream_open(void **ret)
 	if (!s)
 		return -ENOMEM;
 	s->last = &s->first;
-	s->late_last = &s->late;
 	enter();
 	s->next = all;
 	all = s;
@@ -297,7 +266,7 @@ static int refuse_recorded(void)
 /* Like an event recorded now. */
 static struct event now(struct stream *s)
 {
-	return (struct event){s, s->begun, s->given, s->sent, 0};
+	return (struct event){s, s->begun, s->given, s->late.sent, 0};
 }
 
 int dt_gpu_stream_sync(void *stream)
@@ -310,7 +279,7 @@ int dt_gpu_stream_sync(void *stream)
 	enter();
 	e = now(s);
 	reach(&e, true);
-	arrive(s, s->sent); /* late copies of steps that ran only now */
+	dt_emu_late_arrive(&s->late, s->late.sent); /* late copies of steps that ran only now */
 	leave();
 	return 0;
 }
