@@ -20,9 +20,15 @@ static const char *arch_of(const struct dt_config *c)
 	return f ? f->arch : NULL;
 }
 
+/* DeepSeek's router, which others have too: dt_gguf_router reads these keys. */
+static bool has_router_keys(const struct dt_config *c)
+{
+	return c->kv_rank > 0 || c->router_sigmoid;
+}
+
 static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char *arch)
 {
-	bool rope = c->pos == DT_POS_ROPE;
+	bool rope = c->pos == DT_POS_ROPE, deep = has_router_keys(c);
 	const struct {
 		const char *key;
 		int64_t v;
@@ -45,9 +51,9 @@ static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char 
 		{"expert_count", c->experts, c->experts > 0},
 		{"expert_used_count", c->experts_used, c->experts > 0},
 		{"expert_feed_forward_length", c->expert_ffn, dt_family_find(c->family)->gguf_expert_width},
-		{"leading_dense_block_count", c->dense_layers, c->kv_rank > 0},
+		{"leading_dense_block_count", c->dense_layers, deep},
 		{"expert_shared_count", c->shared_ffn ? c->shared_ffn / c->expert_ffn : 0, c->shared_ffn > 0},
-		{"expert_gating_func", c->router_sigmoid ? 2 : 1, c->kv_rank > 0},
+		{"expert_gating_func", c->router_sigmoid ? 2 : 1, deep},
 		{"expert_group_count", c->router_groups, c->router_groups > 0},
 		{"expert_group_used_count", c->router_groups_used, c->router_groups > 0},
 	};
@@ -66,11 +72,11 @@ static void put_rotary(const struct dt_config *c, struct gguf_out *g, const char
 {
 	char key[96];
 
-	if (c->kv_rank) {
+	if (has_router_keys(c)) {
 		snprintf(key, sizeof(key), "%s.expert_weights_norm", arch);
 		gguf_out_bool(g, key, !c->router_unscaled);
 	}
-	if (c->kv_rank && c->router_scale > 0) {
+	if (has_router_keys(c) && c->router_scale > 0) {
 		snprintf(key, sizeof(key), "%s.expert_weights_scale", arch);
 		gguf_out_f32(g, key, c->router_scale);
 	}
@@ -150,13 +156,13 @@ static uint64_t put_infos(struct exporter *e, struct gguf_out *g, int64_t half)
 
 static void put_divisors(FILE *f, const struct dt_config *c)
 {
-	for (int64_t i = 0; i < c->head_dim / 2; i++) {
-		float x = (float)(pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim) /
+	for (int64_t i = 0; i < dt_rope_dim(c) / 2; i++) {
+		float x = (float)(pow(c->rope_theta, -2.0 * (double)i / (double)dt_rope_dim(c)) /
 				  dt_rope_frequency(c, i));
 
 		fwrite(&x, 4, 1, f);
 	}
-	exp_zeros(f, gguf_align_up((uint64_t)c->head_dim * 2) - (uint64_t)c->head_dim * 2);
+	exp_zeros(f, gguf_align_up((uint64_t)dt_rope_dim(c) * 2) - (uint64_t)dt_rope_dim(c) * 2);
 }
 
 /* Parses the head as a reader would, in front of zeros in place of the data. */
@@ -176,8 +182,8 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	if (p == MAP_FAILED)
 		return dt_err_sys(err, -errno, "cannot check the head of the file");
 	memcpy(p, head, n);
-	for (int64_t i = 0; factors && i < c->head_dim / 2; i++) {
-		float x = (float)(pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim) /
+	for (int64_t i = 0; factors && i < dt_rope_dim(c) / 2; i++) {
+		float x = (float)(pow(c->rope_theta, -2.0 * (double)i / (double)dt_rope_dim(c)) /
 				  dt_rope_frequency(c, i));
 
 		memcpy(p + n + 4 * i, &x, 4);
@@ -188,8 +194,8 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 		if (rc < 0)
 			what = why.msg;
 		else if (dt_config_same(c, &back, &what) &&
-			 (back.rope_pairing != e->pairing || (c->kv_rank && c->rope_pairing != e->pairing)))
-			what = "its rotary order"; /* rows of latents are not reordered */
+			 (back.rope_pairing != e->pairing || (c->rope_dim && c->rope_pairing != e->pairing)))
+			what = "its rotary order"; /* rows that are rotated in part are not reordered */
 		if (*what)
 			rc = dt_err_set(err, -ENOTSUP,
 					"a GGUF file of architecture '%s' cannot represent this model: %s",
@@ -221,7 +227,7 @@ static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *
 		return rc;
 	if (chat)
 		gguf_out_str(g, "tokenizer.chat_template", chat, strlen(chat));
-	*ret_data = put_infos(e, g, factors ? c->head_dim / 2 : 0);
+	*ret_data = put_infos(e, g, factors ? dt_rope_dim(c) / 2 : 0);
 	exp_zeros(f, gguf_align_up((uint64_t)ftell(f)) - (uint64_t)ftell(f));
 	return 0;
 }

@@ -206,6 +206,23 @@ static int check_tied(const struct dt_source *s, struct dt_err *err)
 			  s->path, head->name);
 }
 
+/*
+ * Whether the tensor belongs to a module that predicts a further token. Files of DeepSeek-V3 and GLM-4.5 have
+ * one behind the layers; it is not loaded.
+ */
+static bool is_of_module(const struct dt_source *s, enum dt_names scheme, const char *name)
+{
+	const bool gguf = scheme == DT_NAMES_GGUF;
+	char key[64];
+	long long layer;
+
+	if (sscanf(name, gguf ? "blk.%lld." : "layers.%lld.", &layer) != 1 || layer < s->config.layers)
+		return false;
+	snprintf(key, sizeof(key), gguf ? "blk.%lld.nextn.eh_proj.weight" : "layers.%lld.eh_proj.weight",
+		 layer);
+	return src_find(s, key);
+}
+
 int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 {
 	int rc = dt_model_params(&s->config, &s->params, err);
@@ -225,7 +242,8 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 	for (int i = 0; i < s->params.n && rc == 0; i++)
 		rc = bind_param(s, scheme, i, err);
 	for (int i = 0; i < s->nstored && rc == 0; i++)
-		if (!s->stored[i].used && !dt_names_is_buffer(scheme, &s->config, s->stored[i].name))
+		if (!s->stored[i].used && !dt_names_is_buffer(scheme, &s->config, s->stored[i].name) &&
+		    !is_of_module(s, scheme, s->stored[i].name))
 			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is not part of a %s model", s->path,
 					s->stored[i].name, s->config.family);
 	return rc < 0 ? rc : scheme == DT_NAMES_HF ? check_tied(s, err) : 0;

@@ -77,7 +77,7 @@ static int heads_norm(struct ox_making *m, const struct dt_node *n)
 	return ox_concat(&m->o, qkv, 3);
 }
 
-/* The first rows of the cosine or sine table, [sequence, 1, head_dim / 2]; -1: out of memory. */
+/* The first rows of the cosine or sine table, [sequence, 1, rotated pairs]; -1: out of memory. */
 static int angles(struct ox_making *m, bool local, int which)
 {
 	static const char *const names[2][2] = {{"cos", "sin"}, {"cos_local", "sin_local"}};
@@ -128,17 +128,27 @@ static int paired(struct ox_making *m, const int pair[2])
 static int rope(struct ox_making *m, const struct dt_node *n)
 {
 	const struct dt_attr *a = &n->attr;
-	const int64_t d = a->head_dim, size[2] = {(a->heads + a->kv_heads) * d, a->kv_heads * d},
-		      apart[4] = {0, 0, a->heads + a->kv_heads, d}, back[3] = {0, 0, size[0]};
+	const int64_t d = a->head_dim, rotated = dt_rope_dim(m->c), of_head[2] = {rotated, d - rotated},
+		      size[2] = {(a->heads + a->kv_heads) * d, a->kv_heads * d},
+		      apart[4] = {0, 0, a->heads + a->kv_heads, d},
+		      turned[4] = {0, 0, a->heads + a->kv_heads, rotated}, back[3] = {0, 0, size[0]};
 	const bool local = a->local && m->c->rope_local_theta > 0;
 	const int c = angles(m, local, 0), s = angles(m, local, 1);
-	int part[2], x[2], y[2];
+	int part[2], head[2], x[2], y[2];
 
 	ox_split(&m->o, m->value[n->in[0]], size, 2, part);
-	pairs_of(m, ox_reshape(&m->o, part[0], apart, 4), d / 2, x);
+	head[0] = ox_reshape(&m->o, part[0], apart, 4);
+	if (rotated < d)
+		ox_split(&m->o, head[0], of_head, 2, head);
+	pairs_of(m, head[0], rotated / 2, x);
 	y[0] = ox_op2(&m->o, "Sub", ox_op2(&m->o, "Mul", x[0], c), ox_op2(&m->o, "Mul", x[1], s));
 	y[1] = ox_op2(&m->o, "Add", ox_op2(&m->o, "Mul", x[0], s), ox_op2(&m->o, "Mul", x[1], c));
-	part[0] = ox_reshape(&m->o, paired(m, y), back, 3);
+	head[0] = paired(m, y);
+	if (rotated < d) {
+		head[0] = ox_reshape(&m->o, head[0], turned, 4);
+		head[0] = ox_concat(&m->o, head, 2);
+	}
+	part[0] = ox_reshape(&m->o, head[0], back, 3);
 	return ox_concat(&m->o, part, 2);
 }
 

@@ -90,7 +90,7 @@ struct dt_config {
 				 to 1 */
 	int64_t kv_rank,
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
-	int64_t rope_dim, v_dim; /* of head_dim, the rotated part; width of a value head */
+	int64_t rope_dim, v_dim; /* of head_dim, the rotated part, 0: all; width of a value head */
 	int64_t bos, eos;	 /* -1: none */
 	double init_std;
 	/*
@@ -198,10 +198,10 @@ static inline int64_t dt_value_dim(const struct dt_config *c)
 	return c->kv_rank > 0 ? c->v_dim : c->head_dim;
 }
 
-/* Number of elements of a head that are rotated, the first ones. */
+/* Number of elements of a head that are rotated: the first ones, or of a latent model's the last. */
 static inline int64_t dt_rope_dim(const struct dt_config *c)
 {
-	return c->kv_rank ? c->rope_dim : c->head_dim;
+	return c->rope_dim ? c->rope_dim : c->head_dim;
 }
 /*
  * Radians per position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).

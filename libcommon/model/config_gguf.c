@@ -103,7 +103,7 @@ int dt_config_from_gguf(const struct dt_gguf *g, struct dt_config *ret, struct d
 	struct dt_config c = {.bos = -1, .eos = -1, .init_std = 0.02, .act = DT_ACT_SILU};
 	const struct dt_family *f;
 	struct dt_gguf_keys k = {.g = g};
-	char known[128];
+	char known[512];
 	const char *arch;
 	size_t n;
 	int rc = dt_gguf_str(g, "general.architecture", true, &arch, &n, err);

@@ -40,7 +40,7 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 	const struct dt_family *f;
 	const char *type = NULL;
 	struct dt_config c;
-	char known[256];
+	char known[512];
 	int rc;
 
 	if (!json_is_object(o))

@@ -33,7 +33,7 @@ struct dt_family {
 	const char *class;  /* transformers' class; NULL: no config.json is written */
 	const char *arch;   /* GGUF's general.architecture; NULL: none */
 	const char *prefix; /* of tensors other than lm_head.weight in safetensors files */
-	const struct dt_tensor_name *hf[4], *gguf[3]; /* tables, ended by NULL */
+	const struct dt_tensor_name *hf[5], *gguf[4]; /* tables, ended by NULL */
 	int64_t hf_vocab;			      /* default of vocab_size; 0: must be given */
 	bool gguf_adjacent;			      /* rotary pairs are adjacent rows in GGUF files */
 	bool hf_plus_one;	/* weights of norms are stored less 1 in safetensors files */

@@ -113,8 +113,8 @@ int64_t dt_rope_row(int64_t r, int64_t dim, int from, int to)
 
 bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p)
 {
-	/* DeepSeek's rotary pairs are adjacent in every format */
-	return c->pos == DT_POS_ROPE && !c->kv_rank &&
+	/* families whose heads are rotated in part have one order in all formats */
+	return c->pos == DT_POS_ROPE && !c->rope_dim &&
 	       (p->role == DT_W_Q || p->role == DT_W_K || p->role == DT_W_Q_B || p->role == DT_W_K_B ||
 		p->role == DT_W_Q_NORM || p->role == DT_W_K_NORM);
 }

@@ -53,6 +53,11 @@
 	OLMO2, .window = 4096, .global_every = 4, .rope_local_theta = 500000,                                \
 	       .rope_scaling = DT_ROPE_SCALING_YARN, .rope_factor = 8, .rope_original_seq = 8192,            \
 	       .rope_beta_fast = 32, .rope_beta_slow = 1, .rope_mscale = 1.2079441541679836
+#define GLM4 .act = DT_ACT_SILU, .rope_dim = 64, .qkv_bias = true
+/* Layers of 128 experts or more with one shared expert, of the same width. */
+#define GLM45(f)                                                                                             \
+	GLM4, .expert_ffn = (f), .shared_ffn = (f), .experts_used = 8, .router_bias = true,                  \
+	      .router_sigmoid = true
 #define GEMMA2                                                                                               \
 	.act = DT_ACT_GELU_TANH, .tied = true, .post_norms = true, .norm_plus_one = true,                    \
 	.embed_scaled = true, .global_every = 2, .window = 4096, .score_cap = 50, .logit_cap = 30
@@ -143,6 +148,13 @@ static const struct dt_config presets[] = {
 	 .experts_used = 8, .expert_ffn = 2048, .shared_ffn = 2048, .dense_layers = 3, .router_bias = true,
 	 .router_sigmoid = true, .router_groups = 8, .router_groups_used = 4, .router_scale = 2.5,
 	 DEEPSEEK_ROPE, .score_mscale = 1.368887945411394},
+	{GATED("glm-4-9b", "glm4", 151552, 4096, 13696, 40, 32, 2, 128, 32768, 1e-5, 10000, -1, 151329), GLM4,
+	 .rope_pairing = DT_ROPE_ADJACENT, .post_norms = true},
+	{GATED("glm-4.5-air", "glm4_moe", 151552, 4096, 10944, 46, 96, 8, 128, 131072, 1e-5, 1000000, -1,
+	       151329),
+	 GLM45(1408), .experts = 128, .dense_layers = 1, .router_scale = 1},
+	{GATED("glm-4.5", "glm4_moe", 151552, 5120, 12288, 92, 96, 8, 128, 131072, 1e-5, 1000000, -1, 151329),
+	 GLM45(1536), .experts = 160, .dense_layers = 3, .router_scale = 2.5, .qk_norm = true},
 	{LLAMA("phi-3-mini", "phi3", 32064, 3072, 8192, 32, 32, 32, 4096, 1e-5, 10000, 1, 32000),
 	 .window = 2047},
 	{LLAMA("phi-3-medium", "phi3", 32064, 5120, 17920, 40, 40, 10, 4096, 1e-5, 10000, 1, 32000),

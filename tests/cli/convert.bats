@@ -238,6 +238,21 @@ quiet() {
 	[ ! -e "$T/dt" ]
 }
 
+@test "a module that predicts a further token is left out; layers beyond the configuration's are refused" {
+	need_numpy
+	quiet py make qwen3_moe F32 "$T/a"
+	cp -r "$T/a" "$T/b"
+	cp -r "$T/a" "$T/c"
+	quiet py further "$T/b"
+	quiet "$S" convert "$T/b" "$T/dt"
+	quiet "$S" diff "$T/a" "$T/dt"
+	quiet py further "$T/c" eh_proj
+	run "$S" convert "$T/c" "$T/none"
+	[ "$status" -eq 1 ]
+	[[ $output == *"tensor 'layers.2."*"' is not part of a qwen3_moe model" ]]
+	[ ! -e "$T/none" ]
+}
+
 @test "llm.c's files round trip, in both types" {
 	need_numpy
 	for d in F32 BF16; do

@@ -7,6 +7,7 @@ gemma3
 convert.py same DIR DIR                    same tensors, bit by bit, and same config.json in the keys that
 matter? convert.py gguf DIR FILE TYPE              is FILE the folder's model in GGUF (TYPE f32 f16 bf16 q8_0
 q4_0)? convert.py llmc DIR FILE                   is FILE the folder's model in llm.c's .bin format?
+convert.py further DIR [eh_proj]           adds a module behind the layers to the folder (without that tensor)
 convert.py mean DIR DIR DIR                is the third the mean of the other two (f32)?
 convert.py peers DIR HF GGUF...            do PyPI's safetensors and gguf read the folder's model from HF and
 the files? convert.py split FILE PREFIX N             cuts a GGUF into PREFIX-00001-of-0000N.gguf and so on,
@@ -185,6 +186,17 @@ def make(family, dtype, folder, files="1"):
         write_st(os.path.join(folder, f"part-{i}.safetensors"), part, dtype)
         where |= {k: f"part-{i}.safetensors" for k in part}
     json.dump({"weight_map": where}, open(os.path.join(folder, "model.safetensors.index.json"), "w"))
+
+
+def further(folder, *without):
+    """Adds a module behind the layers, as DeepSeek-V3 and GLM-4.5 have one to predict a second token."""
+    tensors = read_st(folder)
+    last = "layers." + str(max(int(k.split(".")[2]) for k in tensors if ".layers." in k)) + "."
+    next_ = f"layers.{int(last.split('.')[1]) + 1}."
+    new = {k.replace(last, next_): v for k, v in tensors.items() if last in k}
+    new |= {f"model.{next_}{k}.weight": tensors["model.norm.weight"] for k in ("eh_proj", "enorm", "hnorm") if k not in without}
+    dtype = next(iter(tensors.values()))[0]
+    write_st(os.path.join(folder, "model.safetensors"), {k: v for k, (_, v) in (tensors | new).items()}, dtype)
 
 
 def check(ok, *what):

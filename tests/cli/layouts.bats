@@ -35,6 +35,11 @@ setup_file() {
     jq -n '{model_type: "smollm3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, no_rope_layer_interval: 2,
         rope_theta: 10000}' >smollm3.json
+    jq -n '{model_type: "glm4", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, max_position_embeddings: 64}' >glm4.json
+    jq -n '{model_type: "glm4_moe", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 4,
+        num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, max_position_embeddings: 64, use_qk_norm: true,
+        n_routed_experts: 8, num_experts_per_tok: 3, moe_intermediate_size: 24, attention_bias: true}' >glm4_moe.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -93,6 +98,16 @@ metric() { # FILE KEY: value of the last step
     for model in olmo3.json smollm3.json; do
         verify $model tp2.pp2.s1,dp2.z3,pp2.cp2,tp2 --lr 3e-4
         verify $model pp2,tp2 --pipeline zb-h1 --recompute selective --lr 3e-4
+        dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+        dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+    done
+}
+
+@test "GLM-4 and GLM-4.5: layouts agree with one rank, and the memory plan is exact" {
+    local model
+    verify glm4.json tp2.pp2.s1,dp2.z3,pp2.cp2
+    verify glm4_moe.json tp2.pp2,ep2.tp2.z1,pp2.cp2
+    for model in glm4.json glm4_moe.json; do
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done

@@ -10,8 +10,11 @@ setup_file() {
     head -c 2561 "$DT_SRC/LICENSE" >text.txt
     head -c 64 text.txt >window.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
-    for m in llama-tiny gpt2-tiny; do
-        dt-train --model $m --data d.h5 --seq 64 --steps 3 --lr 3e-3 --threads 1 --no-mfu --precision fp32 --save $m >$m.log
+    # heads rotated in part, by adjacent pairs
+    jq -n '{model_type: "glm4", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, max_position_embeddings: 64}' >glm4.json
+    for m in llama-tiny gpt2-tiny glm4; do
+        dt-train --model "$([ $m = glm4 ] && echo glm4.json || echo $m)" --data d.h5 --seq 64 --steps 3 --lr 3e-3 --threads 1 --no-mfu --precision fp32 --save $m >$m.log
     done
 }
 
@@ -27,7 +30,7 @@ check() { # ARGUMENT... of onnx_logits.py
 }
 
 @test "decoders: the log-likelihood of a text is dt-eval's" {
-    for m in llama-tiny gpt2-tiny; do
+    for m in llama-tiny gpt2-tiny glm4; do
         dt-shard-ckpt export $m $m.onnx
         nll=$(dt-eval ppl --threads 1 --precision fp32 --tokenizer byte --text window.txt --seq 64 --json $m | jq .nll)
         check text $m.onnx window.txt "$nll"

@@ -70,6 +70,16 @@ def hf_config(name, c):
         args["pad_token_id"] = None
     if name == "smollm3":
         args.update(no_rope_layer_interval=c["rope_skip_every"], pad_token_id=None)
+    if name in ("glm4", "glm4moe"):
+        args.update(head_dim=c["head_dim"], attention_bias=bool(c["qkv_bias"]), pad_token_id=None,
+                    partial_rotary_factor=c["rope_dim"] / c["head_dim"])
+    if name == "glm4":
+        args["eos_token_id"] = 1
+    if name == "glm4moe":
+        args.update(use_qk_norm=bool(c["qk_norm"]), n_routed_experts=c["experts"], num_experts_per_tok=c["experts_used"],
+                    moe_intermediate_size=c["expert_ffn"], n_shared_experts=c["shared_ffn"] // c["expert_ffn"],
+                    first_k_dense_replace=c["dense_layers"], routed_scaling_factor=c["router_scale"],
+                    experts_implementation="eager")
     if name == "mistral":
         args["sliding_window"] = c["window"]
     if name == "llama31":
@@ -80,14 +90,16 @@ def hf_config(name, c):
         )
     kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
             "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
-            "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3"}[name]
+            "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
+            "glm4moe": "Glm4Moe"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
 MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaForCausalLM", qwen2="Qwen2ForCausalLM",
               qwen3="Qwen3ForCausalLM", mistral="MistralForCausalLM", gemma3="Gemma3ForCausalLM",
               mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM",
-              olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM")
+              olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
+              glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -97,6 +109,7 @@ LLAMA_NAMES = {
 GEMMA_NAMES = {"mlp_norm": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
                "mlp_post_norm": "post_feedforward_layernorm"}
 OLMO_NAMES = {"attn_post_norm": "post_attention_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
+GLM_NAMES = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "post_mlp_layernorm"}
 GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 
@@ -104,9 +117,9 @@ GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "tra
 def our_tensors(name, hf):
     """Maps our parameter names to views of transformers' tensors (or of their gradients), in our shapes."""
     gpt2 = name == "gpt2"
-    more = GEMMA_NAMES if name == "gemma3" else OLMO_NAMES if name in ("olmo2", "olmo3") else {}
+    more = {"gemma3": GEMMA_NAMES, "olmo2": OLMO_NAMES, "olmo3": OLMO_NAMES, "glm4": GLM_NAMES}.get(name, {})
     names = GPT2_NAMES if gpt2 else dict(LLAMA_NAMES, **more)
-    back = {v: k for k, v in names.items() if not (more and k == "mlp_norm" and k not in more)}
+    back = {v: k for k, v in names.items() if not (more in (GEMMA_NAMES, OLMO_NAMES) and k == "mlp_norm" and k not in more)}
     out = {}
     for key, t in hf.items():
         if ".experts." in key:  # [experts, rows, columns], rows of gate before those of up
@@ -115,8 +128,13 @@ def our_tensors(name, hf):
             for part, piece in parts.items():
                 out[f"{layer}.mlp.experts.{part}.weight"] = piece
             continue
-        if key.endswith(".mlp.gate.weight"):
-            out["layers." + key.split(".")[2] + ".mlp.router.weight"] = t
+        if ".mlp.gate." in key or ".mlp.shared_experts." in key:
+            stem = key.split(".", 2)[2].replace("mlp.gate.", "mlp.router.").replace("e_score_correction_bias", "bias")
+            out["layers." + stem.replace("shared_experts", "shared").replace("_proj", "")] = t
+            continue
+        if key.endswith(".gate_up_proj.weight"):
+            for part, piece in zip(("gate", "up"), t.chunk(2)):
+                out["layers." + key.split(".")[2] + f".mlp.{part}.weight"] = piece
             continue
         stem, leaf = key.rsplit(".", 1)
         layer = ""
@@ -150,7 +168,8 @@ def compare(name):
     if name == "llama31" and int(transformers.__version__.split(".")[0]) * 100 + int(transformers.__version__.split(".")[1]) < 443:
         return f"transformers {transformers.__version__} has no llama3 scaling"
     model = getattr(transformers, MODELS[name])(hf_config(name, c)).double().eval()
-    theirs = our_tensors(name, dict(model.named_parameters()))
+    biases = {k: b for k, b in model.named_buffers() if k.endswith("correction_bias")}
+    theirs = our_tensors(name, dict(model.named_parameters(), **biases))
     ours = {k[6:]: v.double() for k, v in data.items() if k.startswith("param/")}
     if set(theirs) != set(ours):
         return f"names differ: {sorted(set(theirs) ^ set(ours))}"

@@ -103,6 +103,17 @@ CONFIGS = {
         act="gelu_tanh", tied=True, norm_eps=1e-6, window=5, global_every=2, post_norms=True, norm_plus_one=True,
         embed_scaled=True, score_dim=24, score_cap=2.0, logit_cap=3.0,
     ),
+    # half of each head is rotated, in adjacent pairs; norms after attention and MLP, too
+    "glm4": dict(
+        LLAMA, family="glm4", seed=20, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=12, rope_dim=6,
+        qkv_bias=True, rope_pairing="adjacent", post_norms=True,
+    ),
+    # half of each head is rotated, in halves; the router and experts of DeepSeek-V3 without groups
+    "glm4moe": dict(
+        LLAMA, family="glm4_moe", seed=21, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=16, rope_dim=8,
+        qkv_bias=True, qk_norm=True, experts=8, experts_used=3, expert_ffn=24, shared_ffn=24, dense_layers=1,
+        router_sigmoid=True, router_bias=True, router_scale=1.5,
+    ),
     # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(
         LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,
@@ -294,7 +305,8 @@ def forward(c, w, ids):
             k = rmsnorm(k, scale(p + ".k_norm"), c["norm_eps"])
         if rotates:
             cos, sin = tables[window > 0 and True in tables]
-            q, k = (rope(y, cos, sin, c["rope_pairing"]) for y in (q, k))
+            r = c.get("rope_dim", d)
+            q, k = (torch.cat((rope(y[..., :r], cos, sin, c["rope_pairing"]), y[..., r:]), dim=-1) for y in (q, k))
         k = k.repeat_interleave(heads // kv_heads, dim=1)
         v = v.repeat_interleave(heads // kv_heads, dim=1)
         score = (q @ k.transpose(-1, -2)) / c.get("score_dim", d) ** 0.5

@@ -654,6 +654,38 @@ static void later_families(void **state)
 	refuse(SMOLLM3 ",\"use_sliding_window\":true}", "'use_sliding_window' being true");
 }
 
+#define SIZES "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4"
+
+/* GLM-4 and GLM-4.5: what their classes take for granted, and which part of a head is rotated. */
+static void glm(void **state)
+{
+	struct dt_config c;
+
+	accept("{\"model_type\":\"glm4\"," SIZES "}", &c);
+	assert_true(c.heads == 32 && c.kv_heads == 2 && c.head_dim == 128 && dt_rope_dim(&c) == 64);
+	assert_true(c.qkv_bias && !c.out_bias && c.post_norms && c.rope_pairing == DT_ROPE_ADJACENT);
+	accept("{\"model_type\":\"glm4\"," SIZES ",\"partial_rotary_factor\":1}", &c);
+	assert_int_equal(dt_rope_dim(&c), 128);
+	accept("{\"model_type\":\"glm4\"," SIZES
+	       ",\"rope_parameters\":{\"partial_rotary_factor\":0.25,\"rope_theta\":500}}",
+	       &c);
+	assert_true(dt_rope_dim(&c) == 32 && c.rope_theta == 500);
+	refuse("{\"model_type\":\"glm4\"," SIZES ",\"partial_rotary_factor\":1.5}", "is 1.5");
+	refuse("{\"model_type\":\"glm4\"," SIZES ",\"partial_rotary_factor\":0}", "is 0");
+	refuse("{\"model_type\":\"glm4\"," SIZES ",\"head_dim\":12,\"partial_rotary_factor\":0.25}",
+	       "even head dimension, not 3");
+	accept("{\"model_type\":\"glm4_moe\"," SIZES ",\"head_dim\":16}", &c);
+	assert_true(c.experts == 128 && c.experts_used == 8 && c.expert_ffn == 1408 && c.shared_ffn == 1408);
+	assert_true(c.router_sigmoid && c.router_bias && !c.router_unscaled && !c.router_groups);
+	assert_true(dt_rope_dim(&c) == 8 && c.dense_layers == 1 && !c.qk_norm && !c.qkv_bias);
+	accept("{\"model_type\":\"glm4_moe\"," SIZES
+	       ",\"head_dim\":16,\"n_shared_experts\":2,\"moe_intermediate_size\":24,\"n_group\":4,"
+	       "\"topk_group\":2,\"norm_topk_prob\":false,\"use_qk_norm\":true}",
+	       &c);
+	assert_true(c.shared_ffn == 48 && c.router_groups == 4 && c.router_groups_used == 2);
+	assert_true(c.router_unscaled && c.qk_norm);
+}
+
 /* Every family can be asked for by name, has a graph, and names of its own for what it has. */
 static void families(void **state)
 {
@@ -779,6 +811,7 @@ int main(void)
 		cmocka_unit_test(own_form_is_strict),
 		cmocka_unit_test(mangled_files_do_no_harm),
 		cmocka_unit_test(not_trained),
+		cmocka_unit_test(glm),
 		cmocka_unit_test(later_families),
 		cmocka_unit_test(families),
 		cmocka_unit_test(unknown_family),

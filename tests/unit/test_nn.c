@@ -319,6 +319,8 @@ MODEL(gemma3)
 MODEL(olmo2)
 MODEL(olmo3)
 MODEL(smollm3)
+MODEL(glm4)
+MODEL(glm4moe)
 MODEL(phi3)
 MODEL(gemma2)
 MODEL(mixtral)
@@ -394,6 +396,7 @@ int main(void)
 		cmocka_unit_test(test_qwen2),	  cmocka_unit_test(test_qwen3),
 		cmocka_unit_test(test_gemma3),	  cmocka_unit_test(test_olmo2),
 		cmocka_unit_test(test_olmo3),	  cmocka_unit_test(test_smollm3),
+		cmocka_unit_test(test_glm4),	  cmocka_unit_test(test_glm4moe),
 		cmocka_unit_test(test_phi3),	  cmocka_unit_test(test_gemma2),
 		cmocka_unit_test(test_mixtral),	  cmocka_unit_test(test_qwen3moe),
 		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),

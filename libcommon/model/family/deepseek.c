@@ -27,43 +27,33 @@ static int read_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
+/* Which groups of experts count. */
 static int read_router(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const char *method = json_string_value(json_object_get(o, "topk_method"));
-	bool scaled = !c->router_unscaled, grouped;
 	int64_t step = 1;
 	int rc;
 
-	if ((rc = dt_hf_size(o, "n_routed_experts", true, &c->experts, err)) < 0 ||
-	    (rc = dt_hf_size(o, "num_experts_per_tok", true, &c->experts_used, err)) < 0 ||
-	    (rc = dt_hf_size(o, "moe_intermediate_size", true, &c->expert_ffn, err)) < 0 ||
-	    (rc = dt_json_int(o, "first_k_dense_replace", false, 0, DT_HF_MOST, &c->dense_layers, err)) < 0 ||
-	    (rc = dt_json_bool(o, "norm_topk_prob", false, &scaled, err)) < 0 ||
-	    (rc = dt_json_real(o, "routed_scaling_factor", false, &c->router_scale, err)) < 0 ||
-	    (rc = dt_hf_size(o, "n_group", false, &c->router_groups, err)) < 0 ||
-	    (rc = dt_hf_size(o, "topk_group", false, &c->router_groups_used, err)) < 0 ||
+	if ((rc = dt_hf_router(o, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "moe_layer_freq", false, &step, err)) < 0)
 		return rc;
 	if (step != 1)
 		return dt_err_set(err, -EINVAL, "experts in only some of the layers are not supported");
 	/* the default of V2's class is greedy */
-	grouped = method ? strcmp(method, "greedy") != 0 : c->router_sigmoid;
-	if (!grouped || c->router_groups < 2)
+	if (method ? !strcmp(method, "greedy") : !c->router_sigmoid)
 		c->router_groups = c->router_groups_used = 0;
-	c->router_unscaled = !scaled;
 	return 0;
 }
 
 static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
-	int64_t nope = 128, shared = c->router_sigmoid ? 1 : 2;
+	int64_t nope = 128;
 	int rc;
 
 	/* Defaults of both classes; an explicit null means none. */
 	if (!json_object_get(o, "q_lora_rank"))
 		c->q_rank = 1536;
-	if (json_is_null(json_object_get(o, "n_shared_experts")))
-		shared = 0;
+	c->shared_ffn = c->router_sigmoid ? 1 : 2; /* experts, for dt_hf_router */
 	c->rope_dim = 64;
 	c->v_dim = 128;
 	c->kv_heads = DT_HF_AS_HEADS;
@@ -74,12 +64,10 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	    (rc = dt_hf_size(o, "q_lora_rank", false, &c->q_rank, err)) < 0 ||
 	    (rc = dt_hf_size(o, "qk_nope_head_dim", false, &nope, err)) < 0 ||
 	    (rc = dt_hf_size(o, "qk_rope_head_dim", false, &c->rope_dim, err)) < 0 ||
-	    (rc = dt_hf_size(o, "v_head_dim", false, &c->v_dim, err)) < 0 ||
-	    (rc = dt_json_int(o, "n_shared_experts", false, 0, 64, &shared, err)) < 0)
+	    (rc = dt_hf_size(o, "v_head_dim", false, &c->v_dim, err)) < 0)
 		return rc;
 	c->head_dim = nope + c->rope_dim;
 	c->kv_heads = c->heads;
-	c->shared_ffn = shared * c->expert_ffn;
 	return 0;
 }
 
@@ -112,24 +100,16 @@ static json_t *to_hf(const struct dt_config *c)
 	const char *method = c->router_bias	    ? "noaux_tc"
 			     : c->router_groups > 1 ? "group_limited_greedy"
 						    : "greedy";
-	json_int_t groups = c->router_groups ? c->router_groups : 1,
-		   used = c->router_groups ? c->router_groups_used : 1;
 
-	json_object_update_new(
-		o, json_pack("{s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:I, s:I, s:s, "
-			     "s:s, s:b}",
-			     "kv_lora_rank", (json_int_t)c->kv_rank, "q_lora_rank",
-			     c->q_rank ? json_integer(c->q_rank) : json_null(), "qk_nope_head_dim",
-			     (json_int_t)(c->head_dim - c->rope_dim), "qk_rope_head_dim",
-			     (json_int_t)c->rope_dim, "v_head_dim", (json_int_t)c->v_dim, "n_routed_experts",
-			     (json_int_t)c->experts, "n_shared_experts",
-			     (json_int_t)(c->expert_ffn ? c->shared_ffn / c->expert_ffn : 0),
-			     "num_experts_per_tok", (json_int_t)c->experts_used, "moe_intermediate_size",
-			     (json_int_t)c->expert_ffn, "first_k_dense_replace", (json_int_t)c->dense_layers,
-			     "norm_topk_prob", !c->router_unscaled, "routed_scaling_factor",
-			     c->router_scale > 0 ? c->router_scale : 1, "n_group", groups, "topk_group", used,
-			     "topk_method", method, "scoring_func", c->router_sigmoid ? "sigmoid" : "softmax",
-			     "rope_interleave", c->rope_pairing == DT_ROPE_ADJACENT));
+	dt_hf_write_router(c, o);
+	json_object_update_new(o, json_pack("{s:I, s:o, s:I, s:I, s:I, s:s, s:s, s:b}", "kv_lora_rank",
+					    (json_int_t)c->kv_rank, "q_lora_rank",
+					    c->q_rank ? json_integer(c->q_rank) : json_null(),
+					    "qk_nope_head_dim", (json_int_t)(c->head_dim - c->rope_dim),
+					    "qk_rope_head_dim", (json_int_t)c->rope_dim, "v_head_dim",
+					    (json_int_t)c->v_dim, "topk_method", method, "scoring_func",
+					    c->router_sigmoid ? "sigmoid" : "softmax", "rope_interleave",
+					    c->rope_pairing == DT_ROPE_ADJACENT));
 	json_object_set_new(o, "head_dim",
 			    json_integer(c->rope_dim)); /* the class uses this key for the rotated part */
 	if (json_is_object(scaling) && c->score_mscale > 1)
@@ -145,10 +125,6 @@ static const struct dt_tensor_name hf[] = {
 	{DT_W_KV_A, "layers.%d.self_attn.kv_a_proj_with_mqa.weight"},
 	{DT_W_KV_A_NORM, "layers.%d.self_attn.kv_a_layernorm.weight"},
 	{DT_W_KV_B, "layers.%d.self_attn.kv_b_proj.weight"},
-	{DT_W_ROUTER_B, "layers.%d.mlp.gate.e_score_correction_bias"},
-	{DT_W_SHARED_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight"},
-	{DT_W_SHARED_UP, "layers.%d.mlp.shared_experts.up_proj.weight"},
-	{DT_W_SHARED_DOWN, "layers.%d.mlp.shared_experts.down_proj.weight"},
 	{0},
 };
 
@@ -159,39 +135,17 @@ static const struct dt_tensor_name gguf[] = {
 	{DT_W_KV_A, "blk.%d.attn_kv_a_mqa.weight"},
 	{DT_W_KV_A_NORM, "blk.%d.attn_kv_a_norm.weight"},
 	{DT_W_KV_B, "blk.%d.attn_kv_b.weight"},
-	{DT_W_ROUTER_B, "blk.%d.exp_probs_b.bias"},
-	{DT_W_SHARED_GATE, "blk.%d.ffn_gate_shexp.weight"},
-	{DT_W_SHARED_UP, "blk.%d.ffn_up_shexp.weight"},
-	{DT_W_SHARED_DOWN, "blk.%d.ffn_down_shexp.weight"},
 	{0},
 };
 
 /* GGUF files of both families say deepseek2; V3's have router biases and sigmoid scores. */
 static int router_from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
-	int64_t gating = 1, shared = 0;
-	bool scaled = false;
-	char bias[40];
-	int rc;
+	int64_t gating = 1;
+	int rc = dt_gguf_router(k, c, &gating, err);
 
-	if ((rc = dt_gguf_experts(k, c, err)) < 0 ||
-	    (rc = dt_gguf_key_size(k, "expert_feed_forward_length", true, &c->expert_ffn, err)) < 0 ||
-	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "leading_dense_block_count"), false, 0, DT_HF_MOST,
-			      &c->dense_layers, err)) < 0 ||
-	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "expert_shared_count"), false, 0, 64, &shared, err)) < 0 ||
-	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "expert_gating_func"), false, 0, 8, &gating, err)) < 0 ||
-	    (rc = dt_gguf_bool(k->g, dt_gguf_key(k, "expert_weights_norm"), &scaled, err)) < 0 ||
-	    (rc = dt_gguf_key_real(k, "expert_weights_scale", false, &c->router_scale, err)) < 0 ||
-	    (rc = dt_gguf_key_size(k, "expert_group_count", false, &c->router_groups, err)) < 0 ||
-	    (rc = dt_gguf_key_size(k, "expert_group_used_count", false, &c->router_groups_used, err)) < 0)
+	if (rc < 0)
 		return rc;
-	snprintf(bias, sizeof(bias), "blk.%lld.exp_probs_b.bias", (long long)c->dense_layers);
-	c->router_bias = dt_gguf_find_tensor(k->g, bias);
-	c->router_sigmoid = gating == 2;
-	c->router_unscaled = !scaled;
-	c->shared_ffn = shared * c->expert_ffn;
-	if (c->router_groups < 2)
-		c->router_groups = c->router_groups_used = 0;
 	if (gating > 2 || c->router_bias != c->router_sigmoid)
 		return dt_err_set(
 			err, -ENOTSUP,
@@ -235,8 +189,8 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 /* Common to both. */
 #define BOTH                                                                                                 \
 	.arch = "deepseek2", .gguf_adjacent = true, .gguf_expert_width = true, .prefix = "model.",           \
-	.hf = {hf, dt_names_experts, dt_names_llama}, .gguf = {gguf, dt_names_gguf}, .to_hf = to_hf,         \
-	.build = dt_build_decoder
+	.hf = {hf, dt_names_shared, dt_names_experts, dt_names_llama},                                       \
+	.gguf = {gguf, dt_names_gguf_shared, dt_names_gguf}, .to_hf = to_hf, .build = dt_build_decoder
 
 const struct dt_family dt_family_deepseek_v2 = {
 	.type = "deepseek_v2",

@@ -35,6 +35,8 @@ int dt_hf_decoder(const json_t *o, struct dt_config *ret, struct dt_err *err);
 int dt_hf_rope_base(const json_t *o, struct dt_config *ret, const json_t **ret_scaling, const char **ret_type,
 		    struct dt_err *err);
 int dt_hf_rope(const json_t *o, struct dt_config *ret, struct dt_err *err);
+/* Reads, after the sizes, which part of each head is rotated: ret->rope_dim. part: the class's default. */
+int dt_hf_rope_part(const json_t *o, double part, struct dt_config *ret, struct dt_err *err);
 /*
  * Reads one sliding window for all layers, or none. use: default of use_sliding_window. all: without
  * layer_types every layer has it; else layers from max_window_layers on.
@@ -49,11 +51,18 @@ int dt_hf_every(const json_t *o, const char *key, bool (*is)(const json_t *v), c
 		int64_t *ret, struct dt_err *err);
 /* Reads that every global_every-th layer has full attention, from layer_types if that key is there. */
 int dt_hf_period(const json_t *o, struct dt_config *ret, struct dt_err *err);
+/*
+ * Reads a router with groups and shared experts under DeepSeek's keys. On entry ret has the class's defaults,
+ * shared_ffn being a number of experts; without defaults the numbers of experts must be given.
+ */
+int dt_hf_router(const json_t *o, struct dt_config *ret, struct dt_err *err);
+void dt_hf_write_router(const struct dt_config *c, json_t *o);
 /* Writes the decoder under Llama's keys. */
 json_t *dt_hf_write_decoder(const struct dt_config *c);
 /* Writes the window of all layers under Mistral's keys. */
 void dt_hf_write_window(const struct dt_config *c, json_t *o);
 void dt_hf_write_period(const struct dt_config *c, json_t *o);
+void dt_hf_write_rope_part(const struct dt_config *c, json_t *o);
 const char *dt_hf_act_name(int act);
 
 /* ---- GGUF ---- */
@@ -69,12 +78,16 @@ int dt_gguf_key_real(struct dt_gguf_keys *k, const char *name, bool required, do
 int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 /* Reads expert_count and expert_used_count; 0 experts if the key is missing. */
 int dt_gguf_experts(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
+/* Reads dt_hf_router's keys. *gating: 1 softmax, 2 sigmoid; unchanged without the key. */
+int dt_gguf_router(struct dt_gguf_keys *k, struct dt_config *ret, int64_t *gating, struct dt_err *err);
 
 /* ---- names ---- */
 
 extern const struct dt_tensor_name dt_names_llama[], dt_names_gguf[];
 /* One tensor per expert under mlp.experts (Qwen3-MoE, DeepSeek). */
 extern const struct dt_tensor_name dt_names_experts[];
+/* Shared experts, and what is added to the scores of the others (DeepSeek, GLM-4.5). */
+extern const struct dt_tensor_name dt_names_shared[], dt_names_gguf_shared[];
 
 /* ---- the families ---- */
 
@@ -82,7 +95,7 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_qwen3, dt_family_gemma3, dt_family_mixtral, dt_family_qwen3_moe, dt_family_deepseek_v2,
 	dt_family_deepseek_v3, dt_family_phi3, dt_family_olmo2, dt_family_olmo3, dt_family_smollm3,
 	dt_family_gemma2, dt_family_resnet, dt_family_resnet9, dt_family_airbench, dt_family_mlp,
-	dt_family_cnn, dt_family_olmoe, dt_family_policy;
+	dt_family_cnn, dt_family_olmoe, dt_family_policy, dt_family_glm4, dt_family_glm4_moe;
 
 /* Shared by Gemma 2 and 3 (gemma2.c): defaults of both classes, and the keys that both write. */
 void dt_gemma_defaults(struct dt_config *c);

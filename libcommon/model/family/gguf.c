@@ -46,8 +46,8 @@ static double rope_distance(const uint8_t *divisors, const struct dt_config *c)
 {
 	double far = 0;
 
-	for (int64_t i = 0; i < c->head_dim / 2; i++) {
-		double want = pow(c->rope_theta, -2.0 * (double)i / (double)c->head_dim) /
+	for (int64_t i = 0; i < dt_rope_dim(c) / 2; i++) {
+		double want = pow(c->rope_theta, -2.0 * (double)i / (double)dt_rope_dim(c)) /
 			      dt_rope_frequency(c, i),
 		       is;
 		float got;
@@ -70,7 +70,7 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 {
 	double factors[] = {1, 8, 32, 4, 16}, best = 1e-4, factor = 0;
 	const struct dt_gguf_tensor *t = dt_gguf_find_tensor(g, "rope_freqs.weight");
-	int64_t half = c->head_dim / 2, original = 0;
+	int64_t half = dt_rope_dim(c) / 2, original = 0;
 
 	if (!t)
 		return 0;
@@ -151,7 +151,7 @@ static int read_linear(struct dt_gguf_keys *k, bool named, struct dt_config *c, 
 
 static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
-	const int64_t all = c->kv_rank ? c->rope_dim : c->head_dim;
+	const int64_t all = dt_rope_dim(c);
 	int64_t dims = all;
 	const char *type = "linear";
 	size_t n = 6;
@@ -164,9 +164,11 @@ static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	    (rc = dt_gguf_key_size(k, "rope.dimension_count", false, &dims, err)) < 0 ||
 	    (named = dt_gguf_str(k->g, dt_gguf_key(k, "rope.scaling.type"), false, &type, &n, err)) < 0)
 		return rc < 0 ? rc : named;
-	if (dims != all)
+	if (dims != all && (c->kv_rank || dims > all))
 		return dt_err_set(err, -ENOTSUP, "rotating %lld of %lld elements of a head is not supported",
 				  (long long)dims, (long long)all);
+	if (dims != all)
+		c->rope_dim = dims;
 	if (n == 6 && !memcmp(type, "linear", 6))
 		rc = read_linear(k, named, c, err);
 	else if (n == 4 && !memcmp(type, "yarn", 4))

@@ -86,9 +86,26 @@ int dt_hf_rope_base(const json_t *o, struct dt_config *c, const json_t **ret_sca
 		    (rc = dt_json_real(s, "partial_rotary_factor", false, &partial, err)) < 0)
 			return rc;
 	}
-	if (partial != 1)
+	if (partial != 1 && !c->rope_dim)
 		return dt_err_set(err, -EINVAL, "rotating %g of each head is not supported", partial);
 	*ret_scaling = s;
+	return 0;
+}
+
+int dt_hf_rope_part(const json_t *o, double part, struct dt_config *c, struct dt_err *err)
+{
+	const char *const in[] = {"rope_scaling", "rope_parameters"};
+	int rc = dt_json_real(o, "partial_rotary_factor", false, &part, err);
+
+	for (int i = 0; rc == 0 && i < 2; i++)
+		if (json_is_object(json_object_get(o, in[i])))
+			rc = dt_json_real(json_object_get(o, in[i]), "partial_rotary_factor", false, &part,
+					  err);
+	if (rc < 0)
+		return rc;
+	if (!(part > 0) || part > 1)
+		return dt_err_set(err, -EINVAL, "'partial_rotary_factor' is %g", part);
+	c->rope_dim = (int64_t)((double)c->head_dim * part);
 	return 0;
 }
 

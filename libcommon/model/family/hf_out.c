@@ -44,6 +44,12 @@ json_t *dt_hf_write_decoder(const struct dt_config *c)
 			 "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
 }
 
+void dt_hf_write_rope_part(const struct dt_config *c, json_t *o)
+{
+	json_object_set_new(o, "partial_rotary_factor",
+			    json_real((double)dt_rope_dim(c) / (double)c->head_dim));
+}
+
 void dt_hf_write_window(const struct dt_config *c, json_t *o)
 {
 	json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());

@@ -78,6 +78,22 @@ const struct dt_tensor_name dt_names_experts[] = {
 	{0},
 };
 
+const struct dt_tensor_name dt_names_shared[] = {
+	{DT_W_ROUTER_B, "layers.%d.mlp.gate.e_score_correction_bias"},
+	{DT_W_SHARED_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight"},
+	{DT_W_SHARED_UP, "layers.%d.mlp.shared_experts.up_proj.weight"},
+	{DT_W_SHARED_DOWN, "layers.%d.mlp.shared_experts.down_proj.weight"},
+	{0},
+};
+
+const struct dt_tensor_name dt_names_gguf_shared[] = {
+	{DT_W_ROUTER_B, "blk.%d.exp_probs_b.bias"},
+	{DT_W_SHARED_GATE, "blk.%d.ffn_gate_shexp.weight"},
+	{DT_W_SHARED_UP, "blk.%d.ffn_up_shexp.weight"},
+	{DT_W_SHARED_DOWN, "blk.%d.ffn_down_shexp.weight"},
+	{0},
+};
+
 const char *dt_names_of_images(const char *name, char buf[DT_NAMES_MAX])
 {
 	static const char module[] = "module.", linear[] = "linear.", shortcut[] = ".shortcut.";
