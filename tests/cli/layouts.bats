@@ -40,6 +40,9 @@ setup_file() {
     jq -n '{model_type: "glm4_moe", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 4,
         num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, max_position_embeddings: 64, use_qk_norm: true,
         n_routed_experts: 8, num_experts_per_tok: 3, moe_intermediate_size: 24, attention_bias: true}' >glm4_moe.json
+    jq -n '{model_type: "minimax_m2", vocab_size: 261, hidden_size: 48, intermediate_size: 24, num_hidden_layers: 4,
+        num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, rotary_dim: 6, max_position_embeddings: 64,
+        bos_token_id: null, eos_token_id: null, num_local_experts: 8, num_experts_per_tok: 3}' >minimax_m2.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -103,11 +106,12 @@ metric() { # FILE KEY: value of the last step
     done
 }
 
-@test "GLM-4 and GLM-4.5: layouts agree with one rank, and the memory plan is exact" {
+@test "GLM-4, GLM-4.5, MiniMax-M2: layouts agree with one rank, and the memory plan is exact" {
     local model
     verify glm4.json tp2.pp2.s1,dp2.z3,pp2.cp2
     verify glm4_moe.json tp2.pp2,ep2.tp2.z1,pp2.cp2
-    for model in glm4.json glm4_moe.json; do
+    verify minimax_m2.json tp2.ep2,pp2.cp2
+    for model in glm4.json glm4_moe.json minimax_m2.json; do
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done

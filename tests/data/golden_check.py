@@ -70,6 +70,10 @@ def hf_config(name, c):
         args["pad_token_id"] = None
     if name == "smollm3":
         args.update(no_rope_layer_interval=c["rope_skip_every"], pad_token_id=None)
+    if name == "minimaxm2":
+        args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], head_dim=c["head_dim"],
+                    partial_rotary_factor=c["rope_dim"] / c["head_dim"], bos_token_id=None, eos_token_id=None,
+                    experts_implementation="eager")
     if name in ("glm4", "glm4moe"):
         args.update(head_dim=c["head_dim"], attention_bias=bool(c["qkv_bias"]), pad_token_id=None,
                     partial_rotary_factor=c["rope_dim"] / c["head_dim"])
@@ -91,7 +95,7 @@ def hf_config(name, c):
     kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
             "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
-            "glm4moe": "Glm4Moe"}[name]
+            "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
@@ -99,7 +103,8 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               qwen3="Qwen3ForCausalLM", mistral="MistralForCausalLM", gemma3="Gemma3ForCausalLM",
               mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM",
               olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
-              glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM")
+              glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
+              minimaxm2="MiniMaxM2ForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -127,6 +132,9 @@ def our_tensors(name, hf):
             parts = dict(zip(("gate", "up"), t.chunk(2, dim=1))) if key.endswith("gate_up_proj") else {"down": t}
             for part, piece in parts.items():
                 out[f"{layer}.mlp.experts.{part}.weight"] = piece
+            continue
+        if key.endswith(".mlp.e_score_correction_bias"):
+            out["layers." + key.split(".")[2] + ".mlp.router.bias"] = t
             continue
         if ".mlp.gate." in key or ".mlp.shared_experts." in key:
             stem = key.split(".", 2)[2].replace("mlp.gate.", "mlp.router.").replace("e_score_correction_bias", "bias")

@@ -110,9 +110,14 @@ CONFIGS = {
     ),
     # half of each head is rotated, in halves; the router and experts of DeepSeek-V3 without groups
     "glm4moe": dict(
-        LLAMA, family="glm4_moe", seed=21, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=16, rope_dim=8,
-        qkv_bias=True, qk_norm=True, experts=8, experts_used=3, expert_ffn=24, shared_ffn=24, dense_layers=1,
+        LLAMA, family="glm4_moe", seed=24, hidden=32, ffn=64, layers=3, heads=4, kv_heads=2, head_dim=16, rope_dim=8,
+        qkv_bias=True, qk_norm=True, experts=8, experts_used=3, expert_ffn=32, shared_ffn=32, dense_layers=1,
         router_sigmoid=True, router_bias=True, router_scale=1.5,
+    ),
+    # likewise in every layer, without shared experts; q and k normalised over all heads
+    "minimaxm2": dict(
+        LLAMA, family="minimax_m2", seed=22, hidden=32, ffn=32, layers=2, heads=4, kv_heads=2, head_dim=16, rope_dim=8,
+        qk_norm=True, qk_norm_whole=True, experts=8, experts_used=3, expert_ffn=32, router_sigmoid=True, router_bias=True,
     ),
     # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(

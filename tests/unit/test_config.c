@@ -686,6 +686,21 @@ static void glm(void **state)
 	assert_true(c.router_unscaled && c.qk_norm);
 }
 
+static void minimax(void **state)
+{
+	struct dt_config c;
+
+	accept("{\"model_type\":\"minimax_m2\"," SIZES ",\"rotary_dim\":64}", &c);
+	assert_true(c.heads == 48 && c.head_dim == 128 && dt_rope_dim(&c) == 64 && c.rope_theta == 5e6);
+	assert_true(c.experts == 256 && c.expert_ffn == 96 && !c.shared_ffn && c.qk_norm_whole);
+	accept("{\"model_type\":\"minimax_m2\"," SIZES "}", &c);
+	assert_int_equal(dt_rope_dim(&c), 128);
+	refuse("{\"model_type\":\"minimax_m2\"," SIZES ",\"rotary_dim\":256}", "rotary_dim");
+	refuse("{\"model_type\":\"minimax_m2\"," SIZES ",\"shared_intermediate_size\":8}",
+	       "'shared_intermediate_size' of 8");
+	refuse("{\"model_type\":\"minimax_m2\"," SIZES ",\"use_routing_bias\":false}", "'use_routing_bias'");
+}
+
 /* Every family can be asked for by name, has a graph, and names of its own for what it has. */
 static void families(void **state)
 {
@@ -812,6 +827,7 @@ int main(void)
 		cmocka_unit_test(mangled_files_do_no_harm),
 		cmocka_unit_test(not_trained),
 		cmocka_unit_test(glm),
+		cmocka_unit_test(minimax),
 		cmocka_unit_test(later_families),
 		cmocka_unit_test(families),
 		cmocka_unit_test(unknown_family),

@@ -84,8 +84,8 @@ int dt_gguf_router(struct dt_gguf_keys *k, struct dt_config *ret, int64_t *gatin
 /* ---- names ---- */
 
 extern const struct dt_tensor_name dt_names_llama[], dt_names_gguf[];
-/* One tensor per expert under mlp.experts (Qwen3-MoE, DeepSeek). */
-extern const struct dt_tensor_name dt_names_experts[];
+/* One tensor per expert: under mlp.experts (Qwen3-MoE, DeepSeek), under block_sparse_moe.experts. */
+extern const struct dt_tensor_name dt_names_experts[], dt_names_mixtral[];
 /* Shared experts, and what is added to the scores of the others (DeepSeek, GLM-4.5). */
 extern const struct dt_tensor_name dt_names_shared[], dt_names_gguf_shared[];
 
@@ -95,7 +95,8 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_qwen3, dt_family_gemma3, dt_family_mixtral, dt_family_qwen3_moe, dt_family_deepseek_v2,
 	dt_family_deepseek_v3, dt_family_phi3, dt_family_olmo2, dt_family_olmo3, dt_family_smollm3,
 	dt_family_gemma2, dt_family_resnet, dt_family_resnet9, dt_family_airbench, dt_family_mlp,
-	dt_family_cnn, dt_family_olmoe, dt_family_policy, dt_family_glm4, dt_family_glm4_moe;
+	dt_family_cnn, dt_family_olmoe, dt_family_policy, dt_family_glm4, dt_family_glm4_moe,
+	dt_family_minimax_m2;
 
 /* Shared by Gemma 2 and 3 (gemma2.c): defaults of both classes, and the keys that both write. */
 void dt_gemma_defaults(struct dt_config *c);

@@ -34,21 +34,13 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-static const struct dt_tensor_name hf[] = {
-	{DT_W_ROUTER, "layers.%d.block_sparse_moe.gate.weight"},
-	{DT_W_EXPERT_GATE, "layers.%d.block_sparse_moe.experts.%e.w1.weight"},
-	{DT_W_EXPERT_UP, "layers.%d.block_sparse_moe.experts.%e.w3.weight"},
-	{DT_W_EXPERT_DOWN, "layers.%d.block_sparse_moe.experts.%e.w2.weight"},
-	{0},
-};
-
 const struct dt_family dt_family_mixtral = {
 	.type = "mixtral",
 	.class = "MixtralForCausalLM",
 	.arch = "llama",
 	.prefix = "model.",
 	.gguf_adjacent = true,
-	.hf = {hf, dt_names_llama},
+	.hf = {dt_names_mixtral, dt_names_llama},
 	.gguf = {dt_names_gguf},
 	.from_hf = from_hf,
 	.to_hf = to_hf,

@@ -78,6 +78,14 @@ const struct dt_tensor_name dt_names_experts[] = {
 	{0},
 };
 
+const struct dt_tensor_name dt_names_mixtral[] = {
+	{DT_W_ROUTER, "layers.%d.block_sparse_moe.gate.weight"},
+	{DT_W_EXPERT_GATE, "layers.%d.block_sparse_moe.experts.%e.w1.weight"},
+	{DT_W_EXPERT_UP, "layers.%d.block_sparse_moe.experts.%e.w3.weight"},
+	{DT_W_EXPERT_DOWN, "layers.%d.block_sparse_moe.experts.%e.w2.weight"},
+	{0},
+};
+
 const struct dt_tensor_name dt_names_shared[] = {
 	{DT_W_ROUTER_B, "layers.%d.mlp.gate.e_score_correction_bias"},
 	{DT_W_SHARED_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight"},
