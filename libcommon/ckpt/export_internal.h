@@ -17,8 +17,12 @@ struct exp_tensor { /* of the file to be written */
 	bool packed;	     /* stored as several tensors of the file: exp_parts */
 	int part[3], nparts; /* parameters, concatenated along our rows */
 	int64_t row0;	     /* one part: the row of the parameter at which the tensor begins (an expert's) */
-	int64_t stack;	     /* > 0: three dimensions, experts outermost */
-	int buffer;	     /* > 0: not a parameter, but buffer number buffer - 1 of the model */
+	int64_t stack;	     /* > 0: one more dimension, experts outermost */
+	/*
+	 * Transposed and stack > 0: shape[0] rows, those of an expert one behind the other, and in each a number
+	 * of every part's row in turns.
+	 */
+	int buffer; /* > 0: not a parameter, but buffer number buffer - 1 of the model */
 	uint64_t bytes, at;
 };
 
@@ -44,6 +48,8 @@ int exp_buffers(struct exporter *e, struct dt_err *err);
 void exp_release(struct exporter *e);
 /* NULL: no such tensor. */
 const struct exp_tensor *exp_find(const struct exporter *e, const char *name);
+/* The tensor's dimensions in the file; returns how many. */
+int exp_dims(const struct exporter *e, const struct exp_tensor *t, int64_t ret[4]);
 /* n bytes to e->file, which f is. */
 int exp_put(const struct exporter *e, const void *p, size_t n, FILE *f, struct dt_err *err);
 /* Writes all elements of t, in its format, in bands. */

@@ -15,9 +15,9 @@
 
 #include <cmocka.h>
 
-static const char *const models[] = {"gpt2",	"llama",   "qwen2",   "qwen3",	  "mistral",
-				     "llama31", "gemma3",  "mixtral", "qwen3moe", "olmo2",
-				     "olmo3",	"smollm3", "phi3",    "gemma2",	  "olmoe"};
+static const char *const models[] = {"gpt2",   "llama",	  "qwen2",    "qwen3", "mistral", "llama31",
+				     "gemma3", "mixtral", "qwen3moe", "olmo2", "olmo3",	  "smollm3",
+				     "phi3",   "gemma2",  "olmoe",    "gptoss"};
 
 static void test_config(void **state)
 {
