@@ -50,6 +50,9 @@ void exp_release(struct exporter *e);
 const struct exp_tensor *exp_find(const struct exporter *e, const char *name);
 /* The tensor's dimensions in the file; returns how many. */
 int exp_dims(const struct exporter *e, const struct exp_tensor *t, int64_t ret[4]);
+/* Reads rows [row, row + n) of the file of a transposed tensor of experts. Plain types only. */
+int exp_read_experts(struct exporter *e, const struct exp_tensor *t, int64_t row, int64_t n, char *dst,
+		     struct dt_err *err);
 /* n bytes to e->file, which f is. */
 int exp_put(const struct exporter *e, const void *p, size_t n, FILE *f, struct dt_err *err);
 /* Writes all elements of t, in its format, in bands. */

@@ -100,22 +100,6 @@ static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place
 	e->total += t->bytes;
 }
 
-int exp_dims(const struct exporter *e, const struct exp_tensor *t, int64_t ret[4])
-{
-	const struct dt_param *p = t->buffer ? NULL : &dt_source_params(e->s)->p[t->part[0]];
-	int n = 0;
-
-	if (p && p->kernel)
-		return dt_param_dims(p, ret);
-	if (t->stack)
-		ret[n++] = t->stack;
-	if (!t->stack || t->shape[0] > t->stack)
-		ret[n++] = t->stack ? t->shape[0] / t->stack : t->shape[0];
-	if (t->ndim == 2)
-		ret[n++] = t->shape[1];
-	return n;
-}
-
 int exp_buffers(struct exporter *e, struct dt_err *err)
 {
 	struct dt_graph g;
@@ -304,42 +288,6 @@ static int read_turned(struct exporter *e, const struct exp_tensor *t, int64_t r
 	return rc;
 }
 
-/* The same of a tensor of stacked experts, for rows of one of them: columns [col, col + n) of expert's rows. */
-static int read_expert(struct exporter *e, const struct exp_tensor *t, int64_t expert, int64_t col, int64_t n,
-		       char *dst, struct dt_err *err)
-{
-	const int64_t size = dt_format_info(t->format)->bytes, rows = t->shape[1] / t->nparts;
-	const int64_t off[2] = {expert * rows, col}, shape[2] = {rows, n};
-
-	if (exp_grow(&e->tmp, &e->tmp_bytes, (size_t)(rows * n * size)) < 0)
-		return dt_err_sys(err, -ENOMEM, "cannot convert '%s'", t->name);
-	for (int k = 0; k < t->nparts; k++) {
-		int rc = dt_source_read(e->s, t->part[k], off, shape,
-					(enum dt_dtype)dt_format_info(t->format)->dtype, e->tmp, err);
-
-		if (rc < 0)
-			return rc;
-		for (int64_t r = 0; r < rows; r++)
-			for (int64_t c = 0; c < n; c++)
-				memcpy(dst + (c * t->shape[1] + r * t->nparts + k) * size,
-				       e->tmp + (r * n + c) * size, (size_t)size);
-	}
-	return 0;
-}
-
-static int read_experts(struct exporter *e, const struct exp_tensor *t, int64_t row, int64_t n, char *dst,
-			struct dt_err *err)
-{
-	const int64_t each = t->shape[0] / t->stack, bytes = t->shape[1] * dt_format_info(t->format)->bytes;
-	int rc = 0;
-
-	for (int64_t some; n > 0 && rc == 0; row += some, n -= some, dst += some * bytes) {
-		some = each - row % each < n ? each - row % each : n;
-		rc = read_expert(e, t, row / each, row % each, some, dst, err);
-	}
-	return rc;
-}
-
 int exp_put(const struct exporter *e, const void *p, size_t n, FILE *f, struct dt_err *err)
 {
 	errno = 0;
@@ -398,7 +346,7 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 		for (int64_t r = 0; r < rows && rc == 0; r += band) {
 			int64_t n = rows - r < band ? rows - r : band;
 
-			rc = t->transposed && t->stack ? read_experts(e, t, r, n, e->buf, err)
+			rc = t->transposed && t->stack ? exp_read_experts(e, t, r, n, e->buf, err)
 			     : t->transposed
 				     ? read_turned(e, t, r, n, e->buf, err)
 				     : read_rows(e, t->part[k], t->row0 + r, n, t->format, e->buf, err);
