@@ -14,6 +14,8 @@ struct biased {
 __global__ void __launch_bounds__(THREADS) bias_kernel(struct biased a)
 {
 	int64_t row, end;
+
+	dt_sorted_look(a.set);
 	const int g = dt_sorted_find<1>(a.set, blockIdx.x, &row, &end);
 
 	if (g < 0)
@@ -36,6 +38,7 @@ __global__ void __launch_bounds__(THREADS) bias_back_kernel(struct biased a)
 	const int64_t j = (int64_t)blockIdx.x * 32 + lane, e = blockIdx.y;
 	float *s = (float *)dt_shared(), sum = 0;
 
+	dt_sorted_look(a.set);
 	for (int64_t g = e; g < a.set.n; g += a.experts) {
 		dt_touch(a.set.first + g, 4);
 		dt_touch(a.set.first + g + 1, 4);
