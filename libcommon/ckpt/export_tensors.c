@@ -47,7 +47,7 @@ static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const str
 		return choose_packed(e, t, p);
 	if (want < 0) {
 		bool fits = dt_format_info((enum dt_format)have)->dtype >= 0 ||
-			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0], 0, p->shape[0]));
+			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0], 0, 1));
 
 		want = fits ? have : DT_FMT_F32;
 	}
@@ -236,7 +236,11 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 		(enum dt_dtype)dt_format_info(f)->dtype; /* < 0: blocks, encoded from f32 */
 	const bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
 	const float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
-	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0}, shape[2] = {turn ? 1 : n, cols};
+	/* blocks that are copied as they are, but whose rows are not one behind the other */
+	const bool apart = (int)plain < 0 && f == dt_source_format(e->s, param) &&
+			   !dt_source_raw(e->s, param, row, n) && dt_source_raw(e->s, param, row, 1);
+	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0},
+		shape[2] = {turn || apart ? 1 : n, cols};
 	size_t bytes = (int)plain < 0 ? dt_format_bytes(f, cols) : (size_t)cols * dt_dtype_size(plain);
 	bool raw = f == dt_source_format(e->s, param) && dt_source_raw(e->s, param, row, shape[0]), encode;
 	char *at = dst;
@@ -252,6 +256,7 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 		bytes = (size_t)cols * sizeof(float);
 	}
 	for (int64_t done = 0; done < n && rc == 0; done += shape[0], at += (size_t)shape[0] * bytes) {
+		off[0] = row + done;
 		if (turn)
 			off[0] = dt_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing);
 		if (raw) /* of one row or of all, as above: it lies in the file as well */
