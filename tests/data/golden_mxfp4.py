@@ -28,7 +28,7 @@ CONFIG = dict(
     architectures=["GptOssForCausalLM"], model_type="gpt_oss", vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=FFN,
     num_hidden_layers=1, num_attention_heads=HEADS, num_key_value_heads=2, head_dim=DIM, max_position_embeddings=32,
     num_local_experts=EXPERTS, num_experts_per_tok=2, rope_parameters=dict(rope_type="default", rope_theta=10000.0),
-    layer_types=["sliding_attention"], quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"]),
+    quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=["lm_head"]),
 )
 
 
@@ -44,7 +44,7 @@ def compute():
         blocks = torch.from_numpy(rng.integers(0, 256, (EXPERTS, rows, cols // 32, 16), dtype=np.uint8))
         scales = torch.from_numpy(rng.integers(115, 131, (EXPERTS, rows, cols // 32), dtype=np.uint8))
         full = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).transpose(1, 2)  # [experts, rows, cols]
-        parts = dict(gate=full[:, ::2], up=full[:, 1::2]) if rows == 2 * FFN else dict(down=full)
+        parts = dict(gate=full[:, ::2], up=full[:, 1::2]) if name != "down_proj" else dict(down=full)
         dense.update({k: v.reshape(-1, cols).contiguous().numpy() for k, v in parts.items()})
         tensors[f"{p}mlp.experts.{name}_blocks"], tensors[f"{p}mlp.experts.{name}_scales"] = blocks, scales
         tensors[f"{p}mlp.experts.{name}_bias"] = draw(EXPERTS, rows)

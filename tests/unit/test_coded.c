@@ -269,7 +269,8 @@ static void experts_in_mxfp4(void **state)
 
 		snprintf(path, sizeof(path), "mxfp4/dense/%s", part[i]);
 		want = golden_f32(&g, path, &k);
-		assert_true(n == m && n == k);
+		assert_int_equal(n, m);
+		assert_int_equal(n, k);
 		golden_assert_close(path, a, want, n, 0, 0);
 		golden_assert_close("in GGUF", b, want, n, 0, 0);
 		free(a);
