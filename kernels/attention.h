@@ -35,11 +35,11 @@
  *       o), lse = log(exp(lse) + exp(part_lse)); a part with lse -Inf changes nothing.
  *
  * Sinks: a logit per head whose exponential joins the softmax's denominator (gpt-oss, 2025)
- *   attention_sink          o and lse of the keys -> those with the sink: lse' = log(exp(lse) + exp(sink_h)),
- *                           o' = o exp(lse - lse'), both in place. lse [batch, heads, rows], o [batch * rows,
- *                           heads * d] of any compute type, sink [heads] of any. A row without keys gets o' = 0.
- *   attention_sink_backward dsink_h += -sum over rows of exp(sink_h - lse') (do . o'), f32. The gradients of
- *                           q, k and v are those of attention_backward with o' and lse'.
+ *   attention_sink           o and lse of keys alone -> those with the sink, in place: lse' = log(exp(lse) +
+ *                            exp(sink_h)), o' = o exp(lse - lse'). lse [batch, heads, rows], o [batch * rows,
+ *                            heads * d] and sink [heads] of any compute type. Of a row without keys o' = 0.
+ *   attention_sink_backward  dsink_h += -sum over rows of exp(sink_h - lse') (do . o'), f32. The gradients of
+ *                            q, k and v are those of attention_backward with o' and lse'.
  *
  * Inference
  *   attention_paged reads the keys and values of each sequence through its block table. A row's result does

@@ -8,7 +8,10 @@
 
 #define LOG2_E 1.44269504f
 
-/* act: f(x), and f'(x) where the caller uses d; act_up: what a gate multiplies. f is constant after inlining. */
+/*
+ * act: f(x), and f'(x) where the caller uses d; act_up: what a gate multiplies. f is a constant after
+ * inlining.
+ */
 DT_ACT_POINT(DT_INLINE, act, dt_expf, dt_erff)
 
 /* Calls loop(..., F) with F a constant equal to f, so that the switch on f is outside the loop. */

@@ -11,8 +11,8 @@
 #include "kernels/cpu/team.h"
 
 /*
- * The query rows of a task for key head kv: by token, and within it the task's share of kv's q heads, of: which
- * these are.
+ * The query rows of a task for key head kv: by token, and within it the task's share of kv's q heads. of: the
+ * q head of each.
  */
 static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, const void **from, void **to,
 			 int64_t *of, const struct dt_paged_place *t, int64_t kv)

@@ -19,8 +19,8 @@ struct exp_tensor { /* of the file to be written */
 	int64_t row0;	     /* one part: the row of the parameter at which the tensor begins (an expert's) */
 	int64_t stack;	     /* > 0: one more dimension, experts outermost */
 	/*
-	 * Transposed and stack > 0: shape[0] rows, those of an expert one behind the other, and in each a number
-	 * of every part's row in turns.
+	 * Transposed and stack > 0: shape[0] rows, those of an expert one behind the other; in each the
+	 * elements of the parts in turns.
 	 */
 	int buffer; /* > 0: not a parameter, but buffer number buffer - 1 of the model */
 	uint64_t bytes, at;

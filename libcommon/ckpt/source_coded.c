@@ -12,8 +12,8 @@
  *         [experts, out, in / 32] (gpt-oss)
  *   bitsandbytes   4 bits (source_bnb.h): dequantized to the same values as bitsandbytes'
  *
- * Each becomes a stored tensor "X.weight" (mxfp4: "X"), which the importer reads like any other. Its memory is reserved
- * when the file is opened and filled when it is first read (source_coded_fill.c):
+ * Each becomes a stored tensor "X.weight" (mxfp4: "X"), which the importer reads like any other. Its memory
+ * is reserved when the file is opened and filled when it is first read (source_coded_fill.c):
  *
  *   4 bits, groups of whole blocks of 32, in order        q4_0 if every z is 8, with equal values; else
  *                                                         q4_1, whose offset -scale z is rounded to f16

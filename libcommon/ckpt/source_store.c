@@ -98,7 +98,7 @@ static int shape_at(const struct dt_param *p, const struct dt_place_in_file *at,
 	return n;
 }
 
-/* The tensor at a place in the file, where blocks of a quantised format are not transposed; its shape is checked. */
+/* The tensor at a place in the file; blocks of a format are not transposed. Its shape is checked. */
 static int find_stored(struct dt_source *s, const struct dt_param *p, struct dt_place_in_file *at,
 		       const struct src_stored **ret, struct dt_err *err)
 {

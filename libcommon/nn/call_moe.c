@@ -42,7 +42,7 @@ static int widen(struct dt_exec *x, struct dt_tensor *t, int room, struct dt_err
 	return 0;
 }
 
-/* *ret: biases of the router, placed after the wide router if they are widened too. No router has both kinds. */
+/* *ret: biases of the router, after the wide router if they are widened too. No router has both kinds. */
 static int bias_of(struct dt_exec *x, const struct dt_node *n, int param, struct dt_tensor *ret,
 		   struct dt_err *err)
 {
@@ -187,8 +187,8 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 }
 
 /*
- * dw += ds^T x, db += column sums of ds, dx = ds w in f32. ds is the gradient of the scores from the choices and, on the first
- * tensor-parallel rank only, from both auxiliary losses.
+ * dw += ds^T x, db += column sums of ds, dx = ds w in f32. ds is the gradient of the scores from the choices
+ * and, on the first tensor-parallel rank only, from both auxiliary losses.
  */
 int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {

@@ -395,7 +395,7 @@ static void test_same_as_whole(void **state)
 	same_as_whole();
 }
 
-/* Sinks: results of keys alone become those with a sink, for rows without a key too, and the sinks' gradient. */
+/* Sinks: results of keys alone become those with a sink, also for rows without keys; the sinks' gradient. */
 static void sinks(int64_t batch, int64_t heads, int64_t rows, int64_t d, enum dt_dtype type)
 {
 	const int64_t n = batch * heads * rows;

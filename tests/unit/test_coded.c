@@ -1,7 +1,7 @@
 /*
  * Quantised Hugging Face folders: what AutoGPTQ, AutoAWQ (tests/data/golden_coded.py), bitsandbytes
- * (golden_bnb.py) and transformers (golden_mxfp4.py) packed is read as the numbers that they make of it, in blocks where these are the same, and
- * damage is named.
+ * (golden_bnb.py) and transformers (golden_mxfp4.py) packed is read as the numbers that they make of it, in
+ * blocks where these are the same, and damage is named.
  */
 #include "base/json.h"
 #include "ckpt/export.h"

@@ -86,7 +86,7 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
-/* GGUF files cannot say that YaRN's blend does not end at whole pairs. Their window is in every second layer. */
+/* GGUF files cannot say that YaRN's blend does not end at whole pairs, and omit the period of the window. */
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
