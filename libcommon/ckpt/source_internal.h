@@ -24,8 +24,8 @@ struct src_stored {			   /* a tensor of a file */
 
 /*
  * Element (r, c) is number first + r stride + c, or first + c stride + r when transposed.
- * each > 0: transposed in blocks of so many of our rows: block r / each begins at (r / each) cols stride, and r becomes
- * (r % each) step.
+ * each > 0: transposed in blocks of so many of our rows: block r / each begins at (r / each) cols stride, and
+ * r becomes (r % each) step.
  */
 struct src_view {
 	const uint8_t *data;
