@@ -321,7 +321,7 @@ static void begin_harmony(struct dt_chat_out *o, const char *role)
 }
 
 /*
- * The template's own system message has today's date. What users call the system's message is the developer's.
+ * The template's own system message has today's date. A system message among the others is the developer's.
  * Answers of earlier turns are without their reasoning.
  */
 static void harmony(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
