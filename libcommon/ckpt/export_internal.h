@@ -6,7 +6,9 @@
 #include "ckpt/gguf_out.h"
 #include "ckpt/source_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 struct exp_tensor { /* of the file to be written */
 	char name[DT_NAMES_MAX];
@@ -58,7 +60,19 @@ int exp_put(const struct exporter *e, const void *p, size_t n, FILE *f, struct d
 /* Writes all elements of t, in its format, in bands. */
 int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err);
 /* *buf holds at least want bytes; -ENOMEM. */
-int exp_grow(char **buf, size_t *have, size_t want);
+static inline int exp_grow(char **buf, size_t *have, size_t want)
+{
+	char *grown;
+
+	if (want <= *have)
+		return 0;
+	grown = realloc(*buf, want);
+	if (!grown)
+		return -ENOMEM;
+	*buf = grown;
+	*have = want;
+	return 0;
+}
 /* n zero bytes. */
 void exp_zeros(FILE *f, uint64_t n);
 /* Counts `more` bytes as done and calls progress; -ECANCELED if it returns false. */

@@ -176,20 +176,6 @@ void exp_release(struct exporter *e)
 	free(e->tmp);
 }
 
-int exp_grow(char **buf, size_t *have, size_t want)
-{
-	char *grown;
-
-	if (want <= *have)
-		return 0;
-	grown = realloc(*buf, want);
-	if (!grown)
-		return -ENOMEM;
-	*buf = grown;
-	*have = want;
-	return 0;
-}
-
 int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err)
 {
 	e->done += more;
