@@ -39,7 +39,8 @@ struct dt_chat {
 	bool switches; /* the template can turn off reasoning (Qwen3's enable_thinking) */
 	bool quiet;    /* turn it off: the answer's turn begins with an empty thought; false after init */
 	bool dated;    /* Llama 3.1's lines about dates */
-	bool v3;       /* Mistral's form from v0.3 on, which knows tools */
+	const char *effort; /* of reasoning, as harmony has it: low, medium, high; NULL: medium */
+	bool v3;	    /* Mistral's form from v0.3 on, which knows tools */
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;

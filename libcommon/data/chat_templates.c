@@ -338,9 +338,10 @@ static void harmony(struct dt_chat_out *o, const struct dt_chat_message *m, size
 		    "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n"
 		    "Current date: ");
 	dt_chat_put(o, date);
-	dt_chat_put(o,
-		    "\n\nReasoning: medium\n\n# Valid channels: analysis, commentary, final. Channel must be "
-		    "included for every message.");
+	dt_chat_put(o, "\n\nReasoning: ");
+	dt_chat_put(o, o->c->effort ? o->c->effort : "medium");
+	dt_chat_put(o, "\n\n# Valid channels: analysis, commentary, final. Channel must be "
+		       "included for every message.");
 	dt_chat_special(o, "<|end|>");
 	if (said && m[0].n > 0) {
 		begin_harmony(o, "developer");
