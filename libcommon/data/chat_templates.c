@@ -357,12 +357,13 @@ static void harmony(struct dt_chat_out *o, const struct dt_chat_message *m, size
 			continue;
 		dt_chat_special(o, "<|start|>");
 		dt_chat_put(o, m[i].role);
-		dt_chat_turn(o, &m[i]);
+		dt_chat_turn(o, &m[i] == o->open ? NULL : &m[i]);
 		if (answer) {
 			dt_chat_special(o, "<|channel|>");
 			dt_chat_put(o, "final");
 		}
 		dt_chat_special(o, "<|message|>");
+		dt_chat_turn(o, &m[i]);
 		dt_chat_put_n(o, m[i].s, m[i].n);
 		dt_chat_special(o, answer && o->whole && i + 1 == n ? "<|return|>" : "<|end|>");
 		dt_chat_turn(o, NULL);
