@@ -1,6 +1,7 @@
 /*
  * One activation (activation.h) and its derivative, for CPU and CUDA alike. DT_ACT_POINT defines
- * name(x, f, d), which returns f(x) and stores f'(x) in *d. head holds the qualifiers of an inlined function;
+ * name(x, f, d), which returns f(x) and stores f'(x) in *d, and name_up(u, f, d), which returns what a gated
+ * activation multiplies f(x) by and stores its derivative. head holds the qualifiers of an inlined function;
  * exponential and error_function are the device's own f32 functions. f is an enum dt_act_fn.
  */
 #ifndef DT_KERNELS_ACT_POINT_H
@@ -30,12 +31,27 @@
 			s = 1.f / (1.f + exponential(-x));                                                   \
 			*d = s + x * s * (1.f - s);                                                          \
 			break;                                                                               \
+		case DT_ACT_SILU_CLAMPED:                                                                    \
+			*d = x > DT_ACT_LIMIT ? 0.f : 1.f;                                                   \
+			x = x > DT_ACT_LIMIT ? DT_ACT_LIMIT : x;                                             \
+			s = 1.f / (1.f + exponential(-DT_ACT_ALPHA * x));                                    \
+			*d *= x < -50.f ? 0.f : s + x * s * (1.f - s) * DT_ACT_ALPHA;                        \
+			return x * s;                                                                        \
 		default:                                                                                     \
 			*d = x > 0 ? 1.f : 0.f;                                                              \
 			return x < 0 ? 0.f : x;                                                              \
 		}                                                                                            \
 		*d = x < -88.f ? 0.f : x > 88.f ? 1.f : *d;                                                  \
 		return x * s;                                                                                \
+	}                                                                                                    \
+	head float name##_up(float u, int f, float *d)                                                       \
+	{                                                                                                    \
+		*d = 1.f;                                                                                    \
+		if (f != DT_ACT_SILU_CLAMPED)                                                                \
+			return u;                                                                            \
+		*d = u > DT_ACT_LIMIT || u < -DT_ACT_LIMIT ? 0.f : 1.f;                                      \
+		u = u > DT_ACT_LIMIT ? DT_ACT_LIMIT : u < -DT_ACT_LIMIT ? -DT_ACT_LIMIT : u;                 \
+		return u + 1.f;                                                                              \
 	}
 
 #endif

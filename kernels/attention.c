@@ -99,6 +99,30 @@ int dt_check_attention_merge(const struct dt_dev *dev, struct dt_tensor o, struc
 	return dt_numel(lse) ? 0 : DT_EMPTY;
 }
 
+/* The shape of lse [batch, heads, rows] gives that of o. */
+static bool sinks(struct dt_tensor o, struct dt_tensor lse, struct dt_tensor sink)
+{
+	return lse.ndim == 3 && lse.dtype == DT_F32 && dt_is_compute(o.dtype) && lse.dim[1] > 0 &&
+	       (dt_numel(lse) ? dt_numel(o) % dt_numel(lse) == 0 : dt_numel(o) == 0) &&
+	       dt_is_compute(sink.dtype) && dt_numel(sink) == lse.dim[1];
+}
+
+int dt_check_attention_sink(const struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
+			    struct dt_tensor sink)
+{
+	if (!sinks(o, lse, sink))
+		return -EINVAL;
+	return dt_numel(lse) ? 0 : DT_EMPTY;
+}
+
+int dt_check_attention_sink_backward(const struct dt_dev *dev, struct dt_tensor dsink, struct dt_tensor dout,
+				     struct dt_tensor o, struct dt_tensor lse, struct dt_tensor sink)
+{
+	if (!sinks(o, lse, sink) || !dt_is(dout, o.dtype, dt_numel(o)) || !dt_is(dsink, DT_F32, lse.dim[1]))
+		return -EINVAL;
+	return dt_numel(lse) ? 0 : DT_EMPTY;
+}
+
 /* Whether the rows of sequence i, and the blocks that any of them sees, are in range. */
 static bool sequence_fits(struct dt_tensor k, const struct dt_attn *p, const struct dt_paged *g, int i)
 {
@@ -137,6 +161,8 @@ int dt_check_attention_paged(const struct dt_dev *dev, struct dt_tensor o, struc
 	    (group > DT_PAGED_GROUP && !p->value_dim) || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
 	    !(p->softcap >= 0) || g->q_start[0] < 0 || dt_rows(qkv) < g->q_start[g->nseq] ||
 	    dt_rows(o) < g->q_start[g->nseq] ||
+	    (g->sink.data &&
+	     (!dt_is_compute(g->sink.dtype) || p->value_dim || dt_numel(g->sink) != p->heads)) ||
 	    dt_cols(qkv) != (p->heads + dt_kv_parts(p) * p->kv_heads) * d ||
 	    dt_cols(o) != p->heads * dt_attn_value_dim(p) || g->block_size < 1 ||
 	    (k.ndim == 3 && (k.dim[1] != g->block_size || (v.data && v.dim[1] != g->block_size))))

@@ -34,6 +34,13 @@
  *       keys, into o and lse. o [batch * rows, heads * d] f32, part f32: o += sigmoid(part_lse - lse) (part -
  *       o), lse = log(exp(lse) + exp(part_lse)); a part with lse -Inf changes nothing.
  *
+ * Sinks: a logit per head whose exponential joins the softmax's denominator (gpt-oss, 2025)
+ *   attention_sink           o and lse of keys alone -> those with the sink, in place: lse' = log(exp(lse) +
+ *                            exp(sink_h)), o' = o exp(lse - lse'). lse [batch, heads, rows], o [batch * rows,
+ *                            heads * d] and sink [heads] of any compute type. Of a row without keys o' = 0.
+ *   attention_sink_backward  dsink_h += -sum over rows of exp(sink_h - lse') (do . o'), f32. The gradients of
+ *                            q, k and v are those of attention_backward with o' and lse'.
+ *
  * Inference
  *   attention_paged reads the keys and values of each sequence through its block table. A row's result does
  *   not depend on the rest of the batch, nor on how a prompt was cut into chunks.
@@ -47,7 +54,7 @@
  *       head with NaN or Inf becomes NaN.
  *   Keys that the window hides from every row are not read. Their blocks need not exist, and their entries in
  *   the block table may hold anything. A block or slot outside the cache is -EINVAL, and nothing is written.
- *   slot and what a dt_paged points to are host memory on every device.
+ *   slot and what a dt_paged points to are host memory on every device, except sink.
  *   value_dim > 0 (latent attention with compressed keys: DeepSeek-V2, 2024, section 2.1.2): the last
  *   value_dim elements of a key are its value, so there is a single cache and qkv has no v. vcache is absent,
  *   o [tokens, heads * value_dim]; any number of heads may share a key.
@@ -55,7 +62,7 @@
 #ifndef DT_KERNELS_ATTENTION_H
 #define DT_KERNELS_ATTENTION_H
 
-#include "kernels/dtype.h"
+#include "kernels/device.h"
 #include "kernels/scratch.h"
 
 #include <stdbool.h>
@@ -116,6 +123,7 @@ struct dt_paged {
 	const int32_t *block_table; /* [nseq, max_blocks] */
 	int max_blocks, block_size;
 	int64_t further; /* bytes from the caches to those of the next layer, to prefetch them; 0: unknown */
+	struct dt_tensor sink; /* [heads], of any compute type; absent: none */
 	int64_t longest; /* upper bound on kv_len in a recorded call (dt_graph_begin); 0: kv_len is final */
 };
 

@@ -7,6 +7,9 @@
  *   w [experts * n, k], the experts stacked by rows; w2 likewise with n2 rows each, or DT_NONE.
  *   matmul     y [m, n + n2]: row i of group g is [x_i w_e^T, x_i w2_e^T];  x [m, k]
  *   matmul_dx  dx [m, k] = dy[:, :n] w_e + dy[:, n:] w2_e
+ *   bias       y [m, n + n2]: row i of group g += [b_e, b2_e];  b [experts * n], b2 [experts * n2] or
+ *              DT_NONE, of one compute type
+ *   bias_backward  db_e += column sums of dy_g[:, :n], f32, db2 likewise
  *   matmul_dw  dw_e (+)= dy_g[:, :n]^T x_g, f32, dw2 likewise; without accumulate an expert without rows
  *              gets zeros
  *

@@ -8,15 +8,19 @@
 
 #define LOG2_E 1.44269504f
 
-/* f(x), and f'(x) where the caller uses d. f is a constant after inlining. */
+/*
+ * act: f(x), and f'(x) where the caller uses d; act_up: what a gate multiplies. f is a constant after
+ * inlining.
+ */
 DT_ACT_POINT(DT_INLINE, act, dt_expf, dt_erff)
 
 /* Calls loop(..., F) with F a constant equal to f, so that the switch on f is outside the loop. */
 #define WITH_CONSTANT(f, loop, ...)                                                                          \
-	((f) == DT_ACT_GELU_TANH  ? loop(__VA_ARGS__, DT_ACT_GELU_TANH)                                      \
-	 : (f) == DT_ACT_GELU_ERF ? loop(__VA_ARGS__, DT_ACT_GELU_ERF)                                       \
-	 : (f) == DT_ACT_SILU	  ? loop(__VA_ARGS__, DT_ACT_SILU)                                           \
-				  : loop(__VA_ARGS__, DT_ACT_RELU))
+	((f) == DT_ACT_GELU_TANH      ? loop(__VA_ARGS__, DT_ACT_GELU_TANH)                                  \
+	 : (f) == DT_ACT_GELU_ERF     ? loop(__VA_ARGS__, DT_ACT_GELU_ERF)                                   \
+	 : (f) == DT_ACT_SILU	      ? loop(__VA_ARGS__, DT_ACT_SILU)                                       \
+	 : (f) == DT_ACT_SILU_CLAMPED ? loop(__VA_ARGS__, DT_ACT_SILU_CLAMPED)                               \
+				      : loop(__VA_ARGS__, DT_ACT_RELU))
 
 /*
  * For bf16 a sigmoid does not need full f32 precision: PAIRS pairs are processed at a time, in three loops
@@ -86,9 +90,10 @@ DT_INLINE float act_slope(float x, float s, enum dt_act_fn f)
 DT_INLINE uint32_t act_two(uint32_t x, struct dt_two power, uint32_t gate, bool gated, enum dt_act_fn f)
 {
 	const struct dt_two a = dt_pair_get(x), g = dt_pair_get(gate);
+	float unused;
 
-	return dt_pair_of(act_quick(a.lo, power.lo, f) * (gated ? g.lo : 1.f),
-			  act_quick(a.hi, power.hi, f) * (gated ? g.hi : 1.f));
+	return dt_pair_of(act_quick(a.lo, power.lo, f) * (gated ? act_up(g.lo, f, &unused) : 1.f),
+			  act_quick(a.hi, power.hi, f) * (gated ? act_up(g.hi, f, &unused) : 1.f));
 }
 
 /* The last element of an odd number n, paired with zero. */
@@ -161,13 +166,15 @@ DT_INLINE void act_grad_some(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, con
 	for (int64_t j = 0; j < n; j++) {
 		const struct dt_two v = dt_pair_get(x[j]), top = dt_pair_get(dy[j]),
 				    g = gate ? dt_pair_get(gate[j]) : (struct dt_two){1, 1};
-		struct dt_two a, d;
+		struct dt_two a, d, by = {1, 1}, slope = {1, 1};
 
 		a.lo = act(v.lo, f, &d.lo);
 		a.hi = act(v.hi, f, &d.hi);
-		dx[j] = act_slopes(top, d, g);
+		if (gate)
+			by = (struct dt_two){act_up(g.lo, f, &slope.lo), act_up(g.hi, f, &slope.hi)};
+		dx[j] = act_slopes(top, d, by);
 		if (dgate)
-			dgate[j] = dt_pair_of(top.lo * a.lo, top.hi * a.hi);
+			dgate[j] = dt_pair_of(top.lo * a.lo * slope.lo, top.hi * a.hi * slope.hi);
 	}
 }
 

@@ -11,7 +11,7 @@ DT_INLINE void act_loop(float *y, const float *x, const float *gate, int64_t n, 
 
 #pragma omp simd private(unused)
 	for (int64_t j = 0; j < n; j++)
-		y[j] = act(x[j], f, &unused) * (gate ? gate[j] : 1.f);
+		y[j] = act(x[j], f, &unused) * (gate ? act_up(gate[j], f, &unused) : 1.f);
 }
 
 DT_INLINE void act_grad_loop(float *dx, float *dgate, const float *dy, const float *x, const float *gate,
@@ -19,11 +19,11 @@ DT_INLINE void act_grad_loop(float *dx, float *dgate, const float *dy, const flo
 {
 #pragma omp simd
 	for (int64_t j = 0; j < n; j++) {
-		float d, a = act(x[j], f, &d), g = dy[j];
+		float d, slope = 1.f, a = act(x[j], f, &d), g = dy[j];
 
-		dx[j] = g * d * (gate ? gate[j] : 1.f);
+		dx[j] = g * d * (gate ? act_up(gate[j], f, &slope) : 1.f);
 		if (dgate)
-			dgate[j] = g * a;
+			dgate[j] = g * a * slope;
 	}
 }
 

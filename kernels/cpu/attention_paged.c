@@ -10,9 +10,12 @@
 #include "kernels/cpu/soon.h"
 #include "kernels/cpu/team.h"
 
-/* The query rows of a task for key head kv: by token, and within it the task's share of kv's q heads. */
+/*
+ * The query rows of a task for key head kv: by token, and within it the task's share of kv's q heads. of: the
+ * q head of each.
+ */
 static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, const void **from, void **to,
-			 const struct dt_paged_place *t, int64_t kv)
+			 int64_t *of, const struct dt_paged_place *t, int64_t kv)
 {
 	const struct dt_attn *p = a->p;
 	const int64_t group = p->heads / p->kv_heads, d = p->head_dim, v = dt_attn_value_dim(p);
@@ -29,6 +32,7 @@ static int64_t task_rows(const struct dt_paged_run *a, struct dt_attn_row *row, 
 			from[n] = dt_at(a->qkv, at * dt_cols(a->qkv) + h * d);
 			to[n] = dt_at(a->o, at * p->heads * v + h * v);
 			row[n] = (struct dt_attn_row){.first = seen, .last = last};
+			of[n] = h;
 		}
 	return n;
 }
@@ -121,6 +125,15 @@ static void lay(const struct dt_paged_run *a, struct dt_paged_work *w, uint32_t 
 	w->group = dt_kv_group(a->p, a->k.dtype, 0, 1) * dt_dtype_size(a->k.dtype);
 }
 
+/* Adds the sinks of q heads `of` to the sums of rows, which are complete. */
+static void add_sinks(const struct dt_tensor sink, const int64_t *of, struct dt_attn_row *row, int64_t n)
+{
+	float buf;
+
+	for (int64_t i = 0; i < n; i++)
+		row[i].sum[0] += expf(*dt_load(&buf, dt_at(sink, of[i]), sink.dtype, 1) - row[i].max);
+}
+
 /* next: the thread's next task, NULL if unknown. asked: the task before has prefetched the first keys. */
 static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_paged_place *at,
 		 const struct dt_paged_place *next, bool asked)
@@ -129,7 +142,7 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 	struct dt_attn_row row[DT_TILE];
 	struct dt_paged_work w;
 	struct dt_paged_sums sums, all;
-	int64_t rows = 0;
+	int64_t rows = 0, of[DT_TILE];
 	const void *from[DT_TILE];
 	void *to[DT_TILE];
 
@@ -137,7 +150,7 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 	w.here = &keys[0];
 	w.next = &keys[1];
 	for (int64_t h = 0; h < w.kvs; h++, rows += w.n)
-		w.n = task_rows(a, w.row + rows, from + rows, to + rows, at, w.kv + h);
+		w.n = task_rows(a, w.row + rows, from + rows, to + rows, of + rows, at, w.kv + h);
 	w.first = w.row[0].first;
 	sums = (struct dt_paged_sums){w.o, w.row};
 	all = at->spans > 1 ? (struct dt_paged_sums){(float *)buf + dt_paged_task_words(a->t, a->p), row}
@@ -157,6 +170,8 @@ static void task(const struct dt_paged_run *a, uint32_t *buf, const struct dt_pa
 	}
 	if (at->spans > 1 && a->spans > 1 && !dt_paged_part(a, at, &all, &sums, rows, w.pad))
 		return;
+	if (a->g->sink.data)
+		add_sinks(a->g->sink, of, all.row, rows);
 	dt_attn_finish(a->t, to, a->o.dtype, all.o, all.row, rows, dt_attn_value_dim(a->p), w.pad);
 }
 

@@ -30,12 +30,12 @@ template <int T> __global__ void __launch_bounds__(256) act_by_8_kernel(struct a
 			dt_ask<T>(g, a.dy, i);
 		DT_UNROLL
 		for (int k = 0; k < 8; k++) {
-			float d;
+			float d, slope = 1.f;
 			const float v = dt_act(dt_look<T>(x, k), a.f, &d),
-				    w = a.width ? dt_look<T>(u, k) : 1.f;
+				    w = a.width ? dt_act_up(dt_look<T>(u, k), a.f, &slope) : 1.f;
 
 			y[k] = a.dy ? dt_look<T>(g, k) * d * w : v * w;
-			dup[k] = a.dy ? dt_look<T>(g, k) * v : 0.f;
+			dup[k] = a.dy ? dt_look<T>(g, k) * v * slope : 0.f;
 		}
 		dt_st<8>(a.out, a.to, a.dy ? gate : i, y);
 		if (a.dy && a.width)
@@ -50,13 +50,14 @@ __global__ void __launch_bounds__(256) act_kernel(struct act_args a)
 
 	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < a.n; i += step) {
 		const int64_t gate = a.width ? i / a.width * a.width + i : i, up = gate + a.width;
-		const float u = a.width ? dt_ld1(a.x, a.t, up) : 1.f, g = a.dy ? dt_ld1(a.dy, a.t, i) : 0.f;
-		float d;
+		float d, slope = 1.f;
+		const float u = a.width ? dt_act_up(dt_ld1(a.x, a.t, up), a.f, &slope) : 1.f,
+			    g = a.dy ? dt_ld1(a.dy, a.t, i) : 0.f;
 		const float v = dt_act(dt_ld1(a.x, a.t, gate), a.f, &d);
 
 		dt_st1(a.out, a.to, a.dy ? gate : i, a.dy ? g * d * u : v * u);
 		if (a.dy && a.width)
-			dt_st1(a.out, a.to, up, g * v);
+			dt_st1(a.out, a.to, up, g * v * slope);
 	}
 }
 

@@ -186,6 +186,7 @@ __global__ void __launch_bounds__(THREADS) join_kernel(struct paged a)
 	}
 	for (int64_t p = first; p <= last; p++)
 		sum = fmaf(dt_ld1(a.sum, DT_F32, i * a.parts + p), weight(a, i * a.parts + p, max), sum);
+	sum += sink_weight(a, blockIdx.y, max);
 	for (int64_t c = threadIdx.x; c < a.dv; c += THREADS) {
 		float v = 0;
 
@@ -291,6 +292,8 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 	a.block_size = g->block_size;
 	a.scale = p->scale;
 	a.cap = p->softcap;
+	a.sink = g->sink.data;
+	a.ts = g->sink.dtype;
 	most = SCRATCH / (a.parts * a.heads * (a.dv + 2) * 4);
 	most = most < 1 ? 1 : most > 65535 ? 65535 : most;
 	for (int64_t i = 0; i < rows && rc == 0; i += most)

@@ -24,10 +24,12 @@ struct paged {
 	int64_t rows;		     /* rows of q */
 	int64_t first, nseq, window; /* first: the row of qkv that q begins with */
 	int64_t max_blocks, block_size;
-	float scale, cap;	 /* cap: softcap, or 0 */
-	int tokens;		 /* tokens per tile of q: attention_tiles.cu */
-	bool two;		 /* max is an exponent of 2: weights are exp2 */
-	int lanes;		 /* lanes per key: enough for d with V elements each */
+	float scale, cap; /* cap: softcap, or 0 */
+	int tokens;	  /* tokens per tile of q: attention_tiles.cu */
+	bool two;	  /* max is an exponent of 2: weights are exp2 */
+	int lanes;	  /* lanes per key: enough for d with V elements each */
+	const void *sink; /* [heads] of type ts; NULL: none */
+	int ts;
 	float *max, *sum, *part; /* [rows, heads, parts] and [.., dv] */
 };
 
@@ -37,6 +39,16 @@ DT_DEVICE int64_t cache_row(const struct paged &a, int64_t seq, int64_t j)
 	const uint32_t size = (uint32_t)a.block_size, block = (uint32_t)j / size;
 
 	return (int64_t)a.table[seq * a.max_blocks + block] * size + ((uint32_t)j - block * size);
+}
+
+/* What the sink of head h adds to the sum of weights over max, all of them exponentials of base 2 or e. */
+DT_DEVICE float sink_weight(const struct paged &a, int64_t h, float max)
+{
+	if (!a.sink)
+		return 0;
+	const float s = dt_ld1(a.sink, a.ts, h);
+
+	return a.two ? exp2f(s * 1.44269504f - max) : expf(s - max);
 }
 
 /* The sequence of a row: the last one that begins at or before it. */

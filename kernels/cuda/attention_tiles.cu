@@ -118,6 +118,7 @@ DT_DEVICE void join(const struct paged &a, const struct slice &s, const struct f
 			o = fmaf(f[w].o[r][c], k, o);
 		}
 		if (a.parts == 1) {
+			sum += sink_weight(a, head + r % s.each, base);
 			dt_st1(a.o, (int)T::type, at * a.d + c, o / sum);
 			continue;
 		}

@@ -26,18 +26,6 @@ struct by_rows {
 	struct dt_sorted set;
 };
 
-/* Checks once per launch whether first ascends from 0 and ends within the rows. */
-DT_DEVICE void look_at_first(const struct dt_sorted &s)
-{
-	if (blockIdx.x || blockIdx.y || blockIdx.z)
-		return;
-	for (int i = (int)threadIdx.x; i < s.n; i += (int)blockDim.x) {
-		dt_touch(s.first + i + 1, 4);
-		if (s.first[i + 1] < s.first[i] || s.first[i + 1] > s.rows || (i == 0 && s.first[0] != 0))
-			*s.bad = 1;
-	}
-}
-
 /* Rows [row, end) of a group, their expert (-1: no rows), and columns from col on. */
 struct tile {
 	int64_t row, end, col;
@@ -48,7 +36,7 @@ DT_DEVICE struct tile tile_of(const struct by_rows &p)
 {
 	struct tile t;
 
-	look_at_first(p.set);
+	dt_sorted_look(p.set);
 	t.col = (int64_t)blockIdx.y * TILE;
 	t.expert = dt_sorted_find<TILE>(p.set, blockIdx.x, &t.row, &t.end);
 	t.expert = t.expert < 0 ? -1 : t.expert % (int)p.experts;
@@ -241,7 +229,7 @@ template <class T> __global__ void __launch_bounds__(128, 5) weights_kernel(stru
 	bool any = false;
 	float d[2][4][4];
 
-	look_at_first(p.set);
+	dt_sorted_look(p.set);
 	DT_UNROLL
 	for (int i = 0; i < 32; i++)
 		d[i / 16][i / 4 % 4][i % 4] = 0;
@@ -268,7 +256,7 @@ __global__ void __launch_bounds__(256, 3) weights_f32_kernel(struct by_weights p
 	bool any = false;
 	float d[4][4];
 
-	look_at_first(p.set);
+	dt_sorted_look(p.set);
 	dt_zero(d);
 	for (int64_t g = blockIdx.z; g < p.set.n; g += p.experts) {
 		int64_t first;

@@ -335,7 +335,8 @@ DT_DEVICE void finish(const J &a, const struct beside &p, int64_t row, int64_t c
 	if (a.bias)
 		gate += dt_ld1(a.bias, a.tb, a.first + col);
 	dt_st1(a.y, a.ty, row * a.ld + col,
-	       dt_act(dt_rounded(gate, a.ty), a.gate - 1, &slope) * dt_rounded(s, a.ty));
+	       dt_act(dt_rounded(gate, a.ty), a.gate - 1, &slope) *
+		       dt_act_up(dt_rounded(s, a.ty), a.gate - 1, &slope));
 }
 
 /* Few rows per weight: rows one by one. More: 4 at a time. */

@@ -31,6 +31,18 @@ DT_DEVICE int64_t dt_sorted_row(const struct dt_sorted &s, int64_t i)
 	return 0;
 }
 
+/* Checks once per launch whether first ascends from 0 and ends within the rows. */
+DT_DEVICE void dt_sorted_look(const struct dt_sorted &s)
+{
+	if (blockIdx.x || blockIdx.y || blockIdx.z)
+		return;
+	for (int i = (int)threadIdx.x; i < s.n; i += (int)blockDim.x) {
+		dt_touch(s.first + i + 1, 4);
+		if (s.first[i + 1] < s.first[i] || s.first[i + 1] > s.rows || (i == 0 && s.first[0] != 0))
+			*s.bad = 1;
+	}
+}
+
 /* Number of tiles to launch. */
 template <int M> int64_t dt_sorted_tiles(const struct dt_sorted &s)
 {

@@ -143,12 +143,11 @@ static uint64_t put_infos(struct exporter *e, struct gguf_out *g, int64_t half)
 	}
 	for (int i = 0; i < e->n; i++) {
 		struct exp_tensor *t = &e->t[i];
-
-		const int64_t deep[3] = {t->stack, t->stack ? t->shape[0] / t->stack : 0, t->shape[1]};
+		int64_t dims[4];
+		int ndim = exp_dims(e, t, dims);
 
 		t->at = at;
-		gguf_out_tensor(g, t->name, t->stack ? 3 : t->ndim, t->stack ? deep : t->shape, t->format,
-				at);
+		gguf_out_tensor(g, t->name, ndim, dims, t->format, at);
 		at = gguf_align_up(at + t->bytes);
 	}
 	return at;

@@ -6,7 +6,9 @@
 #include "ckpt/gguf_out.h"
 #include "ckpt/source_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 struct exp_tensor { /* of the file to be written */
 	char name[DT_NAMES_MAX];
@@ -17,8 +19,12 @@ struct exp_tensor { /* of the file to be written */
 	bool packed;	     /* stored as several tensors of the file: exp_parts */
 	int part[3], nparts; /* parameters, concatenated along our rows */
 	int64_t row0;	     /* one part: the row of the parameter at which the tensor begins (an expert's) */
-	int64_t stack;	     /* > 0: three dimensions, experts outermost */
-	int buffer;	     /* > 0: not a parameter, but buffer number buffer - 1 of the model */
+	int64_t stack;	     /* > 0: one more dimension, experts outermost */
+	/*
+	 * Transposed and stack > 0: shape[0] rows, those of an expert one behind the other; in each the
+	 * elements of the parts in turns.
+	 */
+	int buffer; /* > 0: not a parameter, but buffer number buffer - 1 of the model */
 	uint64_t bytes, at;
 };
 
@@ -44,12 +50,29 @@ int exp_buffers(struct exporter *e, struct dt_err *err);
 void exp_release(struct exporter *e);
 /* NULL: no such tensor. */
 const struct exp_tensor *exp_find(const struct exporter *e, const char *name);
+/* The tensor's dimensions in the file; returns how many. */
+int exp_dims(const struct exporter *e, const struct exp_tensor *t, int64_t ret[4]);
+/* Reads rows [row, row + n) of the file of a transposed tensor of experts. Plain types only. */
+int exp_read_experts(struct exporter *e, const struct exp_tensor *t, int64_t row, int64_t n, char *dst,
+		     struct dt_err *err);
 /* n bytes to e->file, which f is. */
 int exp_put(const struct exporter *e, const void *p, size_t n, FILE *f, struct dt_err *err);
 /* Writes all elements of t, in its format, in bands. */
 int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err);
 /* *buf holds at least want bytes; -ENOMEM. */
-int exp_grow(char **buf, size_t *have, size_t want);
+static inline int exp_grow(char **buf, size_t *have, size_t want)
+{
+	char *grown;
+
+	if (want <= *have)
+		return 0;
+	grown = realloc(*buf, want);
+	if (!grown)
+		return -ENOMEM;
+	*buf = grown;
+	*have = want;
+	return 0;
+}
 /* n zero bytes. */
 void exp_zeros(FILE *f, uint64_t n);
 /* Counts `more` bytes as done and calls progress; -ECANCELED if it returns false. */

@@ -64,14 +64,12 @@ static void add_head(json_t *head, const char *name, const char *type, const int
 /* Adds tensor t to the head, or the tensors it is packed as. */
 static void head_of(const struct exporter *e, const struct exp_tensor *t, json_t *head, uint64_t *at)
 {
-	int64_t dims[4] = {t->shape[0], t->shape[1]};
+	int64_t dims[4];
 	struct exp_part part[EXP_PARTS];
 	char name[FULL_NAME], end[FULL_NAME];
-	int ndim = t->ndim;
+	int ndim = exp_dims(e, t, dims);
 
 	full_name(e, t, name);
-	if (!t->buffer && dt_source_params(e->s)->p[t->part[0]].kernel)
-		ndim = dt_param_dims(&dt_source_params(e->s)->p[t->part[0]], dims);
 	if (!t->packed)
 		add_head(head, name, dt_safetensors_dtype((int)t->format), dims, ndim, t->bytes, at);
 	for (int i = 0, n = t->packed ? exp_parts(e, t, part) : 0; i < n; i++) {

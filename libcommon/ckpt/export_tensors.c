@@ -47,7 +47,7 @@ static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const str
 		return choose_packed(e, t, p);
 	if (want < 0) {
 		bool fits = dt_format_info((enum dt_format)have)->dtype >= 0 ||
-			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0], 0, p->shape[0]));
+			    (blocks && !t->transposed && dt_source_raw(e->s, t->part[0], 0, 1));
 
 		want = fits ? have : DT_FMT_F32;
 	}
@@ -89,6 +89,12 @@ static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place
 	snprintf(t->name, sizeof(t->name), "%s", at->name);
 	t->shape[0] = at->transposed ? p->shape[1] : at->rows;
 	t->shape[1] = at->transposed ? at->rows : p->ndim == 2 ? p->shape[1] : 1;
+	if (at->stack && (at->transposed || at->step > 1)) {
+		t->ndim = 2;
+		t->transposed = true;
+		t->shape[0] = at->stack * (p->ndim == 2 ? p->shape[1] : 1);
+		t->shape[1] = at->rows / at->stack;
+	}
 	t->format = choose(e, t, p, blocks);
 	t->bytes = t->packed ? exp_parts_bytes(e, t) : dt_format_bytes(t->format, t->shape[0] * t->shape[1]);
 	e->total += t->bytes;
@@ -170,20 +176,6 @@ void exp_release(struct exporter *e)
 	free(e->tmp);
 }
 
-int exp_grow(char **buf, size_t *have, size_t want)
-{
-	char *grown;
-
-	if (want <= *have)
-		return 0;
-	grown = realloc(*buf, want);
-	if (!grown)
-		return -ENOMEM;
-	*buf = grown;
-	*have = want;
-	return 0;
-}
-
 int exp_cancelled(struct exporter *e, uint64_t more, struct dt_err *err)
 {
 	e->done += more;
@@ -230,7 +222,11 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 		(enum dt_dtype)dt_format_info(f)->dtype; /* < 0: blocks, encoded from f32 */
 	const bool turn = dt_param_is_rotary(c, p) && c->rope_pairing != e->pairing;
 	const float shift = dt_param_is_scale(p) ? (float)c->norm_plus_one - (float)e->plus_one : 0;
-	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0}, shape[2] = {turn ? 1 : n, cols};
+	/* blocks that are copied as they are, but whose rows are not one behind the other */
+	const bool apart = (int)plain < 0 && f == dt_source_format(e->s, param) &&
+			   !dt_source_raw(e->s, param, row, n) && dt_source_raw(e->s, param, row, 1);
+	int64_t cols = p->ndim == 2 ? p->shape[1] : 1, off[2] = {row, 0},
+		shape[2] = {turn || apart ? 1 : n, cols};
 	size_t bytes = (int)plain < 0 ? dt_format_bytes(f, cols) : (size_t)cols * dt_dtype_size(plain);
 	bool raw = f == dt_source_format(e->s, param) && dt_source_raw(e->s, param, row, shape[0]), encode;
 	char *at = dst;
@@ -246,6 +242,7 @@ static int read_rows(struct exporter *e, int param, int64_t row, int64_t n, enum
 		bytes = (size_t)cols * sizeof(float);
 	}
 	for (int64_t done = 0; done < n && rc == 0; done += shape[0], at += (size_t)shape[0] * bytes) {
+		off[0] = row + done;
 		if (turn)
 			off[0] = dt_rope_row(row + done, c->head_dim, c->rope_pairing, e->pairing);
 		if (raw) /* of one row or of all, as above: it lies in the file as well */
@@ -340,8 +337,10 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 		for (int64_t r = 0; r < rows && rc == 0; r += band) {
 			int64_t n = rows - r < band ? rows - r : band;
 
-			rc = t->transposed ? read_turned(e, t, r, n, e->buf, err)
-					   : read_rows(e, t->part[k], t->row0 + r, n, t->format, e->buf, err);
+			rc = t->transposed && t->stack ? exp_read_experts(e, t, r, n, e->buf, err)
+			     : t->transposed
+				     ? read_turned(e, t, r, n, e->buf, err)
+				     : read_rows(e, t->part[k], t->row0 + r, n, t->format, e->buf, err);
 			if (rc == 0)
 				rc = exp_put(e, e->buf, (size_t)n * row_bytes, f, err);
 			if (rc == 0)

@@ -301,7 +301,8 @@ const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t
 
 	if (s->over && !v->data)
 		return dt_source_raw(s->mean[0], i, row, rows);
-	if (!v || v->transposed || (v->part && row / v->part_rows != (row + rows - 1) / v->part_rows))
+	if (!v || v->transposed || (rows > 1 && p->ndim == 2 && v->stride != p->shape[1]) ||
+	    (v->part && row / v->part_rows != (row + rows - 1) / v->part_rows))
 		return NULL;
 	first = v->first + (v->part ? row % v->part_rows : row) * (p->ndim == 2 ? v->stride : 1);
 	if (first % dt_format_info(v->format)->block)

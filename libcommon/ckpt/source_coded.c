@@ -8,14 +8,17 @@
  *         X.qzeros likewise; X.scales f16 [in / group, out] (AutoAWQ, "gemm")
  *   fp8   X.weight E4M3 [out, in]; X.weight_scale_inv, one per block of weight_block_size, or X.weight_scale,
  *         one for the matrix; x = q scale
+ *   mxfp4 X_blocks U8 [experts, out, in / 32, 16], two codes a byte, the first in its lower half; X_scales U8
+ *         [experts, out, in / 32] (gpt-oss)
  *   bitsandbytes   4 bits (source_bnb.h): dequantized to the same values as bitsandbytes'
  *
- * Each becomes a stored tensor "X.weight", which the importer reads like any other. Its memory is reserved
- * when the file is opened and filled when it is first read (source_coded_fill.c):
+ * Each becomes a stored tensor "X.weight" (mxfp4: "X"), which the importer reads like any other. Its memory
+ * is reserved when the file is opened and filled when it is first read (source_coded_fill.c):
  *
  *   4 bits, groups of whole blocks of 32, in order        q4_0 if every z is 8, with equal values; else
  *                                                         q4_1, whose offset -scale z is rounded to f16
  *   8 bits likewise, every z 128                          q8_0, with equal values
+ *   mxfp4                                                 mxfp4, with equal values
  *   others                                                the type of the scales (fp8: bf16; bitsandbytes:
  *                                                         the type before quantization), rounded once
  */
@@ -62,12 +65,16 @@ static int read_scheme(const struct dt_source *s, const json_t *o, struct src_sc
 					    s->path)
 			       : 0;
 	}
+	if (method && !strcmp(method, "mxfp4")) {
+		k->method = SRC_MXFP4;
+		return 0;
+	}
 	if (method && !strcmp(method, "awq"))
 		k->method = SRC_AWQ;
 	else if (!method || strcmp(method, "gptq"))
 		return dt_err_set(err, -ENOTSUP,
-				  "'%s' is quantised with %s, which is not supported (gptq, awq, fp8 and "
-				  "bitsandbytes are)",
+				  "'%s' is quantised with %s, which is not supported (gptq, awq, fp8, mxfp4 "
+				  "and bitsandbytes are)",
 				  s->path, method ? method : "an unnamed method");
 	if (dt_json_int(o, "bits", true, 2, 8, &bits, err) < 0 ||
 	    dt_json_int(o, "group_size", true, -1, 1 << 20, &k->group, err) < 0)
@@ -209,6 +216,29 @@ static int take_fp8(struct dt_source *s, struct src_coded *c, const struct src_s
 	return 0;
 }
 
+/* X_blocks of experts and X_scales. */
+static int take_mxfp4(struct dt_source *s, struct src_coded *c, const struct src_stored *q, size_t base,
+		      struct src_stored *used[4], struct dt_err *err)
+{
+	struct src_stored *scales = find(s, q->name, base, "_scales");
+
+	if (!scales)
+		return bad(s, q, "no scales", err);
+	if (strcmp(q->type, "U8") || strcmp(scales->type, "U8") || q->ndim != 4 || scales->ndim != 3 ||
+	    q->shape[3] != 16 || memcmp(q->shape, scales->shape, 3 * sizeof(*q->shape)))
+		return bad(s, q, "wrong type or shape", err);
+	c->stack = q->shape[0];
+	c->rows = q->shape[0] * q->shape[1];
+	c->cols = 32 * q->shape[2];
+	if (c->rows < 1 || c->cols < 1)
+		return bad(s, q, "sizes that do not fit together", err);
+	c->q = q->data;
+	c->scales = scales->data;
+	c->format = DT_FMT_MXFP4;
+	used[0] = scales;
+	return 0;
+}
+
 static int reserve(struct dt_source *s, struct src_coded *c, struct dt_err *err)
 {
 	void *grown = realloc(s->coded, ((size_t)s->ncoded + 1) * sizeof(struct src_coded *)), *p;
@@ -249,9 +279,10 @@ static int take(struct dt_source *s, const struct src_scheme *k, struct src_stor
 	if (!c)
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", s->path);
 	c->scheme = *k;
-	rc = k->method == SRC_FP8   ? take_fp8(s, c, q, base, used, err)
-	     : k->method == SRC_BNB ? take_bnb(s, c, q, base, used, err)
-				    : take_integers(s, c, q, base, used, err);
+	rc = k->method == SRC_FP8     ? take_fp8(s, c, q, base, used, err)
+	     : k->method == SRC_BNB   ? take_bnb(s, c, q, base, used, err)
+	     : k->method == SRC_MXFP4 ? take_mxfp4(s, c, q, base, used, err)
+				      : take_integers(s, c, q, base, used, err);
 	if (rc == 0)
 		rc = reserve(s, c, err);
 	if (rc < 0) {
@@ -266,6 +297,12 @@ static int take(struct dt_source *s, const struct src_scheme *k, struct src_stor
 	q->ndim = 2;
 	q->shape[0] = c->rows;
 	q->shape[1] = c->cols;
+	if (c->stack) {
+		q->ndim = 3;
+		q->shape[0] = c->stack;
+		q->shape[1] = c->rows / c->stack;
+		q->shape[2] = c->cols;
+	}
 	q->data = c->data;
 	return 0;
 }
@@ -288,7 +325,9 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 	if (!json_is_object(o))
 		return 0;
 	rc = read_scheme(s, o, &k, err);
-	end = k.method == SRC_FP8 || k.method == SRC_BNB ? ".weight" : ".qweight";
+	end = k.method == SRC_FP8 || k.method == SRC_BNB ? ".weight"
+	      : k.method == SRC_MXFP4			 ? "_blocks"
+							 : ".qweight";
 	e = strlen(end);
 	src_sort(s);
 	for (int i = 0; i < s->nstored && rc == 0; i++) {
@@ -306,7 +345,7 @@ int src_coded_find(struct dt_source *s, const json_t *config, struct dt_err *err
 		size_t n = strlen(name);
 
 		if (n > e && !strcmp(name + n - e, end))
-			strcpy(name + n - e, ".weight");
+			strcpy(name + n - e, k.method == SRC_MXFP4 ? "" : ".weight");
 	}
 	if (s->ncoded)
 		qsort(s->coded, (size_t)s->ncoded, sizeof(struct src_coded *), by_address);

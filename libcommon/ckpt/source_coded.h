@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum src_method { SRC_GPTQ, SRC_AWQ, SRC_FP8, SRC_BNB };
+enum src_method { SRC_GPTQ, SRC_AWQ, SRC_FP8, SRC_BNB, SRC_MXFP4 };
 
 struct src_scheme { /* quantization_config */
 	enum src_method method;
@@ -22,6 +22,7 @@ struct src_coded {
 	uint8_t *data; /* the matrix, in format */
 	size_t bytes;
 	int64_t rows, cols, groups;
+	int64_t stack; /* > 0: experts, of rows / stack rows each */
 	const uint8_t *q, *zeros, *scales;
 	enum dt_format scale_type;
 	struct src_bnb bnb;	 /* instead of these */

@@ -104,6 +104,21 @@ static void fill_fp8(const struct src_coded *c, int64_t row, int64_t col)
 		   dt_e4m3_to_f32(c->q[row * c->cols + col]) * number(c->scales, c->scale_type, at));
 }
 
+/* The codes of a block lie two by two; those of the file format 16 apart. */
+static void fill_mxfp4(const struct src_coded *c)
+{
+	uint8_t *to = c->data;
+
+	for (int64_t b = 0; b < c->rows * c->cols / 32; b++, to += 17) {
+		const uint8_t *from = c->q + 16 * b;
+
+		to[0] = c->scales[b];
+		for (int i = 0; i < 16; i++)
+			to[1 + i] = (uint8_t)((from[i / 2] >> (4 * (i % 2)) & 15) |
+					      (from[8 + i / 2] >> (4 * (i % 2)) & 15) << 4);
+	}
+}
+
 /* Fills tiles of rows: words of adjacent rows are adjacent in the file, and are read only once. */
 static void fill(struct src_coded *c)
 {
@@ -112,6 +127,10 @@ static void fill(struct src_coded *c)
 
 	if (c->scheme.method == SRC_BNB) {
 		src_bnb_fill(&c->bnb, c->data);
+		return;
+	}
+	if (c->scheme.method == SRC_MXFP4) {
+		fill_mxfp4(c);
 		return;
 	}
 	for (int64_t r0 = 0; r0 < c->rows; r0 += TILE)

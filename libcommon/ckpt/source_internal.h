@@ -22,11 +22,17 @@ struct src_stored {			   /* a tensor of a file */
 	bool used;
 };
 
-struct src_view { /* element (r, c) is number first + r stride + c, or first + c stride + r when transposed */
+/*
+ * Element (r, c) is number first + r stride + c, or first + c stride + r when transposed.
+ * each > 0: transposed in blocks of so many of our rows: block r / each begins at (r / each) cols stride, and
+ * r becomes (r % each) step.
+ */
+struct src_view {
 	const uint8_t *data;
 	enum dt_format format;
 	int64_t first, stride;
 	bool transposed;
+	int64_t each, step, cols;
 	const uint8_t **part; /* part_rows rows in each; NULL: all in data */
 	int64_t part_rows;
 };

@@ -35,6 +35,14 @@ static void read_run(const struct src_view *v, int64_t from, int64_t n, enum dt_
 	}
 }
 
+/* Of element (r, c) of a transposed tensor. */
+static int64_t number_of(const struct src_view *v, int64_t r, int64_t c)
+{
+	if (!v->each)
+		return v->first + c * v->stride + r;
+	return v->first + r / v->each * v->cols * v->stride + c * v->stride + r % v->each * v->step;
+}
+
 /* Reads a transposed tensor, of plain type, in tiles, so that cache lines are used fully. */
 static void read_transposed(const struct src_view *v, const int64_t *off, const int64_t *shape,
 			    enum dt_dtype as, char *dst)
@@ -47,8 +55,7 @@ static void read_transposed(const struct src_view *v, const int64_t *off, const 
 			for (int64_t c = c0; c < c0 + TILE && c < shape[1]; c++)
 				for (int64_t r = r0; r < r0 + TILE && r < shape[0]; r++) {
 					const uint8_t *from =
-						v->data +
-						es * (v->first + (off[1] + c) * v->stride + off[0] + r);
+						v->data + es * number_of(v, off[0] + r, off[1] + c);
 					char *to = dst + (r * shape[1] + c) * size;
 					float x;
 
@@ -130,7 +137,10 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 	if (!v->part)
 		src_coded_need(s, v->data);
 	if (v->transposed) {
-		read_transposed(v, off, shape, as, dst);
+		const int64_t at[2] = {off[0], p->ndim == 2 ? off[1] : 0},
+			      box[2] = {shape[0], p->ndim == 2 ? shape[1] : 1};
+
+		read_transposed(v, at, box, as, dst);
 		return 0;
 	}
 	row0 = p->ndim == 2 ? off[0] : 0;

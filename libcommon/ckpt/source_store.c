@@ -80,23 +80,38 @@ struct src_stored *src_find(const struct dt_source *s, const char *name)
 	return bsearch(&key, s->stored, (size_t)s->nstored, sizeof(key), by_name);
 }
 
-/* The tensor at a place in the file; its shape is checked. */
-static int find_stored(struct dt_source *s, const struct dt_param *p, const struct dt_place_in_file *at,
+/* The shape of the tensor at a place in the file; returns the number of dimensions. */
+static int shape_at(const struct dt_param *p, const struct dt_place_in_file *at, int64_t ret[5])
+{
+	const int64_t rows = at->stack ? at->rows / at->stack : at->rows;
+	int n = 0;
+
+	if (p->kernel)
+		return dt_param_dims(p, ret);
+	if (at->stack)
+		ret[n++] = at->stack;
+	if (p->ndim == 2 && at->transposed)
+		ret[n++] = p->shape[1];
+	ret[n++] = rows;
+	if (p->ndim == 2 && !at->transposed)
+		ret[n++] = p->shape[1];
+	return n;
+}
+
+/* The tensor at a place in the file; blocks of a format are not transposed. Its shape is checked. */
+static int find_stored(struct dt_source *s, const struct dt_param *p, struct dt_place_in_file *at,
 		       const struct src_stored **ret, struct dt_err *err)
 {
 	struct src_stored *t = src_find(s, at->name);
 	char want_text[96], have_text[200];
-	int64_t want[4] = {at->stack	    ? at->stack
-			   : at->transposed ? p->shape[1]
-					    : at->rows,
-			   at->stack	    ? at->rows / at->stack
-			   : at->transposed ? at->rows
-					    : p->shape[1],
-			   p->shape[1]};
-	int ndim = at->stack ? 3 : p->kernel ? dt_param_dims(p, want) : p->ndim;
+	int64_t want[5] = {at->stack};
+	int ndim;
 
 	if (!t)
 		return dt_err_set(err, -ENOENT, "'%s' has no tensor '%s'", s->path, at->name);
+	if (t->format_known && dt_format_info(t->format)->dtype < 0)
+		at->transposed = false;
+	ndim = shape_at(p, at, want);
 	if (t->ndim != ndim || memcmp(t->shape, want, (size_t)ndim * sizeof(*want)))
 		return dt_err_set(err, -EINVAL, "'%s': tensor '%s' is %s, not %s as the model says", s->path,
 				  t->name, ck_shape_text(have_text, sizeof(have_text), t->ndim, t->shape),
@@ -107,6 +122,27 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, const stru
 	t->used = true;
 	*ret = t;
 	return 0;
+}
+
+static struct src_view view_of(const struct dt_param *p, const struct dt_place_in_file *at,
+			       const struct src_stored *t)
+{
+	struct src_view v = {.data = t->data,
+			     .format = t->format,
+			     .first = p->ndim == 2 && !at->transposed ? at->first * p->shape[1] : at->first,
+			     .stride = p->ndim != 2	? p->shape[0]
+				       : at->transposed ? at->rows
+							: at->step * p->shape[1],
+			     .transposed = at->transposed};
+
+	if ((at->transposed && at->stack) || (p->ndim == 1 && at->step > 1)) {
+		v.transposed = true;
+		v.each = p->shape[0] / (at->stack ? at->stack : 1);
+		v.step = at->step;
+		v.stride = v.each * v.step;
+		v.cols = p->shape[1];
+	}
+	return v;
 }
 
 static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct dt_err *err)
@@ -122,15 +158,7 @@ static int bind_param(struct dt_source *s, enum dt_names scheme, int i, struct d
 	rc = find_stored(s, p, &at, &t, err);
 	if (rc < 0)
 		return rc;
-	s->view[i] = (struct src_view){.data = t->data,
-				       .format = t->format,
-				       .first = at.transposed  ? at.first
-						: p->ndim == 2 ? at.first * p->shape[1]
-							       : at.first,
-				       .stride = p->ndim != 2	 ? p->shape[0]
-						 : at.transposed ? at.rows
-								 : p->shape[1],
-				       .transposed = at.transposed};
+	s->view[i] = view_of(p, &at, t);
 	if (at.split == 1)
 		return 0;
 	s->view[i].part_rows = at.rows;

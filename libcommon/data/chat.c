@@ -53,6 +53,11 @@ static const struct family families[DT_CHAT_N] = {
 				DT_CHAT_DEEPSEEK_CALL, DT_CHAT_DEEPSEEK_SEP, DT_CHAT_DEEPSEEK_CALLED,
 				DT_CHAT_DEEPSEEK_END, DT_CHAT_DEEPSEEK_RESULTS, DT_CHAT_DEEPSEEK_RESULT,
 				DT_CHAT_DEEPSEEK_GIVEN, DT_CHAT_DEEPSEEK_TOLD}},
+	[DT_CHAT_HARMONY] = {"<|channel|>",
+			     "<|channel|>",
+			     NULL,
+			     "<|return|>",
+			     {"<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>"}},
 };
 
 static bool has(const struct dt_tokenizer *tok, const char *s)
@@ -62,9 +67,9 @@ static bool has(const struct dt_tokenizer *tok, const char *s)
 
 int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok)
 {
-	static const enum dt_chat_kind order[] = {DT_CHAT_CHATML, DT_CHAT_LLAMA3,    DT_CHAT_GEMMA,
-						  DT_CHAT_LLAMA2, DT_CHAT_MISTRAL,   DT_CHAT_PHI3,
-						  DT_CHAT_ZEPHYR, DT_CHAT_DEEPSEEK3, DT_CHAT_DEEPSEEK2};
+	static const enum dt_chat_kind order[] = {
+		DT_CHAT_HARMONY, DT_CHAT_CHATML, DT_CHAT_LLAMA3, DT_CHAT_GEMMA,	    DT_CHAT_LLAMA2,
+		DT_CHAT_MISTRAL, DT_CHAT_PHI3,	 DT_CHAT_ZEPHYR, DT_CHAT_DEEPSEEK3, DT_CHAT_DEEPSEEK2};
 
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		const struct family *f = &families[order[i]];
@@ -117,7 +122,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 		c->end = dt_tokenizer_find(tok, f->end, strlen(f->end));
 	if (text && kind == DT_CHAT_CHATML)
 		find_system(c, text);
-	c->thinks = dt_tokenizer_find(tok, "<think>", 7) >= 0;
+	c->thinks = kind == DT_CHAT_HARMONY || dt_tokenizer_find(tok, "<think>", 7) >= 0;
 	c->switches = c->thinks && kind == DT_CHAT_CHATML && (!text || strstr(text, "enable_thinking"));
 	c->v3 = text && kind == DT_CHAT_MISTRAL && strstr(text, "[AVAILABLE_TOOLS]");
 	c->dated = text && kind == DT_CHAT_LLAMA3 && strstr(text, "Cutting Knowledge Date");

@@ -23,9 +23,10 @@ enum dt_chat_kind {
 	DT_CHAT_PHI3,
 	DT_CHAT_DEEPSEEK2,
 	DT_CHAT_DEEPSEEK3, /* R1 too */
+	DT_CHAT_HARMONY,   /* gpt-oss, without tools */
 	DT_CHAT_N,
 };
-#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3|deepseek2|deepseek3"
+#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3|deepseek2|deepseek3|harmony"
 
 #define DT_CHAT_SPECIALS 12 /* tokens of a template */
 
@@ -34,11 +35,12 @@ struct dt_chat {
 	const struct dt_tokenizer *tok; /* outlives it */
 	int32_t end;			/* the token that ends a turn, -1: none */
 	char system[512];		/* the template's default system prompt; "": none */
-	bool thinks;			/* the vocabulary has <think>: answers may begin with it */
-	bool switches;			/* the template can turn off reasoning (Qwen3's enable_thinking) */
-	bool quiet; /* turn it off: the answer's turn begins with an empty thought; false after init */
-	bool dated; /* Llama 3.1's lines about dates */
-	bool v3;    /* Mistral's form from v0.3 on, which knows tools */
+	bool thinks;   /* answers may begin with reasoning: <think>, or a channel of harmony */
+	bool switches; /* the template can turn off reasoning (Qwen3's enable_thinking) */
+	bool quiet;    /* turn it off: the answer's turn begins with an empty thought; false after init */
+	bool dated;    /* Llama 3.1's lines about dates */
+	const char *effort; /* of reasoning, as harmony has it: low, medium, high; NULL: medium */
+	bool v3;	    /* Mistral's form from v0.3 on, which knows tools */
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;

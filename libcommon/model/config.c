@@ -1,6 +1,8 @@
 /* Checks of model configurations, and values derived from them. */
 #include "model/config.h"
 
+#include "kernels/activation.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -141,6 +143,10 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	if (!(c->score_cap >= 0) || !(c->logit_cap >= 0) || c->score_cap > 1e6 || c->logit_cap > 1e6)
 		return dt_err_set(err, -EINVAL, "impossible model: scores are capped at %g, logits at %g",
 				  c->score_cap, c->logit_cap);
+	if (c->act == DT_ACT_SILU_CLAMPED && !c->gated)
+		return dt_err_set(err, -EINVAL, "impossible model: a clamped activation without gates");
+	if (c->attn_sinks && c->kv_rank)
+		return dt_err_set(err, -EINVAL, "impossible model: attention sinks beside latents");
 	if (check_router(c, err) < 0 || check_total(c, err) < 0)
 		return -EINVAL;
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;

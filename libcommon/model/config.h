@@ -75,6 +75,7 @@ struct dt_config {
 	bool qk_norm_whole;	 /* qk_norm's are over the whole of q and of k (OLMo 2), not over heads */
 	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */
 	double logit_cap;	 /* likewise logits */
+	bool attn_sinks;	 /* a logit per head joins the scores of each row (gpt-oss) */
 	bool value_head;	 /* a vector beside the head gives each token a value (rl/returns.h) */
 	int64_t score_dim;	 /* scores over its square root; 0: over head_dim's */
 	double score_mscale;	 /* yarn of DeepSeek: scores are multiplied by its square; 0: 1 */
@@ -88,6 +89,7 @@ struct dt_config {
 	double router_scale;			   /* of the weights of choices; 0: 1 */
 	bool router_unscaled; /* weights of the experts used are the softmax's over all, not scaled to add up
 				 to 1 */
+	bool expert_bias;     /* biases of the experts' products and of the router's scores (gpt-oss) */
 	int64_t kv_rank,
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part, 0: all; width of a value head */

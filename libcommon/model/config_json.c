@@ -50,7 +50,7 @@ static const struct field {
 	F(REAL, rope_mscale, NULL, true),
 	F(BOOL, rope_untruncated, NULL, true),
 	F(WORD, rope_pairing, "half|adjacent", .text = true),
-	F(WORD, act, "gelu_tanh|gelu_erf|silu|relu", .text = true),
+	F(WORD, act, "gelu_tanh|gelu_erf|silu|relu|silu_clamped", .text = true),
 	F(BOOL, gated, NULL, .text = true),
 	F(BOOL, tied, NULL, .text = true),
 	F(BOOL, qkv_bias, NULL, .text = true),
@@ -68,6 +68,7 @@ static const struct field {
 	F(BOOL, qk_norm_whole, NULL, true),
 	F(REAL, score_cap, NULL, true),
 	F(REAL, logit_cap, NULL, true),
+	F(BOOL, attn_sinks, NULL, true),
 	F(BOOL, value_head, NULL, true),
 	F(INT, score_dim, NULL, true),
 	F(REAL, score_mscale, NULL, true),
@@ -82,6 +83,7 @@ static const struct field {
 	F(INT, router_groups, NULL, true),
 	F(INT, router_groups_used, NULL, true),
 	F(REAL, router_scale, NULL, true),
+	F(BOOL, expert_bias, NULL, true),
 	F(INT, kv_rank, NULL, true),
 	F(INT, q_rank, NULL, true),
 	F(INT, rope_dim, NULL, true),
@@ -108,7 +110,8 @@ static const struct field {
 #define NFIELDS (sizeof(fields) / sizeof(fields[0]))
 
 _Static_assert(sizeof(enum dt_norm_kind) == sizeof(int), "words are stored as int");
-_Static_assert(DT_ACT_GELU_TANH == 0 && DT_ACT_GELU_ERF == 1 && DT_ACT_SILU == 2 && DT_ACT_RELU == 3,
+_Static_assert(DT_ACT_GELU_TANH == 0 && DT_ACT_GELU_ERF == 1 && DT_ACT_SILU == 2 && DT_ACT_RELU == 3 &&
+		       DT_ACT_SILU_CLAMPED == 4,
 	       "order of the words of act");
 _Static_assert(DT_ROPE_HALF == 0 && DT_ROPE_ADJACENT == 1, "order of the words of rope_pairing");
 

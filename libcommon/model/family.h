@@ -9,14 +9,20 @@
 #include "model/graph.h"
 
 /* Parameters that are one tensor in a file, joined along their rows. */
-enum dt_joined { DT_JOINED_NONE, DT_JOINED_QKV, DT_JOINED_GATE_UP };
+enum dt_joined {
+	DT_JOINED_NONE,
+	DT_JOINED_QKV,
+	DT_JOINED_GATE_UP,
+	DT_JOINED_IN_TURNS, /* a row of gate, one of up, and so on */
+};
 
 /* The name of a parameter in a file: %d is the layer, %e the expert (one tensor each). */
 struct dt_tensor_name {
 	enum dt_role role;
 	const char *name; /* NULL: the end of a table */
 	enum dt_joined joined;
-	bool transposed; /* [in, out] */
+	bool transposed; /* [in, out]; if not in blocks of a quantised format */
+	bool stacked;	 /* all experts in one tensor, as always in GGUF files */
 };
 
 /* The keys of a GGUF file that begin with its architecture's name. */

@@ -7,11 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* First row of a parameter in the joined tensor that contains it; *ret_rows: rows of the whole tensor. */
+/*
+ * First row of a parameter in the joined tensor that contains it; *ret_rows: rows of the parameter, becomes
+ * those of the whole tensor.
+ */
 static int64_t joined_row(const struct dt_config *c, const struct dt_tensor_name *at, int64_t *ret_rows)
 {
 	int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
+	if (at->joined == DT_JOINED_IN_TURNS) {
+		*ret_rows *= 2;
+		return at->role == DT_W_EXPERT_UP || at->role == DT_W_EXPERT_UP_B;
+	}
 	if (at->joined == DT_JOINED_GATE_UP) {
 		*ret_rows = 2 * c->ffn;
 		return at->role == DT_W_UP || at->role == DT_W_UP_B ? c->ffn : 0;
@@ -63,7 +70,7 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 	const struct dt_tensor_name *t = f ? name_of(scheme, f, p->role) : NULL;
 
 	if (f && f->images && scheme == DT_NAMES_HF) { /* our names are torchvision's and timm's */
-		*ret = (struct dt_place_in_file){.rows = p->shape[0], .split = 1};
+		*ret = (struct dt_place_in_file){.rows = p->shape[0], .split = 1, .step = 1};
 		snprintf(ret->name, sizeof(ret->name), "%s", p->name);
 		return true;
 	}
@@ -71,7 +78,8 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 		return false;
 	expand(t->name, p->layer, expert, ret->name, sizeof(ret->name));
 	ret->split = strstr(t->name, "%e") ? p->experts : 1;
-	ret->stack = scheme == DT_NAMES_GGUF ? p->experts : 0;
+	ret->stack = scheme == DT_NAMES_GGUF || t->stacked ? p->experts : 0;
+	ret->step = t->joined == DT_JOINED_IN_TURNS ? 2 : 1;
 	ret->transposed = t->transposed;
 	ret->first = 0;
 	ret->rows = p->shape[0] / ret->split;

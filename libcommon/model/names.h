@@ -15,8 +15,9 @@ struct dt_place_in_file {
 	char name[DT_NAMES_MAX];
 	bool transposed;     /* [in, out]: GPT-2's Conv1D */
 	int64_t first, rows; /* q, k and v in one tensor: our rows are [first, first + ours) of rows */
+	int64_t step;	     /* 2: gate and up in turns: our rows are first, first + step, ... of rows */
 	int64_t split; /* tensors that the parameter is in, one below the other: experts apart, else 1 */
-	int64_t stack; /* > 0: three dimensions, experts outermost, over the same elements */
+	int64_t stack; /* > 0: experts are one more dimension, the outermost, over the same rows */
 };
 
 /* Of a split parameter, the tensor of one expert. false: the scheme has no such parameter. */

@@ -15,6 +15,7 @@
  *   layers.N.{attn,mlp}_post_norm.weight  layers.N.attn.{q_a,q_a_norm,kv_a,kv_a_norm,kv_b}.weight
  *   layers.N.{attn,mlp}.PROJECTION.{lora_a,lora_b,lora_m} of adapters (model/lora.h)
  *   layers.N.mlp.router.{weight,bias}  layers.N.mlp.{experts,shared}.{gate,up,down}.weight
+ *   layers.N.mlp.experts.{gate,up,down}.bias  layers.N.attn.sinks
  */
 #ifndef DT_MODEL_PARAMS_H
 #define DT_MODEL_PARAMS_H
@@ -58,14 +59,19 @@ enum dt_role {
 	DT_W_KV_A,
 	DT_W_KV_A_NORM,
 	DT_W_KV_B,
+	DT_W_SINKS,
 	DT_W_ROUTER,
-	DT_W_ROUTER_B,
+	DT_W_ROUTER_B,	     /* for the choice alone */
+	DT_W_ROUTER_SCORE_B, /* of the scores */
 	DT_W_SHARED_GATE,
 	DT_W_SHARED_UP,
 	DT_W_SHARED_DOWN,
 	DT_W_EXPERT_GATE, /* all experts of a layer in one tensor, one below the other */
 	DT_W_EXPERT_UP,
 	DT_W_EXPERT_DOWN,
+	DT_W_EXPERT_GATE_B,
+	DT_W_EXPERT_UP_B,
+	DT_W_EXPERT_DOWN_B,
 	DT_W_CONV, /* of images; they go by their names */
 	DT_W_CONV_B,
 	DT_W_BATCH_NORM,

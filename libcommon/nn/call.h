@@ -42,6 +42,10 @@ static inline struct dt_tensor dt_call_vec(const struct dt_exec *x, int v)
 	return v < 0 ? DT_NONE : dt_t1(dt_call_at(x, v), x->p->value[v].dtype, dt_value_numel(x->p, v));
 }
 
+/* A vector of ranks' heads, of which a node under Ulysses has a part. */
+struct dt_tensor dt_call_sinks(const struct dt_exec *x, const struct dt_node *n, const struct dt_tensor *t,
+			       int v);
+
 /* call_value.c: the value head: x->objective.value = in w; backward adds to din, and sets or adds to dw */
 int dt_call_values(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_err *err);
 int dt_call_values_back(struct dt_exec *x, struct dt_tensor in, struct dt_tensor w, struct dt_tensor din,
@@ -152,16 +156,16 @@ dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call
 	dt_call_attention, dt_call_act, dt_call_gated, dt_call_loss, dt_call_enter, dt_call_leave,
 	dt_call_enter_wait, dt_call_add, dt_call_quantize, dt_call_linear8, dt_call_dx8, dt_call_dw8,
 	dt_call_embed_b, dt_call_norm_b, dt_call_colsum, dt_call_dw, dt_call_dx, dt_call_dx_act,
-	dt_call_heads_norm_b, dt_call_rope_b, dt_call_attention_b, dt_call_act_b, dt_call_gated_b,
-	dt_call_kv_gather, dt_call_kv_scatter, dt_call_to_heads, dt_call_to_tokens, dt_call_ring,
-	dt_call_ring_b, dt_call_latent_split, dt_call_latent_split_b, dt_call_latent_join,
+	dt_call_heads_norm_b, dt_call_rope_b, dt_call_attention_b, dt_call_sink_b, dt_call_act_b,
+	dt_call_gated_b, dt_call_kv_gather, dt_call_kv_scatter, dt_call_to_heads, dt_call_to_tokens,
+	dt_call_ring, dt_call_ring_b, dt_call_latent_split, dt_call_latent_split_b, dt_call_latent_join,
 	dt_call_latent_join_b, dt_call_lora_norm, dt_call_lora_scale, dt_call_lora_scale_b, dt_call_dropout,
 	dt_call_dropout_b, dt_call_lora_down, dt_call_lora_up, dt_call_lora_up_b, dt_call_lora_dx,
 	dt_call_route, dt_call_route_b, dt_call_experts, dt_call_experts_dx, dt_call_experts_dw,
-	dt_call_dispatch, dt_call_dispatch_b, dt_call_combine, dt_call_combine_b, dt_call_exchange,
-	dt_call_exchange_wait, dt_call_pixels, dt_call_conv, dt_call_conv_bias, dt_call_conv_dx,
-	dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b, dt_call_pool_max, dt_call_pool_max_b,
-	dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten, dt_call_classify;
+	dt_call_experts_db, dt_call_dispatch, dt_call_dispatch_b, dt_call_combine, dt_call_combine_b,
+	dt_call_exchange, dt_call_exchange_wait, dt_call_pixels, dt_call_conv, dt_call_conv_bias,
+	dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b, dt_call_pool_max,
+	dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten, dt_call_classify;
 
 /* Copies value `from` to `to`, unless both are at the same address. */
 int dt_call_moved(struct dt_exec *x, int to, int from);

@@ -65,6 +65,42 @@ static struct dt_attn_span blocks(const struct dt_exec *x, const struct dt_attn 
 	return s;
 }
 
+struct dt_tensor dt_call_sinks(const struct dt_exec *x, const struct dt_node *n, const struct dt_tensor *t,
+			       int v)
+{
+	struct dt_tensor s = t[n->param[0]];
+
+	if (x->cp_size < 2 || x->p->value[v].rows != DT_ROWS_SEQ)
+		return s;
+	return dt_t1((char *)s.data + x->cp_rank * n->attr.heads * dt_dtype_size(s.dtype), s.dtype,
+		     n->attr.heads);
+}
+
+/* [batch, heads, rows] of a node whose attention has value v. */
+static struct dt_tensor lse_of(const struct dt_exec *x, const struct dt_node *n, int lse, int v)
+{
+	return dt_t3(dt_call_at(x, lse), DT_F32, x->batch, n->attr.heads, seq_of(x, v));
+}
+
+/* Attention's results without the sinks become those with them. */
+static int add_sinks(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	if (n->param[0] >= 0)
+		TRY(x->dev->ops->attention_sink(x->dev, dt_call_mat(x, n->out[0]),
+						lse_of(x, n, n->out[1], n->out[0]),
+						dt_call_sinks(x, n, x->w, n->out[0])));
+	return 0;
+}
+
+int dt_call_sink_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	TRY(x->dev->ops->attention_sink_backward(x->dev, dt_call_sinks(x, n, x->g, n->in[1]),
+						 dt_call_mat(x, n->in[0]), dt_call_mat(x, n->in[1]),
+						 lse_of(x, n, n->in[2], n->in[1]),
+						 dt_call_sinks(x, n, x->w, n->in[1])));
+	return 0;
+}
+
 int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
@@ -83,7 +119,7 @@ int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	} else {
 		TRY(o->attention_forward(x->dev, out, lse, qkv, &a));
 	}
-	return 0;
+	return add_sinks(x, n, err);
 }
 
 int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
@@ -283,7 +319,7 @@ int dt_call_ring(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	}
 	if (rc == 0)
 		TRY(o->convert(x->dev, dt_t1(out.data, out.dtype, numel), dt_t1(sum.data, DT_F32, numel)));
-	return rc;
+	return rc == 0 ? add_sinks(x, n, err) : rc;
 }
 
 /*

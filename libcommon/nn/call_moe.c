@@ -42,10 +42,11 @@ static int widen(struct dt_exec *x, struct dt_tensor *t, int room, struct dt_err
 	return 0;
 }
 
-/* *ret: the router's biases, placed after the wide router if they are widened too. */
-static int bias_of(struct dt_exec *x, const struct dt_node *n, struct dt_tensor *ret, struct dt_err *err)
+/* *ret: biases of the router, after the wide router if they are widened too. No router has both kinds. */
+static int bias_of(struct dt_exec *x, const struct dt_node *n, int param, struct dt_tensor *ret,
+		   struct dt_err *err)
 {
-	struct dt_tensor b = dt_call_param(x->w, n->param[3]);
+	struct dt_tensor b = dt_call_param(x->w, param);
 
 	*ret = b;
 	if (!b.data || b.dtype == DT_F32)
@@ -166,16 +167,17 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 	const struct dt_ops *o = x->dev->ops;
 	struct dt_choices c = dt_call_choices(x, n, n->out[0]);
 	struct dt_tensor in = dt_call_mat(x, n->in[0]), scores = dt_call_mat(x, n->out[2]),
-			 w = x->w[n->param[0]], bias;
+			 w = x->w[n->param[0]], bias, add;
 	float *weight = dt_call_at(x, n->out[1]);
 	int rc;
 
 	if ((rc = widen(x, &in, n->out[3], err)) < 0 || (rc = widen(x, &w, n->out[5], err)) < 0 ||
-	    (rc = bias_of(x, n, &bias, err)) < 0)
+	    (rc = bias_of(x, n, n->param[3], &bias, err)) < 0 ||
+	    (rc = bias_of(x, n, n->param[4], &add, err)) < 0)
 		return rc;
 	if (x->mixture.biased)
 		bias = dt_t1(x->mixture.bias + n->unit * a->experts, DT_F32, a->experts);
-	TRY(o->matmul(x->dev, scores, in, false, w, true, DT_NONE, false));
+	TRY(o->matmul(x->dev, scores, in, false, w, true, add, false));
 	TRY(o->moe_route(x->dev, c.expert, weight, scores, bias, &moe));
 	rc = count(x, n, c.expert, err);
 	if (rc < 0)
@@ -185,8 +187,8 @@ int dt_call_route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err
 }
 
 /*
- * dw += ds^T x, dx = ds w in f32. ds is the gradient of the scores from the choices and, on the first
- * tensor-parallel rank only, from both auxiliary losses.
+ * dw += ds^T x, db += column sums of ds, dx = ds w in f32. ds is the gradient of the scores from the choices
+ * and, on the first tensor-parallel rank only, from both auxiliary losses.
  */
 int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
@@ -209,6 +211,8 @@ int dt_call_route_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 				  dt_call_mat(x, n->in[1]), &moe, &l));
 	if ((rc = widen(x, &in, n->out[2], err)) < 0 || (rc = widen(x, &w, n->out[3], err)) < 0)
 		return rc;
+	if (dt_call_param(x->g, n->param[1]).data)
+		TRY(o->colsum(x->dev, x->g[n->param[1]], ds));
 	if (!n->attr.frozen)
 		TRY(o->matmul(x->dev, x->g[n->param[0]], ds, true, in, false, DT_NONE, true));
 	if (dx.dtype != DT_F32) /* the rows are no longer needed */
@@ -263,6 +267,18 @@ int dt_call_experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 
 	TRY(x->dev->ops->grouped_matmul(x->dev, dt_call_mat(x, n->out[0]), dt_call_mat(x, n->in[0]),
 					x->w[n->param[0]], dt_call_param(x->w, n->param[1]), &g));
+	if (n->param[3] >= 0)
+		TRY(x->dev->ops->grouped_bias(x->dev, dt_call_mat(x, n->out[0]), x->w[n->param[3]],
+					      dt_call_param(x->w, n->param[4]), &g));
+	return 0;
+}
+
+int dt_call_experts_db(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_grouped g = grouped_of(x, n, n->in[1]);
+
+	TRY(x->dev->ops->grouped_bias_backward(x->dev, x->g[n->param[0]], dt_call_param(x->g, n->param[1]),
+					       dt_call_mat(x, n->in[0]), &g));
 	return 0;
 }
 

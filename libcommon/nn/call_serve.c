@@ -101,6 +101,7 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 				 .max_blocks = b->max_blocks,
 				 .block_size = m->p.block_size,
 				 .further = last ? 0 : layer,
+				 .sink = dt_call_param(x->w, n->param[0]),
 				 .longest = m->side.keys};
 	struct dt_tensor k = dt_t3(at, m->p.cache, m->p.blocks, m->p.block_size, cols), v = DT_NONE;
 	struct dt_tensor qkv = dt_call_mat(x, n->in[0]);
@@ -158,7 +159,7 @@ static int route(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		TRY(o->convert(x->dev, wide, in));
 		in = wide;
 	}
-	TRY(o->packed_matmul(x->dev, scores, in, packed(m, n->param[0]), DT_NONE));
+	TRY(o->packed_matmul(x->dev, scores, in, packed(m, n->param[0]), dt_call_param(x->w, n->param[4])));
 	TRY(o->moe_route(x->dev, c.expert, dt_call_at(x, n->out[1]), scores, dt_call_param(x->w, n->param[3]),
 			 &moe));
 	if (n->attr.expert_n < n->attr.experts) { /* only this rank's experts; the other ranks add theirs */
@@ -187,6 +188,12 @@ static int experts(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 					   n->attr.gated ? dt_call_mat(x, n->in[0])
 							 : dt_call_live(x, n, n->in[0], n->in[1]),
 					   set, n->attr.gated ? &into : &within));
+	if (n->param[3] >= 0) {
+		const struct dt_grouped g = {c.first, n->attr.expert_n, n->attr.expert_n};
+
+		TRY(x->dev->ops->grouped_bias(x->dev, dt_call_live(x, n, n->out[0], n->in[1]),
+					      x->w[n->param[3]], dt_call_param(x->w, n->param[4]), &g));
+	}
 	return 0;
 }
 

@@ -82,7 +82,7 @@ enum dt_dtype dt_infer_plain_type(const struct dt_config *c, const struct dt_par
 {
 	bool scale = dt_param_is_scale(p) && c->norm == DT_NORM_RMS;
 
-	return scale || p->role == DT_W_ROUTER_B ? DT_F32 : compute;
+	return scale || p->role == DT_W_ROUTER_B || p->role == DT_W_ROUTER_SCORE_B ? DT_F32 : compute;
 }
 
 uint64_t dt_infer_place(const struct dt_config *c, const struct dt_param *p, enum dt_dtype compute,

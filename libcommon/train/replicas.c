@@ -46,7 +46,8 @@ static bool of_rank(const struct trainer *t, const struct dt_param *p)
 	case DT_W_Q_NORM:
 	case DT_W_K_NORM: /* unless sharded like the heads */
 		return p->cut == DT_CUT_NONE && t->run.layout.tp > 1;
-	case DT_W_ROUTER: /* from the tokens of this rank's experts */
+	case DT_W_ROUTER:
+	case DT_W_ROUTER_SCORE_B: /* from the tokens of this rank's experts */
 		return t->run.layout.tp > 1;
 	case DT_W_ATTN_NORM:
 	case DT_W_ATTN_NORM_B:

@@ -43,6 +43,10 @@ setup_file() {
     jq -n '{model_type: "minimax_m2", vocab_size: 261, hidden_size: 48, intermediate_size: 24, num_hidden_layers: 4,
         num_attention_heads: 4, num_key_value_heads: 2, head_dim: 12, rotary_dim: 6, max_position_embeddings: 64,
         bos_token_id: null, eos_token_id: null, num_local_experts: 8, num_experts_per_tok: 3}' >minimax_m2.json
+    jq -n '{model_type: "gpt_oss", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5, head_dim: 16,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7, num_local_experts: 8,
+        num_experts_per_tok: 2, rope_theta: 10000, rope_scaling: {rope_type: "yarn", factor: 4, truncate: false,
+        original_max_position_embeddings: 16}}' >gptoss.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -115,6 +119,17 @@ metric() { # FILE KEY: value of the last step
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done
+}
+
+@test "gpt-oss: layouts agree with one rank, and the memory plan is exact" {
+    local scheme
+    verify gptoss.json tp2.pp2.s1,dp2.ep2.z3,tp2.ep2.dp2,dp2.pp2.z2,tp2 --lr 3e-4
+    for scheme in gather ring ulysses; do
+        verify gptoss.json cp2,tp2.cp2 --cp-comm $scheme --lr 3e-4
+    done
+    verify gptoss.json pp2,tp2 --pipeline zb-h1 --recompute selective --lr 3e-4
+    dt-train --model gptoss.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest gptoss.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
 }
 
 @test "Qwen3 and Gemma 3: layouts agree with one rank, and the memory plan is exact" {

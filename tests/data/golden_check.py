@@ -84,6 +84,14 @@ def hf_config(name, c):
                     moe_intermediate_size=c["expert_ffn"], n_shared_experts=c["shared_ffn"] // c["expert_ffn"],
                     first_k_dense_replace=c["dense_layers"], routed_scaling_factor=c["router_scale"],
                     experts_implementation="eager")
+    if name == "gptoss":
+        types = ["full_attention" if (i + 1) % c["global_every"] == 0 else "sliding_attention" for i in range(c["layers"])]
+        del args["rope_theta"], args["hidden_act"]
+        args.update(head_dim=c["head_dim"], num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"],
+                    layer_types=types, sliding_window=c["window"], experts_implementation="eager", rope_parameters=dict(
+                        rope_type="yarn", rope_theta=c["rope_theta"], factor=c["rope_factor"], truncate=False,
+                        beta_fast=c["rope_beta_fast"], beta_slow=c["rope_beta_slow"],
+                        original_max_position_embeddings=int(c["rope_original_seq"])))
     if name == "mistral":
         args["sliding_window"] = c["window"]
     if name == "llama31":
@@ -95,7 +103,7 @@ def hf_config(name, c):
     kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
             "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
-            "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2"}[name]
+            "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
@@ -104,12 +112,13 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM",
               olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
               glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
-              minimaxm2="MiniMaxM2ForCausalLM")
+              minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
     "attn.v": "self_attn.v_proj", "attn.o": "self_attn.o_proj", "attn.q_norm": "self_attn.q_norm",
     "attn.k_norm": "self_attn.k_norm", "mlp.gate": "mlp.gate_proj", "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj",
+    "mlp.router": "mlp.router",
 }
 GEMMA_NAMES = {"mlp_norm": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
                "mlp_post_norm": "post_feedforward_layernorm"}
@@ -127,6 +136,16 @@ def our_tensors(name, hf):
     back = {v: k for k, v in names.items() if not (more in (GEMMA_NAMES, OLMO_NAMES) and k == "mlp_norm" and k not in more)}
     out = {}
     for key, t in hf.items():
+        if ".experts." in key and name == "gptoss":  # [experts, columns, rows], rows of gate and up in turns
+            layer = "layers." + key.split(".")[2]
+            leaf = "bias" if key.endswith("_bias") else "weight"
+            parts = {"gate": t[..., ::2], "up": t[..., 1::2]} if "gate_up_proj" in key else {"down": t}
+            for part, piece in parts.items():
+                out[f"{layer}.mlp.experts.{part}.{leaf}"] = piece if leaf == "bias" else piece.transpose(1, 2)
+            continue
+        if key.endswith(".sinks"):
+            out["layers." + key.split(".")[2] + ".attn.sinks"] = t
+            continue
         if ".experts." in key:  # [experts, rows, columns], rows of gate before those of up
             layer = "layers." + key.split(".")[2]
             parts = dict(zip(("gate", "up"), t.chunk(2, dim=1))) if key.endswith("gate_up_proj") else {"down": t}
@@ -183,13 +202,13 @@ def compare(name):
         return f"names differ: {sorted(set(theirs) ^ set(ours))}"
     with torch.no_grad():
         for k, v in theirs.items():
-            v.copy_(ours[k].view(v.shape))
+            v.copy_(ours[k].reshape(v.shape))
     logits = model(data["ids"].long()).logits
     mine = torch.nn.functional.cross_entropy(logits.view(-1, c["vocab"]), data["targets"].long().view(-1), ignore_index=-1)
     mine.backward()
     grads = our_tensors(name, {k: p.grad for k, p in model.named_parameters()})
     largest = max(data["grad/" + k].abs().max() for k in grads)
-    worst = max(((grads[k] - data["grad/" + k].view(grads[k].shape)).abs().max() / largest).item() for k in grads)
+    worst = max(((grads[k] - data["grad/" + k].reshape(grads[k].shape)).abs().max() / largest).item() for k in grads)
     return err(logits.detach(), data["logits"].double()), abs(mine.item() - loss) / loss, worst
 
 

@@ -134,6 +134,14 @@ CONFIGS = {
         LLAMA, family="olmoe", seed=14, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, qk_norm=True,
         qk_norm_whole=True, experts=6, experts_used=3, expert_ffn=64, router_unscaled=True,
     ),
+    # biases everywhere, sinks, clamped gates whose limits many values exceed; layers 0 and 2 attend to i - 4 .. i;
+    # YaRN whose blend does not end at whole pairs
+    "gptoss": dict(
+        LLAMA, family="gpt_oss", seed=20, hidden=32, ffn=32, layers=3, heads=4, kv_heads=2, head_dim=16,
+        act="silu_clamped", qkv_bias=True, out_bias=True, attn_sinks=True, window=5, global_every=2, rope_theta=200.0,
+        rope_scaling="yarn", rope_factor=8.0, rope_original_seq=16, rope_beta_fast=32.0, rope_beta_slow=1.0,
+        rope_mscale=1.2079441541679836, rope_untruncated=True, experts=6, experts_used=2, expert_ffn=32, expert_bias=True,
+    ),
     # latent attention; experts from the best groups, shared experts, a dense first layer. V3 also compresses
     # queries to a latent, its router uses sigmoids, and a bias is added for the selection of experts
     "deepseek2": dict(
@@ -188,6 +196,8 @@ def param_shapes(c):
         if c["qk_norm"]:
             whole = c.get("qk_norm_whole")
             t[p + ".attn.q_norm.weight"], t[p + ".attn.k_norm.weight"] = ((q,), (kv,)) if whole else ((d,), (d,))
+        if c.get("attn_sinks"):
+            t[p + ".attn.sinks"] = (c["heads"],)
         linears(p + ".attn", [("o", (h, c["heads"] * c["v_dim"] if rank else q))], c["out_bias"])
         if c.get("post_norms"):
             norm(p + ".attn_post_norm")
@@ -195,10 +205,11 @@ def param_shapes(c):
             norm(p + ".mlp_norm")
         if c.get("experts") and i >= c.get("dense_layers", 0):
             n, f, s = c["experts"], c["expert_ffn"], c.get("shared_ffn", 0)
-            linears(p + ".mlp", [("router", (n, h))], c.get("router_bias"))
+            linears(p + ".mlp", [("router", (n, h))], c.get("router_bias") or c.get("expert_bias"))
             if s:
                 linears(p + ".mlp.shared", [("gate", (s, h)), ("up", (s, h)), ("down", (h, s))], False)
-            linears(p + ".mlp.experts", [("gate", (n * f, h)), ("up", (n * f, h)), ("down", (n * h, f))], False)
+            linears(p + ".mlp.experts", [("gate", (n * f, h)), ("up", (n * f, h)), ("down", (n * h, f))],
+                    c.get("expert_bias"))
             continue
         linears(p + ".mlp", ([("gate", (f, h))] if c["gated"] else []) + [("up", (f, h))], c["mlp_bias"])
         linears(p + ".mlp", [("down", (h, f))], c["mlp_bias"])
@@ -220,6 +231,10 @@ def make_params(c, rs):
             x = (0 if c.get("norm_plus_one") else 1) + 0.2 * x
         elif name.endswith("bias"):
             x = 0.1 * x
+        elif name.endswith("sinks"):
+            x = x + 1
+        elif c["act"] == "silu_clamped" and (".gate." in name or ".up." in name):
+            x = 5 * x / np.sqrt(shape[1])
         elif name not in ("embed.weight", "pos.weight"):
             x = 1.2 * x / np.sqrt(shape[1])
         else:
@@ -241,8 +256,16 @@ def rope_tables(c, dtype, local=False):
         # 1: unchanged (short wavelengths), 0: divided by the factor (long wavelengths), linear in between
         keep = ((old / wavelength - low) / (high - low)).clamp(0, 1)
         freq = keep * freq + (1 - keep) * freq / c["rope_factor"]
+    if c["rope_scaling"] == "yarn":  # Peng et al. 2023, section 3.2: blended over pairs between two numbers of turns
+        def pair(turns):
+            return d * np.log(c["rope_original_seq"] / (turns * 2 * np.pi)) / (2 * np.log(c["rope_theta"]))
+
+        low, high = max(pair(c["rope_beta_fast"]), 0), min(pair(c["rope_beta_slow"]), d - 1)
+        keep = 1 - ((torch.arange(d // 2, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+        freq = keep * freq + (1 - keep) * freq / c["rope_factor"]
+    by = c.get("rope_mscale", 1) if not local else 1
     angle = torch.outer(torch.arange(c["seq"], dtype=torch.float64), freq)
-    return angle.cos().to(dtype), angle.sin().to(dtype)
+    return (by * angle.cos()).to(dtype), (by * angle.sin()).to(dtype)
 
 
 def rope(x, cos, sin, pairing):
@@ -316,7 +339,12 @@ def forward(c, w, ids):
         v = v.repeat_interleave(heads // kv_heads, dim=1)
         score = (q @ k.transpose(-1, -2)) / c.get("score_dim", d) ** 0.5
         score = cap(score, "score_cap")
-        o = score.masked_fill(~seen, float("-inf")).softmax(-1) @ v
+        score = score.masked_fill(~seen, float("-inf"))
+        if c.get("attn_sinks"):
+            sink = w[p + ".sinks"][None, :, None, None].expand(batch, heads, seq, 1)
+            o = torch.cat((score, sink), dim=-1).softmax(-1)[..., :-1] @ v
+        else:
+            o = score.softmax(-1) @ v
         return linear(o.transpose(1, 2).reshape(batch, seq, heads * d), p + ".o")
 
     def latent_attention(x, p):
@@ -338,11 +366,20 @@ def forward(c, w, ids):
     def pre(y, name):
         return y if c.get("no_pre_norms") else norm(y, name)
 
-    act = F.silu if c["act"] == "silu" else gelu_tanh
+    clamped = c["act"] == "silu_clamped"
+
+    def act(x):
+        if clamped:
+            x = x.clamp(max=7)
+            return x * torch.sigmoid(1.702 * x)
+        return F.silu(x) if c["act"] == "silu" else gelu_tanh(x)
+
+    def gated(gate, up):
+        return act(gate) * (up.clamp(-7, 7) + 1 if clamped else up)
 
     def experts(x, p):
         """Computes every expert on every token; those not selected have weight 0."""
-        score = F.linear(x, w[p + ".router.weight"])
+        score = F.linear(x, w[p + ".router.weight"], w[p + ".router.bias"] if c.get("expert_bias") else None)
         share = score.sigmoid() if c.get("router_sigmoid") else score.softmax(-1)
         worth = share + w[p + ".router.bias"] if c.get("router_bias") else share
         if c.get("router_groups"):
@@ -355,14 +392,17 @@ def forward(c, w, ids):
         top = top if c.get("router_unscaled") else top / top.sum(-1, keepdim=True)
         weight = torch.zeros_like(share).scatter(-1, indices, top * c.get("router_scale", 1))
         gate, up, down = (w[f"{p}.experts.{n}.weight"].chunk(c["experts"]) for n in ("gate", "up", "down"))
-        return sum(weight[..., e, None] * F.linear(act(F.linear(x, gate[e])) * F.linear(x, up[e]), down[e])
+        b = [w[f"{p}.experts.{n}.bias"].chunk(c["experts"]) if c.get("expert_bias") else [None] * c["experts"]
+             for n in ("gate", "up", "down")]
+        return sum(weight[..., e, None] * F.linear(gated(F.linear(x, gate[e], b[0][e]), F.linear(x, up[e], b[1][e])),
+                                                   down[e], b[2][e])
                    for e in range(c["experts"])) + (mlp(x, p + ".shared", False) if c.get("shared_ffn") else 0)
 
     def mlp(x, p, routed=True):
         if routed and c.get("experts"):
             return experts(x, p)
         up = linear(x, p + ".up")
-        y = act(linear(x, p + ".gate")) * up if c["gated"] else act(up)
+        y = gated(linear(x, p + ".gate"), up) if c["gated"] else act(up)
         return linear(y, p + ".down")
 
     def post(y, name):

@@ -179,9 +179,17 @@ static inline double act_ref(double x, enum dt_act_fn f)
 		return 0.5 * x * erfc(-x / M_SQRT2);
 	case DT_ACT_SILU:
 		return x / (1 + exp(-x));
+	case DT_ACT_SILU_CLAMPED:
+		x = x > 7 ? 7 : x;
+		return x / (1 + exp(-1.702 * x));
 	default:
 		return x > 0 ? x : 0;
 	}
+}
+/* What a gated activation multiplies. */
+static inline double up_ref(double u, enum dt_act_fn f)
+{
+	return f == DT_ACT_SILU_CLAMPED ? fmin(fmax(u, -7), 7) + 1 : u;
 }
 
 /* On the processor DT_TEST_TEAM=n makes it a device of inference with n threads (kernels/cpu/team.h). */

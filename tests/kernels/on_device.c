@@ -40,6 +40,7 @@ struct call {
 	struct dt_grouped grouped;
 	struct dt_dropout dropout;
 	struct dt_heads heads;
+	struct dt_paged paged;
 	struct dt_attn_span attn_span;
 	struct dt_blocks_part blocks_part;
 	struct dt_optim_part part[PARTS];
@@ -187,6 +188,13 @@ static const struct dt_heads *heads_there(struct call *c, const struct dt_heads 
 	return &c->heads;
 }
 
+static const struct dt_paged *paged_there(struct call *c, const struct dt_paged *p)
+{
+	c->paged = *p;
+	c->paged.sink = tensor_there(c, p->sink);
+	return &c->paged;
+}
+
 static const struct dt_attn_span *attn_span_there(struct call *c, const struct dt_attn_span *p)
 {
 	c->attn_span = *p;
@@ -283,7 +291,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 const struct dt_meet *: meet_there, const struct dt_bn *: bn_there,                         \
 		 const struct dt_moe_loss *: moe_loss_there, const struct dt_moe_place *: moe_place_there,   \
 		 const struct dt_grouped *: grouped_there, const struct dt_dropout *: dropout_there,         \
-		 const struct dt_heads *: heads_there, const struct dt_attn_span *: attn_span_there,         \
+		 const struct dt_heads *: heads_there, const struct dt_paged *: paged_there, const struct dt_attn_span *: attn_span_there,         \
 		 const struct dt_blocks_part *: blocks_part_there, const struct dt_optim_parts *: parts_there, \
 		 const struct dt_classes *: classes_there, const struct dt_distill *: distill_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, int: int_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \

@@ -395,6 +395,53 @@ static void test_same_as_whole(void **state)
 	same_as_whole();
 }
 
+/* Sinks: results of keys alone become those with a sink, also for rows without keys; the sinks' gradient. */
+static void sinks(int64_t batch, int64_t heads, int64_t rows, int64_t d, enum dt_dtype type)
+{
+	const int64_t n = batch * heads * rows;
+	struct dt_tensor o = random_tensor(type, batch * rows, heads * d, 1, 1),
+			 dout = random_tensor(type, batch * rows, heads * d, 2, 1),
+			 sink = random_tensor(type, 1, heads, 3, 4), lse1 = random_tensor(DT_F32, 1, n, 4, 4),
+			 dsink = random_tensor(DT_F32, 1, heads, 5, 1),
+			 lse = dt_t3(lse1.data, DT_F32, batch, heads, rows);
+	double *want = values(o), *l = values(lse1), *sum = values(dsink);
+
+	put(lse1, 0, (double)-INFINITY);
+	l[0] = (double)-INFINITY;
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t h = i / rows % heads,
+			      at = ((i / rows / heads * rows + i % rows) * heads + h) * d;
+		const double s = get(sink, h), top = fmax(s, l[i]),
+			     all = top + log(exp(l[i] - top) + exp(s - top));
+
+		for (int64_t c = 0; c < d; c++)
+			want[at + c] *= exp(l[i] - all);
+		l[i] = all;
+	}
+	assert_int_equal(dev->ops->attention_sink(dev, o, lse, sink), 0);
+	check_close("o with sinks", o, want, 2e-6, 1e-6);
+	check_close("lse with sinks", lse1, l, 2e-6, 0);
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t h = i / rows % heads,
+			      at = ((i / rows / heads * rows + i % rows) * heads + h) * d;
+
+		for (int64_t c = 0; c < d; c++)
+			sum[h] -= exp(get(sink, h) - l[i]) * get(o, at + c) * get(dout, at + c);
+	}
+	assert_int_equal(dev->ops->attention_sink_backward(dev, dsink, dout, o, lse, sink), 0);
+	check_close("gradient of sinks", dsink, sum, 1e-5, 1e-5);
+	free_all(o.data, dout.data, sink.data, lse1.data, dsink.data, want, l, sum);
+}
+
+static void test_sinks(void **state)
+{
+	for (int t = 0; t < TYPES; t++) {
+		sinks(1, 1, 1, 3, compute_types[t]);
+		sinks(2, 3, 5, 64, compute_types[t]);
+		sinks(3, 5, 37, 80, compute_types[t]);
+	}
+}
+
 static void test_refused(void **state)
 {
 	const struct dt_attn p = {.batch = 1, .heads = 2, .kv_heads = 1, .head_dim = 4, .scale = 1};
@@ -418,9 +465,8 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gathered),
-		cmocka_unit_test(test_ring),
-		cmocka_unit_test(test_same_as_whole),
+		cmocka_unit_test(test_gathered),      cmocka_unit_test(test_ring),
+		cmocka_unit_test(test_same_as_whole), cmocka_unit_test(test_sinks),
 		cmocka_unit_test(test_refused),
 	};
 	int rc;

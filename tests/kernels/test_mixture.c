@@ -425,6 +425,47 @@ static void test_grouped(void **state)
 	}
 }
 
+/* Biases of w and w2's columns, and the sums that are their gradients. */
+static void biased(enum dt_dtype type, const int32_t *first, int64_t groups, int64_t experts, int64_t n,
+		   int64_t n2)
+{
+	const int64_t m = first[groups] + 2, wide = n + n2; /* two rows of no group */
+	const struct dt_grouped g = {first, groups, experts};
+	struct dt_tensor y = random_tensor(type, m, wide, 1, 1),
+			 b = random_tensor(type, 1, experts * n, 2, 1),
+			 b2 = n2 ? random_tensor(type, 1, experts * n2, 3, 1) : DT_NONE,
+			 db = random_tensor(DT_F32, 1, experts * n, 4, 1),
+			 db2 = n2 ? random_tensor(DT_F32, 1, experts * n2, 5, 1) : DT_NONE;
+	double *want = values(y), *sum = values(db), *sum2 = n2 ? values(db2) : NULL;
+
+	for (int64_t k = 0; k < groups; k++)
+		for (int64_t r = first[k]; r < first[k + 1]; r++)
+			for (int64_t c = 0; c < wide; c++) {
+				const int64_t at = k % experts * (c < n ? n : n2) + (c < n ? c : c - n);
+
+				*(c < n ? &sum[at] : &sum2[at]) += get(y, r * wide + c);
+				want[r * wide + c] += get(c < n ? b : b2, at);
+			}
+	assert_int_equal(dev->ops->grouped_bias_backward(dev, db, db2, y, &g), 0);
+	assert_int_equal(dev->ops->grouped_bias(dev, y, b, b2, &g), 0);
+	check_close("biased", y, want, 1e-6, 0);
+	check_close("gradient of biases", db, sum, 4e-6, 0);
+	if (n2)
+		check_close("gradient of the other biases", db2, sum2, 4e-6, 0);
+	free_all(y.data, b.data, b2.data, db.data, db2.data, want, sum, sum2);
+}
+
+static void test_biased(void **state)
+{
+	static const int32_t some[] = {0, 3, 3, 10, 27}, many[] = {0, 40, 41, 90, 90, 130, 131};
+
+	for (int t = 0; t < TYPES; t++) {
+		biased(compute_types[t], some, 4, 4, 5, 0);
+		biased(compute_types[t], some, 4, 2, 33, 17);
+		biased(compute_types[t], many, 6, 3, 300, 300);
+	}
+}
+
 static void test_refused(void **state)
 {
 	static const int32_t back[] = {0, 4, 2}, past[] = {0, 2, 9}, late[] = {1, 2, 3};
@@ -437,6 +478,8 @@ static void test_refused(void **state)
 		g.first = firsts[i];
 		assert_int_equal(dev->ops->grouped_matmul(dev, y, x, w, DT_NONE, &g), -EINVAL);
 		assert_int_equal(dev->ops->grouped_matmul_dx(dev, x, y, w, DT_NONE, &g), -EINVAL);
+		assert_int_equal(dev->ops->grouped_bias(dev, y, dt_t1(w.data, DT_F32, 10), DT_NONE, &g),
+				 -EINVAL);
 		assert_int_equal(dev->ops->grouped_matmul_dw(dev, w, DT_NONE, y, x, &g, false), -EINVAL);
 	}
 	g = (struct dt_grouped){past, 2, 3};
@@ -450,7 +493,7 @@ int main(void)
 		cmocka_unit_test(test_route),	       cmocka_unit_test(test_route_backward),
 		cmocka_unit_test(test_place),	       cmocka_unit_test(test_count),
 		cmocka_unit_test(test_there_and_back), cmocka_unit_test(test_grouped),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_biased),	       cmocka_unit_test(test_refused),
 	};
 	int rc;
 

@@ -270,6 +270,7 @@ static void training(enum dt_dtype t, int64_t m, int64_t n)
 		*from = ids(choices, choices);
 	const int32_t begin[] = {0, (int32_t)(m / 2), (int32_t)(m / 2), (int32_t)m};
 	const struct dt_grouped g = {begin, 3, 3};
+	const double tol = t == DT_F32 ? 1e-6 : t == DT_F16 ? 2e-3 : 1e-2;
 	struct dt_latent_heads h = {m, 3, n, {1, 3 * n + 2, n}, {0, 3 * n + 1, n}, false};
 
 	both_moe_route(1e-6, ids(choices, 2), floats(choices), r(DT_F32, m, 12), positive(12), &q);
@@ -283,6 +284,9 @@ static void training(enum dt_dtype t, int64_t m, int64_t n)
 	both_grouped_matmul(1e-5, r(t, m, n + 2), r(t, m, n), r(t, 3 * n, n), r(t, 6, n), &g);
 	both_grouped_matmul_dx(1e-5, r(t, m, n), r(t, m, n + 2), r(t, 3 * n, n), r(t, 6, n), &g);
 	both_grouped_matmul_dw(1e-5, r(DT_F32, 3 * n, n), DT_NONE, r(t, m, n), r(t, m, n), &g, true);
+	both_grouped_bias(tol, r(t, m, 5 * n), r(t, 1, 9 * n), r(t, 1, 6 * n), &g);
+	both_grouped_bias(tol, r(t, m, n), r(DT_F32, 1, 3 * n), DT_NONE, &g);
+	both_grouped_bias_backward(1e-5, r(DT_F32, 1, 9 * n), r(DT_F32, 1, 6 * n), r(t, m, 5 * n), &g);
 	both_latent_heads(0, r(t, m, 3 * n + 2), r(t, m, 3 * n + 1), &h);
 	h.to = (struct dt_latent_place){2, n + 2, 0};
 	h.sum = true;
@@ -331,7 +335,7 @@ static void attention(enum dt_dtype t, int64_t m, int64_t n)
 	int32_t *table = ids(blocks, blocks + 1);
 	struct dt_tensor qkv = r(t, m, 8 * n), o = r(t, m, 4 * n), lse = r(DT_F32, 4, m);
 	struct dt_tensor k = r(t, 16 * blocks, 2 * n), v = r(t, 16 * blocks, 2 * n);
-	const struct dt_paged g = {1, start, len, table, blocks, 16};
+	struct dt_paged g = {1, start, len, table, blocks, 16};
 	int64_t slot[512];
 	int32_t *pos = ids(m, 1), *first = ids(m, 1);
 	const struct dt_attn_run run = {0, 0};
@@ -350,7 +354,12 @@ static void attention(enum dt_dtype t, int64_t m, int64_t n)
 				     qkv, &p, &span);
 	both_attention_merge(1e-5, r(DT_F32, m, 4 * n), dt_t3(floats(4 * m), DT_F32, 1, 4, m),
 			     r(DT_F32, m, 4 * n), dt_t3(floats(4 * m), DT_F32, 1, 4, m));
+	both_attention_sink(tol, r(t, m, 4 * n), dt_t3(floats(4 * m), DT_F32, 1, 4, m), r(t, 1, 4));
+	both_attention_sink_backward(1e-5, r(DT_F32, 1, 4), r(t, m, 4 * n), r(t, m, 4 * n),
+				     dt_t3(floats(4 * m), DT_F32, 1, 4, m), r(DT_F32, 1, 4));
 	both_kv_write(0, k, v, qkv, &p, slot);
+	both_attention_paged(tol, o, qkv, k, v, &p, &g);
+	g.sink = r(t, 1, p.heads);
 	both_attention_paged(tol, o, qkv, k, v, &p, &g);
 	p.kv_heads = 3;
 	both_attention_forward(0, o, lse, qkv, &p); /* refused */

@@ -83,6 +83,22 @@ static void take_from_cache(double *x, const struct cache *c, const struct dt_at
 		}
 }
 
+static struct dt_tensor sink; /* of the calls below; absent: none */
+
+/* The f64 results ro of keys alone become those with the sinks. */
+static void ref_sinks(double *ro, const double *rl, const struct dt_attn *p)
+{
+	const int64_t d = p->head_dim;
+
+	for (int64_t i = 0; i < p->batch * p->seq; i++)
+		for (int64_t h = 0; sink.data && h < p->heads; h++) {
+			const double lse = rl[(i / p->seq * p->heads + h) * p->seq + i % p->seq];
+
+			for (int64_t c = 0; c < d; c++)
+				ro[(i * p->heads + h) * d + c] /= 1 + exp(get(sink, h) - lse);
+		}
+}
+
 /* o of all rows, every sequence's rows from .. to given in one call. */
 static void run_paged(struct dt_tensor o, struct dt_tensor x, const struct cache *c, const struct dt_attn *p,
 		      int64_t from, int64_t to, int64_t only)
@@ -97,6 +113,7 @@ static void run_paged(struct dt_tensor o, struct dt_tensor x, const struct cache
 			     .block_table = c->table + (only < 0 ? 0 : only * c->max_blocks),
 			     .max_blocks = c->max_blocks,
 			     .block_size = c->block_size,
+			     .sink = sink,
 			     .further = 4096};
 
 	for (int i = 0; i < nseq; i++) {
@@ -128,6 +145,7 @@ static void one_paged(const struct dt_attn *p, enum dt_dtype type, enum dt_dtype
 	if (cache_type == DT_I8)
 		take_from_cache(rx, &c, p);
 	ref_forward(ro, rl, p, rx);
+	ref_sinks(ro, rl, p);
 	run_paged(whole, x, &c, p, 0, p->seq, -1);
 	check_close("paged o", whole, ro, type == DT_F32 ? 3e-6 : 2e-2, 0);
 	/* In chunks of 1 + 5 + 29 + ..., sequence by sequence. */
@@ -175,6 +193,27 @@ static void test_paged(void **state)
 				  16, true);
 	/* More q heads to a key than a tile has rows. */
 	one_paged(&(struct dt_attn){1, 70, 21, 1, 24, 0, 0.2f}, DT_BF16, DT_BF16, 16, false);
+}
+
+/* A sink per head, in one part or several, for rows and groups of the cache. */
+static void test_sinks(void **state)
+{
+	static const struct dt_attn all[] = {
+		{2, 40, 6, 2, 32, 0, 0.2f}, {2, 300, 4, 2, 64, 7, 0.2f}, {1, 530, 3, 1, 8, 0, 0.3f}};
+
+	for (int i = 0; i < 3; i++)
+		for (int t = 0; t < TYPES; t++) {
+			const enum dt_dtype type = compute_types[t];
+
+			sink = random_tensor(i == 1 ? type : DT_F32, 1, all[i].heads, 7, 3);
+			put(sink, 0, 40); /* nearly all of the sum */
+			put(sink, 1, -60);
+			one_paged(&all[i], type, type, 16, t == 1);
+			if (!emulated(dev) || t == 1)
+				one_paged(&all[i], type, DT_I8, 16, true);
+			free(sink.data);
+		}
+	sink = DT_NONE;
 }
 
 /* The last token of sequences of several lengths in one call. */
@@ -402,6 +441,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_paged),
+		cmocka_unit_test(test_sinks),
 		cmocka_unit_test(test_spans),
 		cmocka_unit_test(test_kv_write_skips),
 		cmocka_unit_test(test_kv_write_at_once),

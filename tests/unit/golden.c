@@ -198,8 +198,8 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 {
 	static const char *const norms[] = {"layer", "rms"}, *const positions[] = {"learned", "rope"},
 				 *const pairings[] = {"half", "adjacent"},
-				 *const scalings[] = {"none", "linear", "llama3"},
-				 *const acts[] = {"gelu_tanh", "gelu_erf", "silu", "relu"};
+				 *const scalings[] = {"none", "linear", "llama3", "yarn"},
+				 *const acts[] = {"gelu_tanh", "gelu_erf", "silu", "relu", "silu_clamped"};
 	struct dt_config c = {.bos = -1, .eos = -1, .init_std = 0.02};
 	const struct {
 		const char *attr;
@@ -235,10 +235,16 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	c.pos = choice(g, "pos", positions, 2) ? DT_POS_ROPE : DT_POS_LEARNED;
 	c.rope_pairing = choice(g, "rope_pairing", pairings, 2) ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
 	c.rope_scaling =
-		(enum dt_rope_scaling[]){DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR,
-					 DT_ROPE_SCALING_LLAMA3}[choice(g, "rope_scaling", scalings, 3)];
-	c.act = (int[]){DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU,
-			DT_ACT_RELU}[choice(g, "act", acts, 4)];
+		(enum dt_rope_scaling[]){DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR, DT_ROPE_SCALING_LLAMA3,
+					 DT_ROPE_SCALING_YARN}[choice(g, "rope_scaling", scalings, 4)];
+	c.act = (int[]){DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU, DT_ACT_RELU,
+			DT_ACT_SILU_CLAMPED}[choice(g, "act", acts, 5)];
+	optional(g, "rope_beta_fast", NULL, &c.rope_beta_fast, NULL);
+	optional(g, "rope_beta_slow", NULL, &c.rope_beta_slow, NULL);
+	optional(g, "rope_mscale", NULL, &c.rope_mscale, NULL);
+	optional(g, "rope_untruncated", NULL, NULL, &c.rope_untruncated);
+	optional(g, "attn_sinks", NULL, NULL, &c.attn_sinks);
+	optional(g, "expert_bias", NULL, NULL, &c.expert_bias);
 	optional(g, "global_every", &c.global_every, NULL, NULL);
 	optional(g, "rope_skip_every", &c.rope_skip_every, NULL, NULL);
 	optional(g, "score_dim", &c.score_dim, NULL, NULL);

@@ -1,9 +1,10 @@
 /*
- * Quantised Hugging Face folders: what AutoGPTQ, AutoAWQ (tests/data/golden_coded.py) and bitsandbytes
- * (golden_bnb.py) packed is read as the numbers that they make of it, in blocks where these are the same, and
- * damage is named.
+ * Quantised Hugging Face folders: what AutoGPTQ, AutoAWQ (tests/data/golden_coded.py), bitsandbytes
+ * (golden_bnb.py) and transformers (golden_mxfp4.py) packed is read as the numbers that they make of it, in
+ * blocks where these are the same, and damage is named.
  */
 #include "base/json.h"
+#include "ckpt/export.h"
 #include "ckpt/source.h"
 #include "tests/unit/golden.h"
 
@@ -37,7 +38,9 @@ static const struct {
 /* The golden file of a folder. */
 static const char *file_of(const char *name)
 {
-	return !strncmp(name, "nf4", 3) || !strcmp(name, "fp4") ? "bnb" : "coded";
+	return !strcmp(name, "mxfp4")				  ? "mxfp4"
+	       : !strncmp(name, "nf4", 3) || !strcmp(name, "fp4") ? "bnb"
+								  : "coded";
 }
 
 static void write_file(const char *name, const void *data, size_t n)
@@ -224,6 +227,66 @@ static void damage_is_named(void **state)
 	refused("nf4", "{\"quant_type\"", "[\"quant_type\"", true, "not JSON");
 }
 
+/* One parameter of a source as f32. It is stored as MXFP4. */
+static float *expert_matrix(struct dt_source *s, const char *part, int64_t *ret_n)
+{
+	const int64_t off[2] = {0, 0};
+	struct dt_err err;
+	char name[64];
+	float *x;
+	int i;
+
+	snprintf(name, sizeof(name), "layers.0.mlp.experts.%s.weight", part);
+	i = dt_params_find(dt_source_params(s), name);
+	assert_true(i >= 0);
+	assert_int_equal(dt_source_format(s, i), DT_FMT_MXFP4);
+	*ret_n = dt_param_numel(&dt_source_params(s)->p[i]);
+	x = malloc((size_t)*ret_n * sizeof(*x));
+	assert_non_null(x);
+	assert_int_equal(dt_source_read(s, i, off, dt_source_params(s)->p[i].shape, DT_F32, x, &err), 0);
+	return x;
+}
+
+/* Experts in MXFP4 with gate and up in turns: read as transformers does, and written to GGUF as they are. */
+static void experts_in_mxfp4(void **state)
+{
+	static const char *const part[] = {"gate", "up", "down"};
+	const struct dt_export x = {.to = DT_SOURCE_GGUF, .format = -1};
+	struct dt_source *s, *back;
+	struct dt_err err = {0};
+	struct folder f;
+	struct golden g;
+
+	load("mxfp4", &f);
+	if (open_folder(&f, &s, &err) < 0 || dt_export(s, "mxfp4.gguf", &x, &err) < 0)
+		fail_msg("%s", err.msg);
+	assert_int_equal(dt_source_open("mxfp4.gguf", DT_SOURCE_AUTO, NULL, &back, &err), 0);
+	golden_open(&g, "mxfp4");
+	for (int i = 0; i < 3; i++) {
+		int64_t n, m, k;
+		char path[64];
+		float *a = expert_matrix(s, part[i], &n), *b = expert_matrix(back, part[i], &m), *want;
+
+		snprintf(path, sizeof(path), "mxfp4/dense/%s", part[i]);
+		want = golden_f32(&g, path, &k);
+		assert_int_equal(n, m);
+		assert_int_equal(n, k);
+		golden_assert_close(path, a, want, n, 0, 0);
+		golden_assert_close("in GGUF", b, want, n, 0, 0);
+		free(a);
+		free(b);
+		free(want);
+	}
+	golden_close(&g);
+	dt_source_close(back);
+	dt_source_close(s);
+	unlink("mxfp4.gguf");
+	free(f.file);
+	refused("mxfp4", "down_proj_scales", "down_proj_scaled", true, "no scales");
+	refused("mxfp4", "[3,64,2]", "[3,2,64]", true, "wrong type or shape");
+	refused("mxfp4", "\"mxfp4\"", "\"mxfp5\"", false, "is quantised with mxfp5, which is not supported");
+}
+
 /* An index of a group outside the groups is met before anything is read by it. */
 static void groups_outside(void **state)
 {
@@ -286,7 +349,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(read_as_the_peers_do), cmocka_unit_test(versions),
 		cmocka_unit_test(damage_is_named),	cmocka_unit_test(groups_outside),
-		cmocka_unit_test(eight_sizes),
+		cmocka_unit_test(eight_sizes),		cmocka_unit_test(experts_in_mxfp4),
 	};
 
 	return cmocka_run_group_tests(tests, make_dir, remove_dir);

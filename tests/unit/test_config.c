@@ -586,6 +586,9 @@ static void deepseek_epsilons(void **state)
 #define SMOLLM3                                                                                              \
 	"{\"model_type\":\"smollm3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4"
 
+#define GPT_OSS                                                                                              \
+	"{\"model_type\":\"gpt_oss\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4"
+
 /* Sizes as published, and what their classes take for granted. */
 static void later_families(void **state)
 {
@@ -642,6 +645,10 @@ static void later_families(void **state)
 	       ","
 	       "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2}}}",
 	       "layers with a window");
+	accept(GPT_OSS "}", &c);
+	assert_true(c.attn_sinks && c.expert_bias && c.qkv_bias && c.out_bias && c.expert_ffn == 96);
+	assert_true(c.window == 128 && c.global_every == 2 && c.rope_untruncated);
+	refuse(GPT_OSS ",\"swiglu_limit\":5}", "only 1.702 and 7");
 	accept(SMOLLM3 "}", &c);
 	assert_true(c.heads == 16 && c.kv_heads == 4 && c.tied && c.rope_theta == 2e6);
 	assert_true(dt_layer_rotates(&c, 2) && !dt_layer_rotates(&c, 3));

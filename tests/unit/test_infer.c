@@ -197,6 +197,8 @@ static void test_from_other_formats(void **state)
 		{"glm4moe", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"minimaxm2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"minimaxm2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"gptoss", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"gptoss", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"phi3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"phi3", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"gemma2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},

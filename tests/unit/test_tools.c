@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -126,6 +127,35 @@ static void test_prompts(void **state)
 	assert_non_null(strstr(s, "<|start_header_id|>ipython<|end_header_id|>\n\n\"R\"<|eot_id|>"));
 	free(s);
 	s = prompt(DT_CHAT_GEMMA, NULL, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, false);
+	assert_string_equal(s, "the chat template of this model does not support tools");
+	free(s);
+}
+
+/* gpt-oss: the template's own system message has the date, and the user's is the developer's. */
+static void test_harmony(void **state)
+{
+	const time_t now = time(NULL);
+	char want[600], date[16];
+	struct tm day;
+	char *s = prompt(DT_CHAT_HARMONY, NULL,
+			 "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},"
+			 "{\"role\":\"assistant\",\"content\":\"A\"},{\"role\":\"user\",\"content\":\"V\"}]",
+			 NULL, false);
+
+	assert_non_null(localtime_r(&now, &day));
+	strftime(date, sizeof(date), "%Y-%m-%d", &day);
+	snprintf(want, sizeof(want),
+		 "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
+		 "Knowledge cutoff: 2024-06\nCurrent date: %s\n\nReasoning: medium\n\n"
+		 "# Valid channels: analysis, commentary, final. Channel must be included for every message."
+		 "<|end|><|start|>developer<|message|># "
+		 "Instructions\n\nS\n\n<|end|><|start|>user<|message|>U<|end|>"
+		 "<|start|>assistant<|channel|>final<|message|>A<|end|><|start|>user<|message|>V<|end|>"
+		 "<|start|>assistant",
+		 date);
+	assert_string_equal(s, want);
+	free(s);
+	s = prompt(DT_CHAT_HARMONY, NULL, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, false);
 	assert_string_equal(s, "the chat template of this model does not support tools");
 	free(s);
 }
@@ -441,6 +471,12 @@ static void test_thought(void **state)
 		{"<think></think>Yes.", "", "Yes.", 0},
 		{"<think>no end", "no end", "", 0},
 		{"<thing> No.", NULL, "<thing> No.", 0},
+		{"<|channel|>analysis<|message|>Hm, "
+		 "<|e\n<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+		 "Hm, <|e", "Yes.", 0},
+		{"<|channel|>final<|message|>Yes.", NULL, "Yes.", 0},
+		{"<|channel|>analysis<|message|>no end", "no end", "", 0},
+		{"<|chan No.", NULL, "<|chan No.", 0},
 		{"<think>a</think>\n<tool_call>\n{\"name\": \"put\", \"arguments\": {\"x\": "
 		 "2}}\n</tool_call>",
 		 "a", NULL, 1},
@@ -510,7 +546,8 @@ int main(void)
 		cmocka_unit_test(test_prompts), cmocka_unit_test(test_prompts_of_transformers),
 		cmocka_unit_test(test_scan),	cmocka_unit_test(test_auto),
 		cmocka_unit_test(test_forced),	cmocka_unit_test(test_stream),
-		cmocka_unit_test(test_thought), cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_thought), cmocka_unit_test(test_harmony),
+		cmocka_unit_test(test_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

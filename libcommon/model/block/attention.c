@@ -67,11 +67,19 @@ static int rope(struct dt_builder *b, int qkv)
 static int scores(struct dt_builder *b, int qkv)
 {
 	static const char *const out[] = {"attn", "lse"};
-	struct dt_node *n = dt_node_add(b, DT_OP_ATTENTION, "attention", 2, out);
+	int sinks = -1;
+	struct dt_node *n;
+
+	if (b->c->attn_sinks) {
+		sinks = dt_tensor_add(b, DT_W_SINKS, "attn.sinks", b->c->heads, 0);
+		dt_tensor_cut(b, sinks, DT_CUT_UNITS, 0, 1);
+	}
+	n = dt_node_add(b, DT_OP_ATTENTION, "attention", 2, out);
 
 	if (!n)
 		return -1;
 	n->in[0] = qkv;
+	n->param[0] = sinks;
 	n->attr = heads_of(b);
 	n->attr.cap = (float)b->c->score_cap;
 	return n->out[0];

@@ -83,6 +83,27 @@ static void add_tensors(struct dt_builder *b, enum dt_role role, const char *nam
 	}
 }
 
+/* Adds the biases of gate, up and down of all experts, stacked likewise. */
+static void add_biases(struct dt_builder *b, int tensor[3])
+{
+	static const char *const name[] = {"mlp.experts.gate.bias", "mlp.experts.up.bias",
+					   "mlp.experts.down.bias"};
+	const struct dt_config *c = b->c;
+
+	for (int i = 0; i < 3; i++)
+		tensor[i] = -1;
+	for (int i = c->gated ? 0 : 1; c->expert_bias && i < 3; i++) {
+		int64_t width = i < 2 ? c->expert_ffn : c->hidden;
+		struct dt_param *p;
+
+		tensor[i] = dt_tensor_add(b, DT_W_EXPERT_GATE_B + i, name[i], c->experts * width, 0);
+		dt_tensor_cut(b, tensor[i], DT_CUT_UNITS, 0, width);
+		p = dt_tensor_at(b, tensor[i]);
+		if (p)
+			p->experts = c->experts;
+	}
+}
+
 /* The shared experts, which process every token. */
 static int shared(struct dt_builder *b, int h)
 {
@@ -112,7 +133,7 @@ static struct dt_attr routing(const struct dt_config *c)
 
 /* One of the three grouped products of the experts on their rows. */
 static int experts(struct dt_builder *b, const char *name, const char *out, int x, int routed, bool gather,
-		   const int *tensor, int n)
+		   const int *tensor, const int *bias, int n)
 {
 	struct dt_node *e = dt_node_add(b, DT_OP_EXPERTS, name, 1, &out);
 
@@ -121,7 +142,7 @@ static int experts(struct dt_builder *b, const char *name, const char *out, int 
 	e->in[0] = x;
 	e->in[1] = routed;
 	for (int i = 0; i < n; i++)
-		e->param[i] = tensor[i];
+		e->param[i] = tensor[i], e->param[3 + i] = bias[i];
 	e->attr = routing(b->c);
 	e->attr.gated = gather; /* rows are ordered by token, to be gathered; else already by choice */
 	e->attr.down = !gather;
@@ -134,28 +155,32 @@ int dt_block_experts(struct dt_builder *b, int h)
 	static const char *const sum[] = {"delta"};
 	const struct dt_config *c = b->c;
 	int router = dt_tensor_add(b, DT_W_ROUTER, "mlp.router.weight", c->experts, c->hidden), bias = -1,
-	    also = -1, choices, weights, out, t[3], first = c->gated ? 0 : 1;
+	    score_bias = -1, also = -1, choices, weights, out, t[3], biases[3], first = c->gated ? 0 : 1;
 	struct dt_attr attr;
 	struct dt_node *n;
 
 	if (c->router_bias)
 		bias = dt_tensor_add(b, DT_W_ROUTER_B, "mlp.router.bias", c->experts, 0);
+	if (c->expert_bias)
+		score_bias = dt_tensor_add(b, DT_W_ROUTER_SCORE_B, "mlp.router.bias", c->experts, 0);
 	if (c->shared_ffn)
 		also = shared(b, h);
 	add_tensors(b, DT_W_EXPERT_GATE, "experts", c->expert_ffn, c->experts, t);
+	add_biases(b, biases);
 	n = dt_node_add(b, DT_OP_ROUTE, "router", 5, route_out);
 	if (!n)
 		return -1;
 	n->in[0] = h;
 	n->param[0] = router;
 	n->param[3] = bias;
+	n->param[4] = score_bias;
 	n->attr = routing(c);
 	choices = n->out[0];
 	weights = n->out[1];
-	out = experts(b, "expert_up", "up", h, choices, true, t + first, 2 - first);
+	out = experts(b, "expert_up", "up", h, choices, true, t + first, biases + first, 2 - first);
 	attr = routing(c);
 	out = experts(b, "expert_down", "routed", activation(b, out, choices, &attr), choices, false, t + 2,
-		      1);
+		      biases + 2, 1);
 	n = dt_node_add(b, DT_OP_COMBINE, "combine", 1, sum);
 	if (!n)
 		return -1;

@@ -6,7 +6,8 @@ const char *dt_hf_act_name(int act)
 	static const char *const names[] = {[DT_ACT_GELU_TANH] = "gelu_new",
 					    [DT_ACT_GELU_ERF] = "gelu",
 					    [DT_ACT_SILU] = "silu",
-					    [DT_ACT_RELU] = "relu"};
+					    [DT_ACT_RELU] = "relu",
+					    [DT_ACT_SILU_CLAMPED] = "silu"};
 
 	return names[act];
 }

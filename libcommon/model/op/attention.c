@@ -99,6 +99,19 @@ void dt_shape_attention(struct dt_lower *lo, struct dt_node *n)
 			    : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, rows, n->attr.heads, 1);
 }
 
+void dt_lo_sinks(struct dt_lower *lo, const struct dt_node *n, int dy, int o, int lse)
+{
+	struct dt_node *m;
+
+	if (n->param[0] < 0)
+		return;
+	m = dt_lo_emit(lo, DT_OP_SINK_B, n);
+	m->in[0] = dy;
+	m->in[1] = o;
+	m->in[2] = lse;
+	m->param[0] = n->param[0];
+}
+
 void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)
 {
 	int dy = dt_lo_grad(lo, n->out[0]), o = dt_lo_need(lo, n->out[0]), lse = dt_lo_need(lo, n->out[1]);
@@ -111,6 +124,7 @@ void dt_back_attention(struct dt_lower *lo, const struct dt_node *n)
 		dkv = dt_lo_like(lo, "d.kv", n->unit, n->in[1]);
 		lo->p->value[dkv].dtype = DT_F32;
 	}
+	dt_lo_sinks(lo, n, dy, o, lse);
 	m = dt_lo_emit(lo, DT_OP_ATTENTION_B, n);
 
 	m->in[0] = dy;

@@ -117,8 +117,10 @@ void dt_back_ring(struct dt_lower *lo, const struct dt_node *n)
 	int kv = dt_lo_room(lo, "kv", n->unit, lo->s->compute, DT_ROWS_ALL, 2, kv_cols(&n->attr));
 	int dkv = dt_lo_room(lo, "d.kv", n->unit, DT_F32, DT_ROWS_ALL, 2, kv_cols(&n->attr));
 	int dq = dt_lo_room(lo, "d.q", n->unit, DT_F32, DT_ROWS_ALL, 1, n->attr.heads * n->attr.head_dim);
-	struct dt_node *m = dt_lo_emit(lo, DT_OP_RING_B, n);
+	struct dt_node *m;
 
+	dt_lo_sinks(lo, n, dy, o, lse);
+	m = dt_lo_emit(lo, DT_OP_RING_B, n);
 	m->in[0] = dy;
 	m->in[1] = o;
 	m->in[2] = lse;

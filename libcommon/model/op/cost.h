@@ -91,13 +91,13 @@ struct dt_node_cost dt_cost_move_add(const struct dt_cost_site *s, const struct 
 typedef struct dt_node_cost dt_cost_of(const struct dt_cost_site *s, const struct dt_node *n);
 dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_cost_dw, dt_cost_dx,
 	dt_cost_quantize, dt_cost_linear8, dt_cost_dx8, dt_cost_dw8, dt_cost_attention, dt_cost_attention_b,
-	dt_cost_route, dt_cost_route_b, dt_cost_experts, dt_cost_experts_dx, dt_cost_experts_dw, dt_cost_loss,
-	dt_cost_latent_absorb, dt_cost_latent_values, dt_cost_combine, dt_cost_combine_b, dt_cost_dispatch,
-	dt_cost_dispatch_b, dt_cost_send_rows, dt_cost_wait, dt_cost_head, dt_cost_kv_gather,
-	dt_cost_kv_scatter, dt_cost_exchange, dt_cost_ring, dt_cost_ring_b, dt_cost_enter, dt_cost_leave,
-	dt_cost_lora_down, dt_cost_dropout, dt_cost_lora_norm, dt_cost_lora_scale, dt_cost_lora_up,
-	dt_cost_lora_up_b, dt_cost_lora_dx, dt_cost_conv, dt_cost_batch_norm, dt_cost_batch_norm_b,
-	dt_cost_classify, dt_cost_heads_norm, dt_cost_heads_norm_b;
+	dt_cost_route, dt_cost_route_b, dt_cost_experts, dt_cost_experts_dx, dt_cost_experts_dw,
+	dt_cost_experts_db, dt_cost_loss, dt_cost_latent_absorb, dt_cost_latent_values, dt_cost_combine,
+	dt_cost_combine_b, dt_cost_dispatch, dt_cost_dispatch_b, dt_cost_send_rows, dt_cost_wait,
+	dt_cost_head, dt_cost_kv_gather, dt_cost_kv_scatter, dt_cost_exchange, dt_cost_ring, dt_cost_ring_b,
+	dt_cost_enter, dt_cost_leave, dt_cost_lora_down, dt_cost_dropout, dt_cost_lora_norm,
+	dt_cost_lora_scale, dt_cost_lora_up, dt_cost_lora_up_b, dt_cost_lora_dx, dt_cost_conv,
+	dt_cost_batch_norm, dt_cost_batch_norm_b, dt_cost_classify, dt_cost_heads_norm, dt_cost_heads_norm_b;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -70,6 +70,7 @@ void dt_back_route(struct dt_lower *lo, const struct dt_node *n)
 	m->out[0] = dx;
 	memcpy(&m->out[1], room, sizeof(room));
 	m->param[0] = n->param[0]; /* the bias used for choosing has no gradient */
+	m->param[1] = n->param[4];
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
@@ -107,11 +108,26 @@ static void weights(struct dt_lower *lo, const struct dt_node *n, int dy)
 	lo->to = before;
 }
 
+static void biases(struct dt_lower *lo, const struct dt_node *n, int dy)
+{
+	int choices;
+	struct dt_node *m;
+
+	if (n->param[3] < 0)
+		return;
+	choices = dt_lo_need(lo, n->in[1]);
+	m = dt_lo_emit(lo, DT_OP_EXPERTS_DB, n);
+	m->in[0] = dy;
+	m->in[1] = choices;
+	memcpy(m->param, n->param + 3, 3 * sizeof(*m->param));
+}
+
 void dt_back_experts(struct dt_lower *lo, const struct dt_node *n)
 {
 	int dy = dt_lo_grad(lo, n->out[0]), choices, dx;
 	struct dt_node *m;
 
+	biases(lo, n, dy);
 	weights(lo, n, dy);
 	choices = dt_lo_need(lo, n->in[1]);
 	dx = dt_lo_like(lo, "d.in", n->unit, n->in[0]);
@@ -217,6 +233,14 @@ struct dt_node_cost dt_cost_experts_dw(const struct dt_cost_site *s, const struc
 	r.read += even_rows(s, n) * row_bytes(s, n->in[2]) - met(s, n) * numel * dt_cost_weight(s);
 	r.written = 4 * numel;
 	return r;
+}
+
+struct dt_node_cost dt_cost_experts_db(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	const double numel = 4 * dt_cost_numel(s, n, 0, 3);
+
+	return (struct dt_node_cost){.read = even_rows(s, n) * row_bytes(s, n->in[0]) + numel,
+				     .written = numel};
 }
 
 /* Reads and writes rows. */

@@ -109,6 +109,8 @@ static inline int dt_lo_put(struct dt_lower *lo, struct dt_node *n)
 void dt_lo_linear8(struct dt_lower *lo, const struct dt_node *n);
 /* Adds dkv, summed over the context-parallel ranks, to dqkv; returns the gradient. */
 int dt_lo_kv_scatter(struct dt_lower *lo, const struct dt_node *n, int dqkv, int dkv);
+/* Emits the gradient of attention n's sinks, if it has them; o, lse: its results with them. */
+void dt_lo_sinks(struct dt_lower *lo, const struct dt_node *n, int dy, int o, int lse);
 /* Emits dy^T x for the tensors param[0 .. 3) of n, in the list of weight gradients. */
 void dt_lo_weights(struct dt_lower *lo, const struct dt_node *n, int dy);
 /* Inserts the nodes that bring a node of experts its rows, and marks it. */

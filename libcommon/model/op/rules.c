@@ -65,6 +65,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ROPE_B] = {.timed = dt_timed_rope},
 	[DT_OP_KV_SCATTER] = {.cost = dt_cost_kv_scatter},
 	[DT_OP_RING_B] = {.cost = dt_cost_ring_b},
+	[DT_OP_SINK_B] = {.cost = dt_cost_move_add},
 	[DT_OP_ATTENTION_B] = {.cost = dt_cost_attention_b, .timed = dt_timed_attention_b},
 	[DT_OP_ACT_B] = {.timed = dt_timed_act_b},
 	[DT_OP_GATED_B] = {.timed = dt_timed_gated_b},
@@ -75,6 +76,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_ROUTE_B] = {.cost = dt_cost_route_b, .timed = dt_timed_route_b},
 	[DT_OP_EXPERTS_DX] = {.cost = dt_cost_experts_dx, .timed = dt_timed_experts_dx},
 	[DT_OP_EXPERTS_DW] = {.cost = dt_cost_experts_dw, .timed = dt_timed_experts_dw},
+	[DT_OP_EXPERTS_DB] = {.cost = dt_cost_experts_db},
 	[DT_OP_COMBINE_B] = {.cost = dt_cost_combine_b},
 	[DT_OP_DISPATCH_B] = {.cost = dt_cost_dispatch_b},
 };

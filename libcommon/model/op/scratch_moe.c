@@ -8,7 +8,8 @@ void dt_need_route(const struct dt_need *w, const struct dt_node *n)
 	dt_need_product(w, (struct dt_product){.m = dt_need_rows(w, n->in[0]),
 					       .n = n->attr.experts,
 					       .k = dt_need_cols(w, n->in[0]),
-					       .tb = true});
+					       .tb = true,
+					       .bias = n->param[4] >= 0});
 }
 
 void dt_need_route_b(const struct dt_need *w, const struct dt_node *n)
@@ -17,6 +18,8 @@ void dt_need_route_b(const struct dt_need *w, const struct dt_node *n)
 		      experts = n->attr.experts;
 
 	dt_need_op(w, dt_moe_route_backward_scratch(w->on, dt_need_rows(w, n->in[1])));
+	if (n->param[1] >= 0)
+		dt_need_op(w, dt_colsum_scratch(w->on, rows, experts));
 	if (!n->attr.frozen)
 		dt_need_product(w,
 				(struct dt_product){

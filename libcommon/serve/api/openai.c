@@ -94,7 +94,7 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 	c->thinks = chat && chat->thinks;
 	if (!chat) {
 		dt_api_fail(b->e, 400, "invalid_request_error", "no_chat_template",
-			    "this model has no chat template; the server's --chat-template sets one");
+			    "this model has no known chat template: the server's --chat-template sets one");
 		return -EINVAL;
 	}
 	if (b->top_logprobs > 0 && !b->chat_logprobs)
@@ -107,6 +107,8 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
 	if (dt_body_ask(b, chat->end) < 0 || dt_body_tools(b, chat, c) < 0)
 		return -EINVAL;
+	if (chat->kind == DT_CHAT_HARMONY) /* the names of channels are between special tokens */
+		b->ask.skip_special = false;
 	if (!b->opens && b->tools.open)
 		return dt_body_bad(b->e, "add_generation_prompt",
 				   "'add_generation_prompt': false cannot be combined with a required tool "

@@ -222,7 +222,7 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	dt_api_calls(c, i, &calls);
 	if (calls.n > 0 && calls.content == calls.from)
 		v = json_null();
-	else if (calls.n > 0 || calls.thought)
+	else if (calls.n > 0 || calls.from > 0)
 		v = dt_api_text(dt_detok_from(&r->detok, calls.from), calls.content - calls.from);
 	else
 		v = dt_completion_text(c, i);

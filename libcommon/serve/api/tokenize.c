@@ -83,8 +83,9 @@ static int read_chat(const json_t *o, const struct dt_api_model *m, const struct
 	int rc;
 
 	if (!m->chat)
-		return dt_api_fail(e, 400, "invalid_request_error", "no_chat_template",
-				   "this model has no chat template; the server's --chat-template sets one");
+		return dt_api_fail(
+			e, 400, "invalid_request_error", "no_chat_template",
+			"this model has no known chat template: the server's --chat-template sets one");
 	if (check_tools(list, m->chat, e) < 0 || dt_api_template(o, m->chat, &own, e) < 0)
 		return -EINVAL;
 	if (how->goes_on) {

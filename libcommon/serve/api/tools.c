@@ -307,7 +307,7 @@ static void scan_fenced(struct cursor c, bool inside, struct dt_tool_calls *ret)
 }
 
 /* Bytes of s [n] before mark, or before a suffix that may become mark. */
-static size_t before(const char *s, size_t n, const char *mark, bool ended)
+size_t dt_tools_before(const char *s, size_t n, const char *mark, bool ended)
 {
 	size_t len = strlen(mark);
 	const char *at = memmem(s, n, mark, len);
@@ -320,36 +320,11 @@ static size_t before(const char *s, size_t n, const char *mark, bool ended)
 	return n;
 }
 
-static size_t trimmed(const char *s, size_t n)
+size_t dt_tools_trimmed(const char *s, size_t n)
 {
 	while (n > 0 && strchr(" \t\r\n", s[n - 1]))
 		n--;
 	return n;
-}
-
-size_t dt_tools_thought(const char *s, size_t n, bool ended, struct dt_tool_calls *ret)
-{
-	static const char open[] = "<think>", close[] = "</think>";
-	struct cursor c = {s, s + n};
-	size_t left, len;
-
-	ret->thought = NULL;
-	ret->nthought = 0;
-	skip_space(&c);
-	left = (size_t)(c.end - c.s);
-	if (left < 7 || memcmp(c.s, open, 7))
-		return !ended && left < 7 && !memcmp(c.s, open, left) ? n : 0;
-	c.s += 7;
-	skip_space(&c);
-	left = (size_t)(c.end - c.s);
-	len = before(c.s, left, close, ended);
-	ret->thought = c.s;
-	ret->nthought = trimmed(c.s, len);
-	if (len == left)
-		return n;
-	c.s += len + 8 < left ? len + 8 : left;
-	skip_space(&c);
-	return (size_t)(c.s - s);
 }
 
 void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n, bool ended,
@@ -362,8 +337,8 @@ void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n,
 	ret->n = 0;
 	ret->from = ret->content = 0;
 	if (!inside && opening) {
-		at = before(s, n, opening, ended);
-		ret->content = at == n && ended ? n : trimmed(s, at);
+		at = dt_tools_before(s, n, opening, ended);
+		ret->content = at == n && ended ? n : dt_tools_trimmed(s, at);
 		c.s = s + (at + strlen(opening) < n ? at + strlen(opening) : n);
 		if (at == n)
 			return;

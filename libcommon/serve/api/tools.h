@@ -13,7 +13,7 @@
 
 struct dt_tool_calls {
 	size_t from, content; /* bytes [from, content) of the text are content for the user */
-	const char *thought;  /* [nthought] text between <think> and </think> */
+	const char *thought;  /* [nthought] text between <think> and </think>, or of harmony's channels */
 	size_t nthought;
 	int n;
 	struct dt_tool_call {
@@ -33,6 +33,10 @@ struct dt_tool_calls {
 void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n, bool ended,
 		   struct dt_tool_calls *ret);
 
+/* Where mark begins in s, or may begin at the end of s unless it has ended; n: nowhere. */
+size_t dt_tools_before(const char *s, size_t n, const char *mark, bool ended);
+/* n without blanks at the end of s. */
+size_t dt_tools_trimmed(const char *s, size_t n);
 /*
  * Finds the reasoning text: if s begins with <think>, sets thought. Returns the offset of the answer; n while
  * that is not known.
