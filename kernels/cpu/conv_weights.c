@@ -26,7 +26,7 @@ enum dt_conv_layout dt_conv_layout_of(const dnnl_memory_desc_t *md, bool gradien
 	return DT_CONV_OTHER;
 }
 
-/* Words [0, n) of sixteen rows, ldf words apart, transposed: to[w * DT_TILE + row]. rows: those that exist. */
+/* Words [0, n) of 16 rows, ldf words apart, transposed: to[w * DT_TILE + row]. rows: those that exist. */
 DT_INLINE void turn_rows(uint32_t *to, const uint32_t *from, int64_t ldf, int64_t n, int64_t rows)
 {
 	_Alignas(64) uint32_t part[ROWS * WORDS];
@@ -62,7 +62,7 @@ DT_INLINE void pair_up(uint32_t *to, const uint32_t *words, int64_t e, int64_t w
 			to[i] = (a[i] & 0xffff) | (b[i] & 0xffff0000u);
 }
 
-/* Pairs [0, n) of the channels of sixteen rows. ldt: words from one pair to the next; step: from one place. */
+/* Pairs [0, n) of the channels of 16 rows. ldt: words from one pair to the next; step: from one place. */
 static DT_SIMD void pack_pairs(uint32_t *to, int64_t ldt, int64_t step, const uint32_t *from, int64_t ldf,
 			       int64_t n, int64_t w, int64_t rows)
 {
