@@ -4,6 +4,7 @@
  * bytes per 2 x pixels x batch operations.
  */
 #include "kernels/cpu/conv.h"
+#include "kernels/cpu/conv_weights.h"
 
 #include <stdlib.h>
 
@@ -12,8 +13,11 @@ enum { IMAGE, WEIGHT, RESULT, SCRATCH, BIAS, ARGS }; /* x or dx; w or dw; y or d
 struct entry {
 	struct dt_conv_key key;
 	struct entry *next;
-	bool widen;			/* oneDNN has no such convolution on this processor, or a slow one */
-	dnnl_primitive_t prim, reorder; /* reorder: of weights, to or from the primitive's layout */
+	bool widen; /* oneDNN has no such convolution on this processor, or a slow one */
+	dnnl_primitive_t prim;
+	dnnl_primitive_t reorder; /* of weights, to or from the primitive's layout; NULL: layout says */
+	enum dt_conv_layout layout;
+	dnnl_memory_desc_t blocked;	/* the weights in the primitive's layout */
 	dnnl_memory_t mem[ARGS], plain; /* plain: the weights in our layout */
 	size_t scratch_n, weight_n;
 };
@@ -153,6 +157,20 @@ static dnnl_status_t describe(const struct dt_conv_key *k, enum dt_conv_kind kin
 	return s;
 }
 
+/* The reorder of weights before the primitive, or behind it. */
+static dnnl_status_t fill_reorder(struct entry *e, dnnl_engine_t engine, const dnnl_memory_desc_t *plain)
+{
+	const bool behind = e->key.kind == DT_CONV_WEIGHTS;
+	dnnl_primitive_desc_t copy = NULL;
+	dnnl_status_t s = dnnl_reorder_primitive_desc_create(&copy, behind ? &e->blocked : plain, engine,
+							     behind ? plain : &e->blocked, engine, NULL);
+
+	s = s ? s : dnnl_primitive_create(&e->reorder, copy);
+	if (copy)
+		dnnl_primitive_desc_destroy(copy);
+	return s;
+}
+
 /* Creates the primitive, its memory objects, and the reorder of weights before or after it. */
 static dnnl_status_t fill(struct entry *e, dnnl_engine_t engine, const_dnnl_primitive_desc_t pd)
 {
@@ -172,7 +190,6 @@ static dnnl_status_t fill(struct entry *e, dnnl_engine_t engine, const_dnnl_prim
 					      dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0),
 					      dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 1)};
 	dnnl_memory_desc_t plain;
-	dnnl_primitive_desc_t copy = NULL;
 	dnnl_status_t s = dnnl_primitive_create(&e->prim, pd);
 
 	e->weight_n = align_up(dnnl_memory_desc_get_size(md[WEIGHT]));
@@ -181,14 +198,9 @@ static dnnl_status_t fill(struct entry *e, dnnl_engine_t engine, const_dnnl_prim
 		s = s ? s : dnnl_memory_create(&e->mem[i], md[i], engine, DNNL_MEMORY_NONE);
 	s = s ? s : dnnl_memory_desc_init_by_tag(&plain, 4, wd, md[WEIGHT]->data_type, dnnl_oihw);
 	s = s ? s : dnnl_memory_create(&e->plain, &plain, engine, DNNL_MEMORY_NONE);
-	s = s ? s
-	      : dnnl_reorder_primitive_desc_create(&copy, kind == DT_CONV_WEIGHTS ? md[WEIGHT] : &plain,
-						   engine, kind == DT_CONV_WEIGHTS ? &plain : md[WEIGHT],
-						   engine, NULL);
-	s = s ? s : dnnl_primitive_create(&e->reorder, copy);
-	if (copy)
-		dnnl_primitive_desc_destroy(copy);
-	return s;
+	e->blocked = *md[WEIGHT];
+	e->layout = dt_conv_layout_of(&e->blocked, kind == DT_CONV_WEIGHTS);
+	return s || e->layout != DT_CONV_OTHER ? s : fill_reorder(e, engine, &plain);
 }
 
 static int entry_make(struct dt_cpu *cpu, struct entry *e)
@@ -241,7 +253,7 @@ static int find(struct dt_cpu *cpu, const struct dt_conv_key *key, struct entry 
 	return 0;
 }
 
-/* Executes the convolution and the reorder of weights, in the required order. */
+/* Executes the convolution and oneDNN's reorder of weights, if it has one, in the required order. */
 static dnnl_status_t both(struct dt_cpu *cpu, struct entry *e)
 {
 	static const int role[4][3] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
@@ -259,10 +271,10 @@ static dnnl_status_t both(struct dt_cpu *cpu, struct entry *e)
 					    {DNNL_ARG_BIAS, e->mem[BIAS]}};
 	dnnl_status_t s = dnnl_success;
 
-	if (!behind)
+	if (!behind && e->reorder)
 		s = dnnl_primitive_execute(e->reorder, cpu->stream, 2, copy);
 	s = s ? s : dnnl_primitive_execute(e->prim, cpu->stream, e->mem[BIAS] ? ARGS : BIAS, args);
-	if (behind)
+	if (behind && e->reorder)
 		s = s ? s : dnnl_primitive_execute(e->reorder, cpu->stream, 2, copy);
 	return s ? s : dnnl_stream_wait(cpu->stream);
 }
@@ -270,14 +282,15 @@ static dnnl_status_t both(struct dt_cpu *cpu, struct entry *e)
 static int execute(struct dt_dev *dev, struct entry *e, const struct dt_conv_operands *o)
 {
 	struct dt_cpu *cpu = dev->impl;
-	const size_t plain_n = o->accumulate ? align_up((size_t)dt_numel(o->weight) * 4) : 0;
+	const bool squares = e->layout == DT_CONV_SQUARES, adds = o->accumulate && !squares;
+	const size_t plain_n = adds ? align_up((size_t)dt_numel(o->weight) * 4) : 0;
 	char *at = dt_cpu_conv_room(dev, e->weight_n + e->scratch_n + plain_n + 64);
 	struct dt_tensor sum = o->weight;
 	int rc;
 
 	if (!at)
 		return -ENOMEM;
-	if (o->accumulate)
+	if (adds)
 		sum.data = at + e->weight_n + e->scratch_n;
 	rc = status(dnnl_memory_set_data_handle(e->mem[IMAGE], o->image.data));
 	rc = rc ? rc : status(dnnl_memory_set_data_handle(e->mem[RESULT], o->result.data));
@@ -286,8 +299,12 @@ static int execute(struct dt_dev *dev, struct entry *e, const struct dt_conv_ope
 	rc = rc ? rc : status(dnnl_memory_set_data_handle(e->mem[WEIGHT], at));
 	rc = rc ? rc : status(dnnl_memory_set_data_handle(e->mem[SCRATCH], at + e->weight_n));
 	rc = rc ? rc : status(dnnl_memory_set_data_handle(e->plain, sum.data));
+	if (rc == 0 && e->layout == DT_CONV_PAIRS)
+		dt_conv_pack(dev->nthreads, at, sum.data, &e->blocked);
 	rc = rc ? rc : status(both(cpu, e));
-	return rc == 0 && o->accumulate ? dt_cpu_axpy(dev, o->weight, 1, sum) : rc;
+	if (rc == 0 && squares)
+		dt_conv_unpack(dev->nthreads, sum.data, (float *)at, &e->blocked, o->accumulate);
+	return rc == 0 && adds ? dt_cpu_axpy(dev, o->weight, 1, sum) : rc;
 }
 
 int dt_conv_onednn(struct dt_dev *dev, const struct dt_conv_key *key, const struct dt_conv_operands *o)

@@ -1,7 +1,7 @@
 /*
- * Tokens are appended to an unlinked file (the spool). When their number is known, each shard becomes an HDF5
- * file with a contiguous /tokens, created by HDF5 and filled by copying from the spool: writes are plain,
- * with their errno, and readers get one range of bytes.
+ * Tokens are appended to a file without a name (the spool). When their number is known, each shard becomes an
+ * HDF5 file with a contiguous /tokens, created by HDF5 and filled from the spool (set_fill): writes are
+ * plain, with their errno, and readers get one range of bytes.
  */
 #include "base/io.h"
 #include "base/tmpfile.h"
@@ -11,7 +11,6 @@
 #include "data/tokenizer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,7 +88,8 @@ int64_t dt_dataset_written(const struct dt_dataset_writer *w, int64_t *ret_docum
 
 static int flush(struct dt_dataset_writer *w, struct dt_err *err)
 {
-	int rc = dt_write_all(w->fd, w->buffer, (size_t)w->buffered * (size_t)w->token_bytes, -1);
+	int rc = dt_write_all(w->fd, w->buffer, (size_t)w->buffered * (size_t)w->token_bytes,
+			      SET_HEAD + (w->tokens - w->buffered) * w->token_bytes);
 
 	w->buffered = 0;
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", w->path) : 0;
@@ -237,20 +237,14 @@ static int write_shard(void *arg, struct set_file *s, int64_t first, int64_t n, 
 {
 	struct dt_dataset_writer *w = arg;
 	int64_t at = first * w->token_bytes, bytes = n * w->token_bytes;
-	int fd, rc = set_pass(w->fd, at, bytes, -1, 0, &s->crc);
+	int rc = set_checksum(w->fd, at, bytes, &s->crc);
 
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot write '%s'", s->path);
 	rc = make_shard(w, s, n, whole, err);
 	if (rc < 0)
 		return rc;
-	fd = open(s->tmp, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return dt_err_sys(err, -errno, "cannot write '%s'", s->path);
-	rc = set_pass(w->fd, at, bytes, fd, s->offset, NULL);
-	if (rc == 0 && fsync(fd) < 0)
-		rc = -errno;
-	close(fd);
+	rc = set_fill(s, w->fd, at, bytes, whole);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", s->path) : 0;
 }
 

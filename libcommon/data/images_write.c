@@ -9,7 +9,6 @@
 #include "data/shard_set.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -201,7 +200,7 @@ int dt_images_append(struct dt_images_writer *w, const struct dt_image *x, const
 		bytes = x->pixel;
 		n = (size_t)x->channels * (size_t)x->height * (size_t)x->width;
 	}
-	rc = dt_write_all(w->fd, bytes, n, w->bytes);
+	rc = dt_write_all(w->fd, bytes, n, SET_HEAD + w->bytes);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot write '%s'", w->path);
 	count_pixels(w, x);
@@ -305,12 +304,12 @@ static int write_shard(void *arg, struct set_file *s, int64_t first, int64_t n, 
 {
 	struct dt_images_writer *w = arg;
 	struct part p;
-	int fd, rc = cut_part(w, first, n, &p);
+	int rc = cut_part(w, first, n, &p);
 
 	if (rc == 0 && n == w->images)
 		s->crc = w->crc;
 	else if (rc == 0)
-		rc = set_pass(w->fd, p.at, p.bytes, -1, 0, &s->crc);
+		rc = set_checksum(w->fd, p.at, p.bytes, &s->crc);
 	if (rc < 0) {
 		free(p.offsets);
 		return dt_err_sys(err, rc, "cannot write '%s'", s->path);
@@ -322,13 +321,7 @@ static int write_shard(void *arg, struct set_file *s, int64_t first, int64_t n, 
 	free(p.offsets);
 	if (rc < 0)
 		return rc;
-	fd = open(s->tmp, O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return dt_err_sys(err, -errno, "cannot write '%s'", s->path);
-	rc = set_pass(w->fd, p.at, p.bytes, fd, s->offset, NULL);
-	if (rc == 0 && fsync(fd) < 0)
-		rc = -errno;
-	close(fd);
+	rc = set_fill(s, w->fd, p.at, p.bytes, whole);
 	return rc < 0 ? dt_err_sys(err, rc, "cannot write '%s'", s->path) : 0;
 }
 

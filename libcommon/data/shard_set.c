@@ -10,21 +10,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define COPY_BYTES ((size_t)1 << 20)
 
+/* The folder of path, malloc'd. */
+static char *folder_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+}
+
 int set_spool_open(const char *path, int *ret_fd, struct dt_err *err)
 {
-	char name[PATH_MAX];
-	int fd;
+	char name[PATH_MAX], *folder = folder_of(path);
+	int fd = folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666) : -1;
 
-	if (snprintf(name, sizeof(name), "%s.tmp.%d.XXXXXX", path, (int)getpid()) >= (int)sizeof(name))
+	free(folder);
+	if (snprintf(name, sizeof(name), "%s.tmp.%d.XXXXXX", path, (int)getpid()) >= (int)sizeof(name)) {
+		if (fd >= 0)
+			close(fd);
 		return dt_err_sys(err, -ENAMETOOLONG, "cannot write '%s'", path);
-	fd = mkostemp(name, O_CLOEXEC);
-	if (fd < 0)
-		return dt_err_sys(err, -errno, "cannot write '%s'", path);
-	unlink(name);
+	}
+	if (fd < 0) { /* a file system without files that have no name yet */
+		fd = mkostemp(name, O_CLOEXEC);
+		if (fd < 0)
+			return dt_err_sys(err, -errno, "cannot write '%s'", path);
+		unlink(name);
+	}
 	*ret_fd = fd;
 	return 0;
 }
@@ -36,7 +51,8 @@ int set_read(int fd, void *buf, size_t n, int64_t at)
 	return got < 0 ? (int)got : (size_t)got < n ? -EIO : 0;
 }
 
-int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_t *crc)
+/* Goes over n bytes from at: to_fd < 0 continues their checksum, else they are copied to place to of it. */
+static int pass(int fd, int64_t at, int64_t left, int to_fd, int64_t to, bool punch, uint32_t *crc)
 {
 	char *buf = malloc(COPY_BYTES);
 	int rc = buf ? 0 : -ENOMEM;
@@ -44,18 +60,79 @@ int set_pass(int spool, int64_t at, int64_t left, int to_fd, int64_t to, uint32_
 	while (left && rc == 0) {
 		size_t n = left < (int64_t)COPY_BYTES ? (size_t)left : COPY_BYTES;
 
-		rc = set_read(spool, buf, n, at);
+		rc = set_read(fd, buf, n, at);
 		if (rc == 0 && to_fd < 0)
 			*crc = dt_crc32(*crc, buf, n);
 		else if (rc == 0)
 			rc = dt_write_all(to_fd, buf, n, to);
-		if (rc == 0 && to_fd >= 0) /* if the file system cannot punch holes, the spool stays */
-			fallocate(spool, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)n);
+		if (rc == 0 && punch) /* if the file system cannot punch holes, the spool stays */
+			fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)n);
 		at += (int64_t)n;
 		to += (int64_t)n;
 		left -= (int64_t)n;
 	}
 	free(buf);
+	return rc;
+}
+
+int set_checksum(int spool, int64_t at, int64_t n, uint32_t *crc)
+{
+	return pass(spool, SET_HEAD + at, n, -1, 0, false, crc);
+}
+
+/* Gives the spool the name f->tmp in place of the file that has it. */
+static int take_name(const struct set_file *f, int spool)
+{
+	char self[64], *name;
+	int rc = 0;
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", spool);
+	if (asprintf(&name, "%s.spool", f->tmp) < 0)
+		return -ENOMEM;
+	if (linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) < 0)
+		rc = -errno;
+	else if (rename(name, f->tmp) < 0) {
+		rc = -errno;
+		unlink(name);
+	}
+	free(name);
+	return rc;
+}
+
+/*
+ * Puts all that f->tmp holds beside n bytes of values, which are 0 there, around those of the spool, and the
+ * spool in its place. < 0: f->tmp and the values are as before.
+ */
+static int adopt(const struct set_file *f, int spool, int64_t n)
+{
+	struct stat st;
+	int fd = open(f->tmp, O_RDONLY | O_CLOEXEC), rc = fd < 0 || fstat(fd, &st) < 0 ? -errno : 0;
+	const int64_t behind = SET_HEAD + n;
+
+	if (rc == 0)
+		rc = pass(fd, 0, SET_HEAD, spool, 0, false, NULL);
+	if (rc == 0 && st.st_size > behind)
+		rc = pass(fd, behind, st.st_size - behind, spool, behind, false, NULL);
+	if (fd >= 0)
+		close(fd);
+	if (rc == 0 && fsync(spool) < 0)
+		rc = -errno;
+	return rc < 0 ? rc : take_name(f, spool);
+}
+
+int set_fill(const struct set_file *f, int spool, int64_t at, int64_t n, bool only)
+{
+	int fd, rc;
+
+	if (only && at == 0 && f->offset == SET_HEAD && adopt(f, spool, n) == 0)
+		return 0;
+	fd = open(f->tmp, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	rc = pass(spool, SET_HEAD + at, n, fd, f->offset, true, NULL);
+	if (rc == 0 && fsync(fd) < 0)
+		rc = -errno;
+	close(fd);
 	return rc;
 }
 
@@ -88,8 +165,7 @@ static int move(const char *tmp, const char *path, struct dt_err *err)
 
 static int sync_folder(const char *path, struct dt_err *err)
 {
-	const char *slash = strrchr(path, '/');
-	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	char *dir = folder_of(path);
 	int rc = dir ? dt_fsync_dir(dir, err) : dt_err_sys(err, -ENOMEM, "cannot write '%s'", path);
 
 	free(dir);

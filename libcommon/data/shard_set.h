@@ -1,7 +1,7 @@
 /*
  * Sharded files, shared by data sets of tokens and of images: D-00000-of-0000N.h5 beside an index D.h5 (or
- * D.h5 alone), written to temporary names and renamed together. Values are collected in an unlinked file (the
- * spool) until their number is known. Also reads the index.
+ * D.h5 alone), written to temporary names and renamed together. Values are collected in a file without a
+ * name (the spool) until their number is known. Also reads the index.
  */
 #ifndef DT_DATA_SHARD_SET_H
 #define DT_DATA_SHARD_SET_H
@@ -25,15 +25,23 @@ struct set_file {
 	bool committed;
 };
 
-/* An unlinked file beside path. */
+/*
+ * Bytes in front of the values of a spool: a data set of one file takes them for HDF5's own, and then the
+ * spool becomes that file without a copy of the values.
+ */
+#define SET_HEAD 2048
+/* A file beside path that has no name. */
 int set_spool_open(const char *path, int *ret_fd, struct dt_err *err);
 /* All n bytes: 0, or a negative errno (-EIO: the file ends before). */
 int set_read(int fd, void *buf, size_t n, int64_t at);
+/* Continues the checksum over n bytes of values, from at on. */
+int set_checksum(int spool, int64_t at, int64_t n, uint32_t *crc);
 /*
- * Goes over n bytes of the spool from at: with to_fd < 0 to continue their checksum, else to copy them to
- * place to of to_fd and give their place in the spool back.
+ * Gives f, whose HDF5 file is complete but for the n bytes at f->offset, those bytes of values, and flushes
+ * it: the spool becomes the file (only: all values are f's), or they are copied and their place in the spool
+ * is given back. 0, or a negative errno.
  */
-int set_pass(int spool, int64_t at, int64_t n, int to_fd, int64_t to, uint32_t *crc);
+int set_fill(const struct set_file *f, int spool, int64_t at, int64_t n, bool only);
 
 /* How a kind of data set writes its files; w is its writer. */
 struct set_writer {

@@ -1,19 +1,23 @@
 /* Datasets: what is written is read back, damage is refused, the order depends on seed and epoch only. */
 #include "data/dataset.h"
 
+#include "base/io.h"
 #include "base/rng.h"
 #include "base/tmpfile.h"
+#include "data/shard_set.h"
 #include "data/text_source.h"
 #include "data/tokenizer.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <hdf5.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -504,6 +508,60 @@ static void test_text_source(void **state)
 	check_source(s, "{\"text\":\"a\"}\n\n{\"text\":\"b\\u0000\"}\n{\"text\":\"c\"}", "[a][b]", "[c]");
 }
 
+/* Makes file name of n bytes of values with a list behind them; whether the spool became it. */
+static bool fill_file(const char *name, const char *values, int64_t n, bool only)
+{
+	const int64_t list[] = {3, 1, 2};
+	const hsize_t dim = (hsize_t)n;
+	struct set_file f = {.tmp = (char *)name};
+	struct stat of, st;
+	struct dt_err err = {0};
+	hid_t h = set_create(name);
+	int spool;
+
+	assert_int_equal(set_spool_open(name, &spool, &err), 0);
+	assert_int_equal(dt_write_all(spool, values, (size_t)n, SET_HEAD), 0);
+	assert_int_equal(fstat(spool, &of), 0);
+	assert_int_equal(set_put_place(h, "values", H5T_STD_U8LE, 1, &dim, &f.offset), 0);
+	assert_int_equal(f.offset, SET_HEAD); /* or every data set is copied */
+	assert_int_equal(dt_h5_put_list(h, "list", H5T_STD_I64LE, H5T_NATIVE_INT64, 3, list, false), 0);
+	H5Fclose(h);
+	assert_int_equal(set_fill(&f, spool, 0, n, only), 0);
+	assert_int_equal(stat(name, &st), 0);
+	close(spool);
+	return st.st_ino == of.st_ino;
+}
+
+static void check_same_bytes(const char *a, const char *b)
+{
+	static char x[65536], y[65536];
+	const int fa = open(a, O_RDONLY), fb = open(b, O_RDONLY);
+	const ssize_t n = dt_read_all(fa, x, sizeof(x), 0);
+
+	assert_true(n > 0 && n == dt_read_all(fb, y, sizeof(y), 0));
+	assert_memory_equal(x, y, (size_t)n);
+	close(fa);
+	close(fb);
+}
+
+static void test_spool_becomes_the_file(void **state)
+{
+	static const int64_t size[] = {1, 2047, 2048, 30000};
+	const int nameless = open(dir, O_TMPFILE | O_RDWR, 0600);
+	char values[30000];
+
+	for (size_t i = 0; i < sizeof(values); i++)
+		values[i] = (char)(i * 7 + 1);
+	for (int i = 0; i < 4; i++) {
+		assert_true(fill_file(at("a.h5"), values, size[i], true) == (nameless >= 0));
+		assert_false(fill_file(at("b.h5"), values, size[i], false));
+		check_same_bytes(at("a.h5"), at("b.h5"));
+		assert_int_equal(files(), 2);
+	}
+	if (nameless >= 0)
+		close(nameless);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -517,6 +575,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_shards_are_checked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_sampler, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_text_source, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_spool_becomes_the_file, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
