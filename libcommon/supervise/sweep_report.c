@@ -92,7 +92,8 @@ int sweep_open(struct sweep *s, struct dt_err *err)
 }
 
 /*
- * *ret: the mean of the metric's last values; NAN: none. *ret_step: the newest step; unchanged if there is none.
+ * *ret: the mean of the metric's last values; NAN: none. *ret_step: the newest step; unchanged if there is
+ * none.
  */
 static int read_score(const struct sweep *s, const struct sweep_trial *t, double *ret, int64_t *ret_step,
 		      struct dt_err *err)
