@@ -8,7 +8,7 @@
 #include "eval/teacher.h"
 #include "kernels/quant_formats.h"
 
-#define EVAL_WEIGHTS "auto|f32|bf16|f16" DT_PANEL_CHOICES
+#define EVAL_WEIGHTS "auto|f32|bf16" DT_PANEL_CHOICES
 
 struct eval_args {
 	struct dt_eval_opts model;

@@ -48,6 +48,15 @@ static char *by_text(const struct dt_curves *c, json_t *o)
 				 : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
+/* A value has no place on the chart, as its line lacks this key, or has text under it (v). Returns 0. */
+static int left_out(struct dt_curves *c, const char *key, const json_t *v)
+{
+	if (!c->lacks)
+		c->text = json_is_string(v);
+	c->lacks = c->lacks ? c->lacks : key;
+	return 0;
+}
+
 /* Length of the common leading folders of all file names. */
 static size_t common_folders(const struct dt_curves_opts *o)
 {
@@ -98,7 +107,7 @@ static int add_bar(struct dt_curves *c, json_t *o, int file, size_t line, struct
 	else if (asprintf(&name, c->o.nfile > 1 ? "%s:%zu" : "%.0s%zu", c->o.file[file], line) < 0)
 		name = NULL;
 	if (!name)
-		return c->o.by ? 0 : dt_err_set(err, -ENOMEM, "out of memory");
+		return c->o.by ? left_out(c, c->o.by, NULL) : dt_err_set(err, -ENOMEM, "out of memory");
 	b = find_bar(c, name);
 	if (!b)
 		return dt_err_set(err, -ENOMEM, "out of memory");
@@ -168,14 +177,14 @@ static int add_point(struct dt_curves *c, json_t *o, int key, int file, struct d
 	}
 	vx = c->x ? member(o, c->x) : NULL;
 	if (c->x && !json_is_number(vx))
-		return 0;
+		return left_out(c, c->x, vx);
 	y = json_number_value(v);
 	if ((c->o.log_y && y <= 0) || (c->o.log_x && vx && json_number_value(vx) <= 0)) {
 		c->nonpositive++;
 		return 0;
 	}
 	if (c->o.by && !(by = by_text(c, o)))
-		return 0;
+		return left_out(c, c->o.by, NULL);
 	k = find_curve(c, key, file, by, err);
 	if (!k)
 		return err->code;
@@ -207,14 +216,23 @@ bool dt_curves_empty(const struct dt_curves *c)
 int dt_curves_nothing(const struct dt_curves *c, struct dt_err *err)
 {
 	char names[sizeof(err->hint) - 64] = ""; /* leaves room for the rest of the hint */
+	const char *key = c->o.bars ? c->o.bars : c->o.key[0];
 	size_t n = 0;
 	int i = 0;
 
 	if (!c->objects)
 		return dt_err_set(err, -ENODATA, "the input has no JSON object");
-	dt_err_set(err, -ENODATA, "no line has a number under '%s'%s%s", c->o.bars ? c->o.bars : c->o.key[0],
-		   c->nonpositive ? " above zero" : "",
-		   c->x || c->o.by ? " beside the other keys asked for" : "");
+	if (c->lacks && !c->nonpositive)
+		dt_err_set(err, -ENODATA, "no line with a number under '%s' has %s under '%s'%s", key,
+			   c->lacks == c->o.by ? "anything" : "a number", c->lacks,
+			   c->text ? ", only text" : "");
+	else
+		dt_err_set(err, -ENODATA, "no line has a number under '%s'%s", key,
+			   c->nonpositive ? " above zero" : "");
+	if (c->text) {
+		dt_err_hint(err, "jq makes numbers of it: jq -c '(.%s | strings) |= tonumber'", c->lacks);
+		return err->code;
+	}
 	for (; i < c->nnames && n + strlen(c->names[i]) + 2 < sizeof(names); i++)
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", c->names[i]);
 	if (i)

@@ -35,6 +35,8 @@ struct dt_curves {
 	char *names[DT_CURVES_NAMES];
 	int nnames;
 	size_t nonpositive, objects; /* points that a logarithmic axis cannot show; objects read */
+	const char *lacks; /* --x or --by key that the first value without a place on the chart lacks */
+	bool text;	   /* that key is text where a number is needed */
 };
 
 /*

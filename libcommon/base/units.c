@@ -155,7 +155,7 @@ int dt_parse_real(const char *s, double min, double max, double *ret, struct dt_
 	if (end == s || *end || isspace((unsigned char)s[0]) || !isfinite(v) || strpbrk(s, "xX"))
 		return dt_err_set(err, -EINVAL, "'%s' is not a number", s);
 	if (v < min || v > max)
-		return dt_err_set(err, -ERANGE, "'%s' is out of range (%.7g to %.7g)", s, min, max);
+		return dt_err_set(err, -ERANGE, "'%s' is out of range (%.10g to %.10g)", s, min, max);
 	*ret = v;
 	return 0;
 }
@@ -174,7 +174,7 @@ static int parse_part(const char *s, double whole, double min, double max, doubl
 	if (percent)
 		v *= whole / 100;
 	if (v < min || v > max)
-		return dt_err_set(err, -ERANGE, "'%s' is out of range (%.7g to %.7g)", s, min, max);
+		return dt_err_set(err, -ERANGE, "'%s' is out of range (%.10g to %.10g)", s, min, max);
 	*ret = v;
 	return 0;
 }

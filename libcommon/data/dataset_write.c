@@ -44,11 +44,12 @@ int dt_dataset_create(const char *path, const struct dt_tokenizer *t, int64_t ma
 		      const char *source, struct dt_dataset_writer **ret, struct dt_err *err)
 {
 	struct dt_dataset_writer *w = calloc(1, sizeof(*w));
-	const char *text = dt_tokenizer_text(t, &w->text_n);
+	const char *text;
 	int rc;
 
 	if (!w)
 		return no_memory(err, path);
+	text = dt_tokenizer_text(t, &w->text_n);
 	w->fd = -1;
 	rc = dt_out_path(path, &w->path, err);
 	if (rc < 0)

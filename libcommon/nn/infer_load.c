@@ -130,6 +130,9 @@ static int append(struct loader *l, int i, int64_t first, int64_t rows, struct d
 	if (rc == 0)
 		rc = dt_packed_append(*to, l->m->dev, as, have, raw, rows);
 	free(copy);
+	if (rc == -EINVAL && p->shape[1] % dt_format_info(as)->block == 0)
+		return dt_err_set(l->err, rc, "'%s' contains NaN or Inf, and cannot be kept as %s", p->name,
+				  dt_format_info(as)->name);
 	if (rc == -EINVAL || rc == -ENOTSUP)
 		return dt_err_set(l->err, rc, "'%s' with rows of %lld cannot be kept as %s", p->name,
 				  (long long)p->shape[1], dt_format_info(as)->name);

@@ -294,7 +294,9 @@ static int chunk_values(struct dt_folding *f)
 int dt_plan_values(struct dt_plan_builder *b, struct dt_err *err)
 {
 	struct dt_stage *s = &b->plan->stage;
-	int start = 0, rc = b->r->offload.what & DT_OFFLOAD_ACTIVATIONS ? dt_plan_find_away(b) : 0;
+	int start = 0, rc = b->failed					  ? -ENOMEM
+			    : b->r->offload.what & DT_OFFLOAD_ACTIVATIONS ? dt_plan_find_away(b)
+									  : 0;
 
 	for (int k = 0; k < s->nchunk && rc == 0; k++) {
 		struct dt_prog *p = &s->chunk[k];

@@ -276,9 +276,12 @@ int dt_sweep_run(const struct dt_sweep *o, FILE *out, struct dt_err *err)
 	if (rc == 0)
 		rc = sweep_open(&s, err);
 	if (rc == 0) {
-		dt_log_msg(o->log, "%d trial%s of %lld steps, %d at a time%s", s.ntrials,
-			   s.ntrials == 1 ? "" : "s", (long long)s.steps, s.jobs,
-			   s.rungs > 1 ? ", the best continue" : "");
+		char steps[48] = "";
+
+		if (!sweep_varies_steps(&s))
+			snprintf(steps, sizeof(steps), " of %lld steps", (long long)s.steps);
+		dt_log_msg(o->log, "%d trial%s%s, %d at a time%s", s.ntrials, s.ntrials == 1 ? "" : "s",
+			   steps, s.jobs, s.rungs > 1 ? ", the best continue" : "");
 		rc = run_all(&s, err);
 		status = rc == -EINVAL ? DT_EXIT_USAGE : status;
 	}

@@ -215,11 +215,22 @@ static void count_jobs(struct sweep *s)
 			s->threads = 0;
 }
 
+bool sweep_varies_steps(const struct sweep *s)
+{
+	for (int i = 0; i < s->naxes; i++)
+		if (!strcmp(s->axis[i].name, "steps"))
+			return true;
+	return false;
+}
+
 static int count_rungs(struct sweep *s, struct dt_err *err)
 {
 	s->rungs = 1;
 	if (!s->o->halve)
 		return 0;
+	if (sweep_varies_steps(s))
+		return dt_err_set(err, -EINVAL,
+				  "--halve compares trials of equal steps: '--steps' cannot be swept");
 	if (s->o->first >= s->steps)
 		return dt_err_set(err, -EINVAL, "--first must be less than --steps %lld of the command",
 				  (long long)s->steps);

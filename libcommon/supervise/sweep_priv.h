@@ -27,7 +27,7 @@ struct sweep_trial {
 	char *value[SWEEP_AXES_MAX]; /* as on a command line */
 	enum sweep_state state;
 	int rung;	       /* that it is in, or ended in */
-	int64_t steps;	       /* done */
+	int64_t steps;	       /* done, by the metrics */
 	double score, seconds; /* NAN: none; of all stretches */
 	double began;
 	pid_t pid; /* 0: no process; of one that runs: it was asked to end */
@@ -39,7 +39,7 @@ struct sweep {
 	int naxes;
 	struct sweep_trial *trial;
 	int ntrials;
-	int64_t steps; /* of a whole run */
+	int64_t steps; /* of a whole run; of the first trial if they are swept */
 	int rungs;     /* 1 without halving */
 	int program;   /* place of dt-train in argv */
 	int ranks;     /* of a trial */
@@ -54,6 +54,8 @@ struct sweep {
 /* Axes and trials from the options. -EINVAL with a message. */
 int sweep_plan(struct sweep *s, struct dt_err *err);
 void sweep_release(struct sweep *s);
+/* Whether --steps is an axis: trials then have no common number of steps. */
+bool sweep_varies_steps(const struct sweep *s);
 /* The step at which rung k ends. */
 int64_t sweep_rung_end(const struct sweep *s, int k);
 /* The words of trial t's command in rung k. */

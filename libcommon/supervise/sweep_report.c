@@ -91,7 +91,10 @@ int sweep_open(struct sweep *s, struct dt_err *err)
 	return rc;
 }
 
-/* *ret: the mean of the metric's last values; NAN: none. */
+/*
+ * *ret: the mean of the metric's last values; NAN: none. *ret_step: the newest step; unchanged if there is
+ * none.
+ */
 static int read_score(const struct sweep *s, const struct sweep_trial *t, double *ret, int64_t *ret_step,
 		      struct dt_err *err)
 {
@@ -129,12 +132,12 @@ static int read_score(const struct sweep *s, const struct sweep_trial *t, double
 int sweep_note(struct sweep *s, struct sweep_trial *t, int status, struct dt_err *err)
 {
 	json_t *line, *values = json_object();
-	int64_t step;
-	int rc = status == 0 ? read_score(s, t, &t->score, &step, err) : 0;
+	int rc;
 
+	t->steps = 0;
+	rc = read_score(s, t, &t->score, &t->steps, err);
 	if (status != 0)
 		t->score = NAN;
-	t->steps = sweep_rung_end(s, t->rung);
 	t->state = isnan(t->score) ? SWEEP_FAILED : SWEEP_ENDED;
 	for (int i = 0; i < s->naxes; i++)
 		json_object_set_new(values, s->axis[i].name, json_string(t->value[i]));

@@ -557,6 +557,15 @@ END
     refused 2 "--stride 65 is larger than the window of 64" ppl --text text.txt --seq 64 --stride 65 run
     refused 2 "--stride 129 is larger than the window of 128" ppl --text text.txt --stride 129 run
     refused 2 "--stride 129 is larger than the window of 128" compare --text text.txt --stride 129 run run
+    # formats of weights
+    refused 2 "'f16' is not one of" ppl --text text.txt --weights f16 run
+    refused 1 "weights of f32 cannot be combined with activations of bf16" ppl --text text.txt --weights f32 run
+    refused 1 "'layers.0.mlp.down.weight' with rows of 172 cannot be kept as q8_0" ppl --text text.txt --weights q8_0 run
+    dt-shard-ckpt convert --to safetensors --type f32 run nan
+    head=$(($(od -An -tu8 -N8 nan/model.safetensors)))
+    first=$(tail -c +9 nan/model.safetensors | head -c "$head" | jq '."model.embed_tokens.weight".data_offsets[0]')
+    printf '\0\0\300\177' | dd of=nan/model.safetensors bs=1 conv=notrunc status=none seek=$((8 + head + first))
+    refused 1 "'embed.weight' contains NaN or Inf, and cannot be kept as q8_0" ppl --tokenizer byte --text text.txt --weights q8_0 nan
     # options that no model reads
     refused 2 "--any-base requires --lora" ppl --text text.txt run --any-base
     refused 2 "--parallel has no effect: no model is a server" task bad.jsonl run --parallel 2

@@ -250,6 +250,16 @@ assert len(areas) == 2, areas'
     run dt-plot nosuch run.jsonl
     [ "$status" -eq 1 ]
     [ "$output" = "dt-plot: no line has a number under 'nosuch'; the lines have: step, loss, lr" ]
+    # The key that the lines lack is named: that of the value, of the axis or of the group.
+    printf '{"trial":1,"options":{"lr":"1e-3"},"value":2}\n' >trials.jsonl
+    run -1 dt-plot --x options.lr --by trial value trials.jsonl
+    [ "$output" = "dt-plot: no line with a number under 'value' has a number under 'options.lr', only text; \
+jq makes numbers of it: jq -c '(.options.lr | strings) |= tonumber'" ]
+    jq -c '(.options.lr | strings) |= tonumber' trials.jsonl | dt-plot --x options.lr --by trial value
+    run -1 dt-plot --by seed value trials.jsonl
+    [ "$output" = "dt-plot: no line with a number under 'value' has anything under 'seed'; the lines have: trial, value" ]
+    run -1 dt-plot --bars value --by seed trials.jsonl
+    [[ $output == *"has anything under 'seed'"* ]]
     # Of many keys, only as many as fit are listed, none of them cut.
     seq 40 | sed 's/.*/"a_rather_long_key_&":&/' | paste -sd, | sed 's/.*/{&}/' >many.jsonl
     run dt-plot nosuch many.jsonl

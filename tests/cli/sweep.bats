@@ -67,6 +67,20 @@ setup() {
     done
 }
 
+@test "steps are those that the trial trained: of trials with unequal --steps, and of one that fails" {
+    run --separate-stderr dt-run sweep --grid steps=2,4 --jobs 1 -- "${command[@]}"
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"2 trials, 1 at a time"* ]]
+    jq -se '[.[1:][] | .steps] == [2, 4]' sweep/sweep.jsonl
+    [ "$(awk 'NR > 1 { print $2, $3 }' <<<"$output" | sort)" = $'2 2\n4 4' ]
+    run -2 dt-run sweep --grid steps=2,4 --halve 2 --first 1 --dir halves -- "${command[@]}"
+    [[ $output == *"--halve compares trials of equal steps: '--steps' cannot be swept"* ]]
+    [ ! -e halves ]
+    rm -rf sweep
+    run -1 --separate-stderr dt-run sweep --grid lr=1e-3 -- "${command[@]}" --steps 9 --inject kill:rank=0,step=3
+    jq -se '.[1] | .steps == 2 and .status != 0 and .value == null' sweep/sweep.jsonl
+}
+
 @test "an incomplete line that a kill left, the first or the last, is skipped" {
     sweep=(dt-run sweep --grid lr=1e-3 -- "${command[@]}" --steps 2)
     rm -rf sweep && mkdir sweep

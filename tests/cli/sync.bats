@@ -278,8 +278,8 @@ same() { # FILE FILE: losses of all steps agree to 1e-6
     jq -es --slurpfile b all.jsonl 'map(.lr) == ($b | map(.lr)) and (map(.grad_norm) | unique | length) == 12' linear.jsonl
     grep -q "a rank may be 2 steps ahead of the slowest" ahead.jsonl.err
     # a rank that stands still is named by the ones that wait for it
-    run ! mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 30 --sync ssp:2 --comm-timeout 1 --inject stop:rank=1,step=5
-    [[ $output == *"data-parallel rank 1 is at step 4, 3 behind, and made no progress for 1 s"* ]]
+    run ! mpirun -np 2 dt-train "${opts[@]}" --layout dp2.z1 --steps 30 --sync ssp:2 --comm-timeout 5 --inject stop:rank=1,step=5
+    [[ $output == *"data-parallel rank 1 is at step 4, 3 behind, and made no progress for 5 s"* ]]
 }
 
 @test "async and hogwild: idle ranks take the next part, every sample is used once, and the loss falls" {

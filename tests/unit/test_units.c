@@ -167,6 +167,9 @@ static void shares(void **state)
 			fail_msg("'%s' was accepted", bad[i]);
 	assert_int_equal(dt_parse_percent("101%", 0, 100, &v, &err), -ERANGE);
 	assert_string_equal(err.msg, "'101%' is out of range (0 to 100)");
+	/* the bounds are not rounded to numbers that are refused */
+	assert_int_equal(dt_parse_percent("100%", 1e-9, 99.999999, &v, &err), -ERANGE);
+	assert_string_equal(err.msg, "'100%' is out of range (1e-09 to 99.999999)");
 }
 
 static void rates(void **state)
