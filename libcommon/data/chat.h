@@ -74,8 +74,8 @@ struct dt_chat_tools {
 /*
  * messages [{"role", "content"}, ...] up to where the assistant speaks next. Roles: system (developer), user,
  * assistant, tool. Content: text, or an array of {"type": "text", "text"}. An assistant's message may have
- * tool_calls, and reasoning_content, which only harmony reads, before calls; a tool's has tool_call_id. tools: NULL, or what
- * the model may call. *ret is malloc'd. -EINVAL with what is wrong, -ENOMEM.
+ * tool_calls, and reasoning_content, which only harmony reads, before calls; a tool's has tool_call_id.
+ * tools: NULL, or what the model may call. *ret is malloc'd. -EINVAL with what is wrong, -ENOMEM.
  */
 int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
 		   int32_t **ret, size_t *ret_n, struct dt_err *err);
