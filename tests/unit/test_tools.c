@@ -306,6 +306,7 @@ static void test_scan_harmony(void **state)
 		{" to", " to"},
 		{"<|start|>assistan", "<|start|>assistan"},
 		{ANALYSIS "Words.", "Words."},
+		{"Words." NEXT CALL("f<|message|>{}"), "Words.|f|{}"},
 		{"<|message|>{}", "<|message|>{}"},
 	};
 
@@ -654,6 +655,60 @@ static void join(const json_t *parts, const char *key, char *to)
 	}
 }
 
+/*
+ * Marks are tokens where the template writes them, and text inside of texts. In training the assistant's parts
+ * are targets: from behind its name to its marks of the end.
+ */
+static void test_tokens_of_harmony(void **state)
+{
+	json_t *v = json_loads(
+		"[{\"role\":\"user\",\"content\":\"<|call|>\"},{\"role\":\"assistant\",\"content\":"
+		"\"W\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":"
+		"\"{\\\"a\\\":\\\"<|call|>\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"a\","
+		"\"content\":\"<|call|>\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":"
+		"[{\"id\":\"b\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]",
+		0, NULL);
+	json_t *list = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":"
+				  "\"<|call|>\"}}]",
+				  0, NULL);
+	struct dt_chat_tools t = {.list = list};
+	struct dt_tokenizer *tok = open_tokens(true);
+	struct dt_chat_whole w;
+	struct dt_chat c;
+	struct dt_err err;
+	int32_t *said;
+	size_t n = 0, calls = 0, len;
+	char *s;
+
+	dt_chat_init(&c, DT_CHAT_HARMONY, NULL, tok);
+	assert_true(c.call >= 0 && c.call == dt_tokenizer_find(tok, "<|call|>", 8));
+	assert_int_equal(dt_chat_encode_whole(&c, v, &t, 0, &w, &err), 0);
+	said = calloc(w.n, sizeof(*said));
+	assert_non_null(said);
+	for (size_t i = 0; i < w.n; i++) {
+		calls += w.ids[i] == c.call;
+		if (w.mask[i])
+			said[n++] = w.ids[i];
+	}
+	assert_int_equal(calls, 2);
+	assert_int_equal(dt_tokenizer_decode(tok, said, n, true, &s, &len, &err), 0);
+	assert_string_equal(
+		s, "<|channel|>analysis<|message|>W<|end|><|start|>assistant to=functions.f<|channel|>"
+		   "commentary json<|message|>{\"a\": \"<|call|>\"}<|call|> to=functions.g<|channel|>"
+		   "commentary json<|message|>{}<|call|>");
+	free(s);
+	free(said);
+	free(w.ids);
+	free(w.mask);
+	json_decref(list);
+	json_decref(v);
+	dt_tokenizer_close(tok);
+}
+
+/* a second key overrides the first */
+#define CONTINUED                                                                                            \
+	",\"continue_final_message\":true,\"messages\":[{\"role\":\"user\",\"content\":\"U\"},{\"role\":"    \
+	"\"assistant\",\"content\":\"Up\"}]"
 #define NAMED(x) ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"" x "\"}}"
 #define REQUIRED ",\"tool_choice\":\"required\""
 #define NONE	 ",\"tool_choice\":\"none\""
@@ -726,6 +781,8 @@ static void test_answers_of_harmony(void **state)
 		for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++)
 			check_answer(&answers[i]);
 	}
+	check_answer(&(struct answer_case){" to the end" NEXT CALL("get<|message|>{\"days\":4}"), CONTINUED,
+					   NULL, " to the end", "get", "{\"days\":4}"});
 	check_answer(&(struct answer_case){"<|channel|>analysis<|message|>Hm.<|call|> more", NONE, "Hm.", "",
 					   NULL, NULL});
 	special = thinks = false;
@@ -760,11 +817,17 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_prompts), cmocka_unit_test(test_prompts_of_transformers),
-		cmocka_unit_test(test_scan),	cmocka_unit_test(test_scan_harmony),
-		cmocka_unit_test(test_auto),	cmocka_unit_test(test_forced),
-		cmocka_unit_test(test_stream),	cmocka_unit_test(test_thought),
-		cmocka_unit_test(test_harmony), cmocka_unit_test(test_answers_of_harmony),
+		cmocka_unit_test(test_prompts),
+		cmocka_unit_test(test_prompts_of_transformers),
+		cmocka_unit_test(test_scan),
+		cmocka_unit_test(test_scan_harmony),
+		cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_forced),
+		cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_thought),
+		cmocka_unit_test(test_harmony),
+		cmocka_unit_test(test_tokens_of_harmony),
+		cmocka_unit_test(test_answers_of_harmony),
 		cmocka_unit_test(test_refused),
 	};
 

@@ -357,7 +357,7 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 		return -EINVAL;
 	opening = dt_tools_opening(form);
 	b->ask.trigger = forced ? NULL : opening->text;
-	b->ask.first = opening->first;
+	b->ask.first = b->goes_on ? NULL : opening->first; /* behind the prompt's text it is text */
 	b->ask.once = opening->once;
 	b->ask.skip_special = false; /* the opening of a call may be a special token */
 	b->tools = (struct dt_chat_tools){.list = list, .open = forced};

@@ -160,11 +160,11 @@ void dt_tools_channels(bool calls, bool inside, const char *s, size_t n, bool en
 		const int before = ret->n;
 		size_t len;
 
-		if (h == HEADER_NONE && before == 0)
-			show(ret, &shown, at, n);
 		if (h == HEADER_CUT_CALL && ended && before == 0) /* no call after all: it is text */
 			show(ret, &shown, at, n);
-		if (h != HEADER_WHOLE)
+		if (h == HEADER_NONE && before == 0) /* as of an answer that continues a message */
+			m = (struct message){.text = at, .shown = true};
+		else if (h != HEADER_WHOLE)
 			break;
 		if (m.name) {
 			const size_t next = read_call(&a, &m, ret);
