@@ -73,8 +73,8 @@ static json_t *reasoning_of(const json_t *v)
 }
 
 /*
- * Adds a tool call to the preceding assistant message, or to a new one. thought: the reasoning before it, NULL:
- * none.
+ * Adds a tool call to the preceding assistant message, or to a new one. thought: the reasoning before it,
+ * NULL: none.
  */
 static int add_call(json_t *out, const json_t *v, json_t *thought, size_t at, struct dt_api_error *e)
 {
