@@ -57,7 +57,8 @@ static const struct family families[DT_CHAT_N] = {
 			     "<|channel|>",
 			     NULL,
 			     "<|return|>",
-			     {"<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>"}},
+			     {"<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>",
+			      "<|call|>"}},
 };
 
 static bool has(const struct dt_tokenizer *tok, const char *s)
@@ -111,7 +112,7 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 {
 	const struct family *f = &families[kind];
 
-	*c = (struct dt_chat){.kind = kind, .tok = tok, .end = -1};
+	*c = (struct dt_chat){.kind = kind, .tok = tok, .end = -1, .call = -1};
 	for (int i = 0; i < DT_CHAT_SPECIALS && f->special[i]; i++) {
 		int32_t id = dt_tokenizer_find(tok, f->special[i], strlen(f->special[i]));
 
@@ -120,6 +121,8 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 	}
 	if (f->end)
 		c->end = dt_tokenizer_find(tok, f->end, strlen(f->end));
+	if (kind == DT_CHAT_HARMONY)
+		c->call = dt_tokenizer_find(tok, "<|call|>", 8);
 	if (text && kind == DT_CHAT_CHATML)
 		find_system(c, text);
 	c->thinks = kind == DT_CHAT_HARMONY || dt_tokenizer_find(tok, "<think>", 7) >= 0;
@@ -174,7 +177,7 @@ static int read_content(const json_t *content, struct dt_chat_message *m, size_t
 	return rc;
 }
 
-/* thought: allow a message with its reasoning, which is not included in the next prompt. */
+/* thought: allow a message with its reasoning. */
 static int check_keys(const json_t *v, bool thought, size_t at, struct dt_err *err)
 {
 	static const char *const keys[] = {"role", "content", "name", "tool_calls", "tool_call_id"};
@@ -213,6 +216,9 @@ static int read_message(const json_t *v, bool whole, struct dt_chat_message *m, 
 			"the role of message %zu is not one of system, developer, user, assistant, tool", at);
 	m->tool = !strcmp(m->role, "tool");
 	m->call_id = json_string_value(json_object_get(v, "tool_call_id"));
+	m->thought = json_string_value(json_object_get(v, "reasoning_content"));
+	if (m->thought && !*m->thought)
+		m->thought = NULL;
 	if (json_array_size(json_object_get(v, "tool_calls")) > 0) {
 		m->calls = json_object_get(v, "tool_calls");
 		if (dt_chat_check_calls(m, at, err) < 0)

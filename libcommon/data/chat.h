@@ -23,7 +23,7 @@ enum dt_chat_kind {
 	DT_CHAT_PHI3,
 	DT_CHAT_DEEPSEEK2,
 	DT_CHAT_DEEPSEEK3, /* R1 too */
-	DT_CHAT_HARMONY,   /* gpt-oss, without tools */
+	DT_CHAT_HARMONY,   /* gpt-oss */
 	DT_CHAT_N,
 };
 #define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3|deepseek2|deepseek3|harmony"
@@ -34,6 +34,7 @@ struct dt_chat {
 	enum dt_chat_kind kind;
 	const struct dt_tokenizer *tok; /* outlives it */
 	int32_t end;			/* the token that ends a turn, -1: none */
+	int32_t call;			/* harmony's token that ends a turn with a call, -1: none */
 	char system[512];		/* the template's default system prompt; "": none */
 	bool thinks;   /* answers may begin with reasoning: <think>, or a channel of harmony */
 	bool switches; /* the template can turn off reasoning (Qwen3's enable_thinking) */
@@ -60,6 +61,7 @@ enum dt_tool_form {
 	DT_TOOLS_HERMES,   /* <tool_call>{"name", "arguments"}</tool_call>, any number: Hermes, Qwen */
 	DT_TOOLS_LLAMA3,   /* the whole answer is {"name", "parameters"} */
 	DT_TOOLS_MISTRAL,  /* [TOOL_CALLS] [{"name", "arguments"}, ...] */
+	DT_TOOLS_HARMONY,  /* to=functions.NAME in a header, {...} as the text; one call: gpt-oss */
 	DT_TOOLS_DEEPSEEK, /* a name and its arguments in a fenced block, any number: V3, R1 */
 };
 enum dt_tool_form dt_chat_tool_form(const struct dt_chat *c);
@@ -72,8 +74,8 @@ struct dt_chat_tools {
 /*
  * messages [{"role", "content"}, ...] up to where the assistant speaks next. Roles: system (developer), user,
  * assistant, tool. Content: text, or an array of {"type": "text", "text"}. An assistant's message may have
- * tool_calls, and reasoning_content, which is passed over; a tool's has tool_call_id. tools: NULL, or what
- * the model may call. *ret is malloc'd. -EINVAL with what is wrong, -ENOMEM.
+ * tool_calls, and reasoning_content, which only harmony reads, before calls; a tool's has tool_call_id.
+ * tools: NULL, or what the model may call. *ret is malloc'd. -EINVAL with what is wrong, -ENOMEM.
  */
 int dt_chat_encode(const struct dt_chat *c, const json_t *messages, const struct dt_chat_tools *tools,
 		   int32_t **ret, size_t *ret_n, struct dt_err *err);

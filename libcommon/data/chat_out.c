@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(struct dt_chat_out *o)
+int dt_chat_no_memory(struct dt_chat_out *o)
 {
 	return o->rc = dt_err_sys(o->err, -ENOMEM, "cannot read the messages");
 }
@@ -29,7 +29,7 @@ static int reserve_text(struct dt_chat_out *o, size_t n)
 	if (f)
 		o->flag = f;
 	if (!p || !f)
-		return no_memory(o);
+		return dt_chat_no_memory(o);
 	o->text_cap = cap;
 	return 0;
 }
@@ -76,7 +76,7 @@ static void append(struct dt_chat_out *o, int32_t id, bool target)
 		if (m)
 			o->mask = m;
 		if (!p || !m) {
-			no_memory(o);
+			dt_chat_no_memory(o);
 			return;
 		}
 		o->cap = cap;

@@ -1,4 +1,4 @@
-/* A prompt while it is written. Private to chat.c, chat_out.c, chat_templates.c and chat_tools.c. */
+/* A prompt while it is written. Private to chat*.c. */
 #ifndef DT_DATA_CHAT_PRIV_H
 #define DT_DATA_CHAT_PRIV_H
 
@@ -42,6 +42,7 @@ struct dt_chat_message {
 	const json_t *calls; /* the assistant's tool_calls; NULL: none */
 	bool tool;	     /* a tool's result, of the call call_id */
 	const char *call_id;
+	const char *thought; /* an assistant's reasoning, which only harmony reads; NULL: none */
 };
 
 /* chat_templates.c: n messages as the family writes them. */
@@ -59,6 +60,11 @@ void dt_chat_end_of_text(struct dt_chat_out *o);
 /* Sets the author of the text that follows: m's role; NULL: the template. */
 void dt_chat_turn(struct dt_chat_out *o, const struct dt_chat_message *m);
 void dt_chat_flush(struct dt_chat_out *o);
+int dt_chat_no_memory(struct dt_chat_out *o); /* sets o->rc, -ENOMEM */
+
+/* chat_json.c: JSON as Python's json.dumps writes it, with a space after colons and commas. */
+void dt_chat_json(struct dt_chat_out *o, const json_t *v, size_t flags);
+char *dt_chat_json_text(const json_t *v, size_t flags); /* the caller frees it; NULL: out of memory */
 
 /* chat_tools.c: what the families write of tools, of calls, and of results. */
 int dt_chat_check_calls(const struct dt_chat_message *m, size_t at, struct dt_err *err);
@@ -76,6 +82,10 @@ void dt_chat_deepseek_open(struct dt_chat_out *o); /* up to where a call's name 
 void dt_chat_deepseek_calls(struct dt_chat_out *o, const struct dt_chat_message *m);
 /* first, last: of results in a row */
 void dt_chat_deepseek_result(struct dt_chat_out *o, const struct dt_chat_message *m, bool first, bool last);
+
+/* chat_harmony.c, chat_harmony_tools.c */
+void dt_chat_harmony(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n);
+void dt_chat_harmony_tools(struct dt_chat_out *o);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

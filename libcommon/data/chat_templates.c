@@ -2,7 +2,6 @@
 #include "data/chat_priv.h"
 
 #include <string.h>
-#include <time.h>
 
 static void put_trimmed(struct dt_chat_out *o, const struct dt_chat_message *m)
 {
@@ -313,67 +312,6 @@ static void deepseek3(struct dt_chat_out *o, const struct dt_chat_message *m, si
 		dt_chat_deepseek_open(o);
 }
 
-static void begin_harmony(struct dt_chat_out *o, const char *role)
-{
-	dt_chat_special(o, "<|start|>");
-	dt_chat_put(o, role);
-	dt_chat_special(o, "<|message|>");
-}
-
-/*
- * The template's own system message has today's date. A system message among the others is the developer's.
- * Answers of earlier turns are without their reasoning.
- */
-static void harmony(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
-{
-	const bool said = !strcmp(m[0].role, "system");
-	const time_t now = time(NULL);
-	char date[16] = "";
-	struct tm day;
-
-	if (localtime_r(&now, &day))
-		strftime(date, sizeof(date), "%Y-%m-%d", &day);
-	begin_harmony(o, "system");
-	dt_chat_put(o,
-		    "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n"
-		    "Current date: ");
-	dt_chat_put(o, date);
-	dt_chat_put(o, "\n\nReasoning: ");
-	dt_chat_put(o, o->c->effort ? o->c->effort : "medium");
-	dt_chat_put(o, "\n\n# Valid channels: analysis, commentary, final. Channel must be "
-		       "included for every message.");
-	dt_chat_special(o, "<|end|>");
-	if (said && m[0].n > 0) {
-		begin_harmony(o, "developer");
-		dt_chat_put(o, "# Instructions\n\n");
-		dt_chat_put_n(o, m[0].s, m[0].n);
-		dt_chat_put(o, "\n\n");
-		dt_chat_special(o, "<|end|>");
-	}
-	for (size_t i = said; i < n; i++) {
-		const bool answer = !strcmp(m[i].role, "assistant");
-
-		if (!answer && strcmp(m[i].role, "user"))
-			continue;
-		dt_chat_special(o, "<|start|>");
-		dt_chat_put(o, m[i].role);
-		dt_chat_turn(o, &m[i] == o->open ? NULL : &m[i]);
-		if (answer) {
-			dt_chat_special(o, "<|channel|>");
-			dt_chat_put(o, "final");
-		}
-		dt_chat_special(o, "<|message|>");
-		dt_chat_turn(o, &m[i]);
-		dt_chat_put_n(o, m[i].s, m[i].n);
-		dt_chat_special(o, answer && o->whole && i + 1 == n ? "<|return|>" : "<|end|>");
-		dt_chat_turn(o, NULL);
-	}
-	if (o->whole)
-		return;
-	dt_chat_special(o, "<|start|>");
-	dt_chat_put(o, "assistant");
-}
-
 static void plain(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	dt_chat_begin(o);
@@ -388,9 +326,16 @@ static void plain(struct dt_chat_out *o, const struct dt_chat_message *m, size_t
 }
 
 void (*const dt_chat_template[DT_CHAT_N])(struct dt_chat_out *, const struct dt_chat_message *, size_t) = {
-	[DT_CHAT_NONE] = plain,		 [DT_CHAT_CHATML] = chatml,   [DT_CHAT_LLAMA2] = llama2,
-	[DT_CHAT_LLAMA3] = llama3,	 [DT_CHAT_GEMMA] = gemma,     [DT_CHAT_ZEPHYR] = zephyr,
-	[DT_CHAT_MISTRAL] = mistral,	 [DT_CHAT_PHI3] = phi3,	      [DT_CHAT_DEEPSEEK2] = deepseek2,
-	[DT_CHAT_DEEPSEEK3] = deepseek3, [DT_CHAT_HARMONY] = harmony,
+	[DT_CHAT_NONE] = plain,
+	[DT_CHAT_CHATML] = chatml,
+	[DT_CHAT_LLAMA2] = llama2,
+	[DT_CHAT_LLAMA3] = llama3,
+	[DT_CHAT_GEMMA] = gemma,
+	[DT_CHAT_ZEPHYR] = zephyr,
+	[DT_CHAT_MISTRAL] = mistral,
+	[DT_CHAT_PHI3] = phi3,
+	[DT_CHAT_DEEPSEEK2] = deepseek2,
+	[DT_CHAT_DEEPSEEK3] = deepseek3,
+	[DT_CHAT_HARMONY] = dt_chat_harmony,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

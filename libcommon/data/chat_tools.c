@@ -13,7 +13,8 @@ enum dt_tool_form dt_chat_tool_form(const struct dt_chat *c)
 	static const enum dt_tool_form form[DT_CHAT_N] = {[DT_CHAT_CHATML] = DT_TOOLS_HERMES,
 							  [DT_CHAT_LLAMA3] = DT_TOOLS_LLAMA3,
 							  [DT_CHAT_MISTRAL] = DT_TOOLS_MISTRAL,
-							  [DT_CHAT_DEEPSEEK3] = DT_TOOLS_DEEPSEEK};
+							  [DT_CHAT_DEEPSEEK3] = DT_TOOLS_DEEPSEEK,
+							  [DT_CHAT_HARMONY] = DT_TOOLS_HARMONY};
 
 	return form[c->kind];
 }
@@ -42,18 +43,6 @@ int dt_chat_check_calls(const struct dt_chat_message *m, size_t at, struct dt_er
 	return 0;
 }
 
-/* Writes JSON as Python's json.dumps does, which templates use: with a space after colons and commas. */
-static void put_json(struct dt_chat_out *o, const json_t *v, size_t flags)
-{
-	char *text = json_dumps(v, flags | JSON_ENCODE_ANY);
-
-	if (text)
-		dt_chat_put(o, text);
-	else
-		o->rc = dt_err_sys(o->err, -ENOMEM, "cannot read the messages");
-	free(text);
-}
-
 /* Writes a tool call: {"name": N, KEY: {...}}, and {"id": ID} if the family has it. */
 static void put_call(struct dt_chat_out *o, const json_t *call, const char *key, bool id)
 {
@@ -61,14 +50,14 @@ static void put_call(struct dt_chat_out *o, const json_t *call, const char *key,
 	json_t *args = json_loads(json_string_value(json_object_get(f, "arguments")), 0, NULL);
 
 	dt_chat_put(o, "{\"name\": ");
-	put_json(o, json_object_get(f, "name"), 0);
+	dt_chat_json(o, json_object_get(f, "name"), 0);
 	dt_chat_put(o, ", \"");
 	dt_chat_put(o, key);
 	dt_chat_put(o, "\": ");
-	put_json(o, args, 0);
+	dt_chat_json(o, args, 0);
 	if (id && json_is_string(json_object_get(call, "id"))) {
 		dt_chat_put(o, ", \"id\": ");
-		put_json(o, json_object_get(call, "id"), 0);
+		dt_chat_json(o, json_object_get(call, "id"), 0);
 	}
 	dt_chat_put(o, "}");
 	json_decref(args);
@@ -87,7 +76,7 @@ static void list_in_tags(struct dt_chat_out *o, bool more)
 	json_array_foreach((json_t *)o->tools->list, i, v)
 	{
 		dt_chat_put(o, "\n");
-		put_json(o, v, 0);
+		dt_chat_json(o, v, 0);
 	}
 }
 
@@ -148,7 +137,7 @@ void dt_chat_llama3_tools(struct dt_chat_out *o)
 		   "variables.\n\n");
 	json_array_foreach((json_t *)o->tools->list, i, v)
 	{
-		put_json(o, v, JSON_INDENT(4));
+		dt_chat_json(o, v, JSON_INDENT(4));
 		dt_chat_put(o, "\n\n");
 	}
 }
@@ -163,7 +152,7 @@ void dt_chat_llama3_result(struct dt_chat_out *o, const struct dt_chat_message *
 {
 	json_t *text = json_stringn(m->s, m->n);
 
-	put_json(o, text, 0);
+	dt_chat_json(o, text, 0);
 	json_decref(text);
 }
 
@@ -173,7 +162,7 @@ void dt_chat_mistral_tools(struct dt_chat_out *o)
 {
 	dt_chat_special(o, "[AVAILABLE_TOOLS]");
 	dt_chat_put(o, " ");
-	put_json(o, o->tools->list, 0);
+	dt_chat_json(o, o->tools->list, 0);
 	dt_chat_special(o, "[/AVAILABLE_TOOLS]");
 }
 
@@ -202,12 +191,12 @@ void dt_chat_mistral_result(struct dt_chat_out *o, const struct dt_chat_message 
 	if (o->c->v3) /* the published template does not quote it */
 		dt_chat_put_n(o, m->s, m->n);
 	else
-		put_json(o, text, 0);
+		dt_chat_json(o, text, 0);
 	if (m->call_id) {
 		json_t *id = json_string(m->call_id);
 
 		dt_chat_put(o, ", \"call_id\": ");
-		put_json(o, id, 0);
+		dt_chat_json(o, id, 0);
 		json_decref(id);
 	}
 	dt_chat_put(o, "}");
@@ -262,7 +251,7 @@ void dt_chat_deepseek_calls(struct dt_chat_out *o, const struct dt_chat_message 
 		}
 		dt_chat_put(o, json_string_value(json_object_get(f, "name")));
 		dt_chat_put(o, "\n```json\n");
-		put_json(o, args, 0);
+		dt_chat_json(o, args, 0);
 		dt_chat_put(o, "\n```");
 		dt_chat_special(o, DT_CHAT_DEEPSEEK_CALLED);
 		json_decref(args);

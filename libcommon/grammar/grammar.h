@@ -28,10 +28,14 @@ struct dt_grammar *dt_grammar_json(void);
  * too many steps. -ENOTSUP, -EINVAL, -E2BIG, -ENOMEM.
  */
 int dt_grammar_schema(const json_t *schema, struct dt_grammar **ret, struct dt_err *err);
-/* Grammar of any of n texts: `before`, a value of the schema, `after`. Errors as above. */
+/*
+ * Grammar of any of n texts: `before`, a value of the schema, `after`. head: a grammar of the text before,
+ * which may have tokens, in place of `before`; NULL: none. Errors as above.
+ */
 struct dt_grammar_framed {
 	const char *before, *after;
 	const json_t *schema;
+	const struct dt_grammar *head;
 };
 int dt_grammar_framed(const struct dt_grammar_framed *f, int n, struct dt_grammar **ret, struct dt_err *err);
 /* Grammar of the plain texts that match a regular expression (dt_auto_regex) as a whole; of n listed ones. */

@@ -959,6 +959,35 @@ PY
     [ "$status" -eq 0 ]
 }
 
+@test "tools with the template harmony: a required call in each API, whole and streamed, and its result" {
+    "$DT_HELP/make-model" harmonic llama-tiny 260 0 4096 # random weights suffice: schemas are enforced
+    await dt-serve harmonic "${common[@]}" --port 0 --served-model-name tiny --chat-template harmony
+    schema='{"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": false}'
+    chat=$(jq -nc --argjson s "$schema" '{messages: [{role: "user", content: "hi"}], tool_choice: "required", temperature: 0,
+        tools: [{type: "function", function: {name: "put", description: "Puts", parameters: $s}}]}')
+    post /v1/chat/completions "$chat" | head -n 1 >whole
+    jq -e '.choices[0] | .finish_reason == "tool_calls" and .message.content == null and
+        (.message.tool_calls | length == 1 and .[0].function.name == "put" and (.[0].function.arguments | fromjson | .x | . == 1 or . == 2))' whole
+    args=$(jq -c '.choices[0].message.tool_calls[0].function.arguments' whole)
+    curl -sN -d "$(jq -c '.stream = true' <<<"$chat")" "$url/v1/chat/completions" | sed -n 's/^data: {/{/p' >parts
+    jq -se --argjson a "$args" '(map(.choices[0].delta.tool_calls[0].function.arguments // "") | add == $a) and
+        .[-1].choices[0].finish_reason == "tool_calls"' parts
+    # the prompt goes on behind the call
+    jq -c --argjson c "$chat" '$c | .messages += [$w[0].choices[0].message | .reasoning_content = "Hm."] + [{role: "tool",
+        tool_call_id: $w[0].choices[0].message.tool_calls[0].id, content: "R"}] | .tool_choice = "none" | .max_tokens = 5' \
+        --slurpfile w whole <<<null >next
+    post /v1/chat/completions "$(cat next)" | tail -n 1 | grep -qx 200
+    post /apply-template "$(jq -c '{messages, tools}' next)" | head -n 1 |
+        jq -re .prompt | grep -F '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=functions.put<|channel|>commentary json<|message|>{' |
+        grep -F '<|call|><|start|>functions.put to=assistant<|channel|>commentary<|message|>"R"<|end|><|start|>assistant'
+    post /v1/responses "$(jq -nc --argjson s "$schema" '{input: "hi", tool_choice: "required", temperature: 0, reasoning: {effort: "low"},
+        tools: [{type: "function", name: "put", description: "Puts", parameters: $s}]}')" | head -n 1 |
+        jq -e '.output[-1] | .type == "function_call" and .name == "put"'
+    post /v1/messages "$(jq -nc --argjson s "$schema" '{messages: [{role: "user", content: "hi"}], tool_choice: {type: "any"},
+        temperature: 0, max_tokens: 500, tools: [{name: "put", description: "Puts", input_schema: $s}]}')" | head -n 1 |
+        jq -e '.stop_reason == "tool_use" and .content[-1].type == "tool_use" and .content[-1].name == "put"'
+}
+
 @test "TLS: an answer and a stream, a client that disconnects, the page's origin; invalid certificate files" {
     command -v openssl >/dev/null || skip "openssl is not installed"
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out cert.pem -days 2 \

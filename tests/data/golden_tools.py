@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """Golden prompts with tools, from transformers.
 
-    golden_tools.py TEMPLATES MISTRAL     writes golden-tools.json beside this script
-    golden_tools.py --written             rewrites only the prompts whose template is in this script
+    golden_tools.py TEMPLATES MISTRAL HARMONY   writes golden-tools.json beside this script
+    golden_tools.py --written                   rewrites only the prompts whose template is in this script
+    golden_tools.py --harmony HARMONY           rewrites only the prompts of harmony
         TEMPLATES  the folder chat_templates of the package trl: the published templates of model families
         MISTRAL    the template of Mistral-7B-Instruct-v0.3, as a file
+        HARMONY    the template of gpt-oss, as a file; the date in its prompts becomes DATE
 
 Templates are run by transformers' Jinja. In requests the arguments of calls are text; templates receive them
 as objects, as from other servers that support these templates.
@@ -13,6 +15,7 @@ as objects, as from other servers that support these templates.
 import copy
 import json
 import os
+import re
 import sys
 
 try:
@@ -69,18 +72,73 @@ SAID = {"role": "assistant", "content": "Cold and clear."}
 AGAIN = {"role": "user", "content": "And tomorrow?"}
 CHATS = [([USER], [WEATHER]), ([SYSTEM, USER], [WEATHER, CLOCK]), ([USER, ASKED, TOLD], [WEATHER]),
          ([SYSTEM, USER, ASKED, TOLD, SAID, AGAIN], [WEATHER, CLOCK]), ([USER, TWO, TOLD, LATER], [WEATHER, CLOCK])]
+# harmony writes schemas as types of TypeScript
+ARGS = {
+    "text": {"type": "string"}, "maybe": {"type": "string", "nullable": True, "default": None},
+    "unit": {"type": "string", "enum": ["°C", "°F"], "default": "°C", "description": "The unit\nof degrees"},
+    "count": {"type": "integer", "minimum": 1, "default": 3}, "share": {"type": "number", "default": 0.1}, "wide": {"type": "array", "default": [
+        1e16, 1.5e-07, -0.0, 123456.789, 1e15, 0.0001, 5e-324, 1.7976931348623157e308, 100.0, 2**53, 9.5e-5, 1e22]},
+    "dry": {"type": "boolean", "default": False}, "words": {"type": "array", "items": {"type": "string"}},
+    "sizes": {"type": "array", "items": {"type": "integer"}, "nullable": True, "default": [1, 2]},
+    "flags": {"type": "array", "items": {"type": "boolean"}}, "ratios": {"type": "array", "items": {"type": "number"}},
+    "list": {"type": "array"}, "nulls": {"type": "array", "nullable": True},
+    "grid": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+    "short": {"type": "array", "items": {"type": "object", "properties": {"é": {"type": "string"}}}},
+    "long": {"type": "array", "items": {"type": "object", "properties": {"first": {"type": "string"}, "second": {
+             "type": "number"}}}},
+    "both": {"type": "array", "items": {"type": ["object", "object"]}},
+    "either": {"type": ["string", "null"], "default": "a \"b\" <c>"}, "one": {"type": ["integer"]},
+    "any": {"anyOf": [{"type": "string"}, {"type": "integer"}]}, "ref": {"$ref": "#/$defs/x"}, "enum": {"enum": [1, 2]},
+    "or": {"oneOf": [{"type": "string", "description": "a name", "default": "é"}, {"type": "integer", "default": 1},
+           {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}], "default": "x"},
+    "open": {"type": "object"}, "empty": {"type": "object", "properties": {}},
+    "nested": {"type": "object", "description": "Has parts", "properties": {
+        "a": {"type": "string", "description": "not shown"}, "b": {"type": "object", "properties": {
+            "c": {"type": "array", "items": {"type": "string", "enum": ["x"]}}, "d": {"type": "string", "enum": ["p", "q"]}},
+            "required": ["d"]}}, "required": ["a"], "default": {"a": "b\u001f"}},
+}
 
 
-def prompts(tok, name, template, words, several):
+def tool(name, properties, required):
+    return {"type": "function", "function": {"name": name, "description": f"Does {name}", "parameters": {
+            "type": "object", "properties": properties, "required": required}}}
+
+
+MANY = [tool(f"f_{k}", {k: v}, [k] if i % 2 else []) for i, (k, v) in enumerate(ARGS.items())]
+MANY += [tool("all", ARGS, ["text", "unit", "or"]), tool("none", {}, []),
+         {"type": "function", "function": {"name": "bare", "description": "Has no schema"}}]
+THOUGHT = dict(ASKED, reasoning_content="I need the \"weather\".")
+WORDS = dict(ASKED, content="I ask.")
+CODES = dict(TOLD, content="\u001b[1mé\n\t</a>\u007f\\\u001f")
+TURN = [USER, THOUGHT, TOLD, dict(THOUGHT, reasoning_content="Once more."), TOLD]
+HARMONY = [([USER], MANY), ([SYSTEM, USER], MANY), ([USER, THOUGHT, TOLD], [WEATHER]),
+           ([USER, WORDS, CODES], [WEATHER]), (TURN, [WEATHER]), (TURN + [SAID, AGAIN], [WEATHER]),
+           (TURN + [SAID, AGAIN, THOUGHT, TOLD], [WEATHER]), ([USER, dict(SAID, reasoning_content="Hm."), AGAIN], [WEATHER]),
+           ([SYSTEM, USER, ASKED, TOLD], None), ([dict(SYSTEM, role="developer"), USER], [WEATHER])]
+
+
+def harmony(tok, path):
+    with open(path, encoding="utf-8") as f:
+        template = f.read()
+    cases = prompts(tok, "harmony", template, "<|channel|>", False, HARMONY)
+    for c in cases:
+        c["text"] = re.sub(r"(?<=Current date: )[-0-9]{10}", "DATE", c["text"])
+    return cases
+
+
+def prompts(tok, name, template, words, several, chats=tuple(CHATS)):
     cases = []
-    for messages, tools in CHATS:
+    for messages, tools in chats:
         if not several and any(len(m.get("tool_calls", [])) > 1 for m in messages):
             continue
-        given = copy.deepcopy(messages)
+        given = json.loads(json.dumps(messages))  # nothing is shared
         shown = copy.deepcopy(tools)
         if name == "mistral":  # its template does not escape descriptions
             for t in shown:
                 t["function"].pop("description", None)
+        for m in given if name == "harmony" else []:
+            if "reasoning_content" in m:
+                m["thinking"] = m.pop("reasoning_content")
         for c in (c for m in given for c in m.get("tool_calls", [])):
             c["function"]["arguments"] = json.loads(c["function"]["arguments"])
         text = tok.apply_chat_template(given, tools=shown, chat_template=template, tokenize=False,
@@ -92,21 +150,24 @@ def prompts(tok, name, template, words, several):
 
 def main():
     written = sys.argv[1:] == ["--written"]
-    if len(sys.argv) != 3 and not written:
+    only = len(sys.argv) == 3 and sys.argv[1] == "--harmony"
+    if len(sys.argv) != 4 and not written and not only:
         print(__doc__, file=sys.stderr)
         return 2
     path = os.path.join(HERE, "tokenizer", "chat.json")
     tok = transformers.PreTrainedTokenizerFast(tokenizer_file=path, bos_token="<s>", eos_token="</s>")
     out = os.path.join(HERE, "golden-tools.json")
     cases = []
-    if written:
+    if written or only:
         with open(out, encoding="utf-8") as f:
-            cases = [c for c in json.load(f) if c["form"] not in WRITTEN]
-    for name, (source, words, several) in ([] if written else FAMILIES.items()):
+            cases = [c for c in json.load(f) if c["form"] not in (WRITTEN if written else ["harmony"])]
+    for name, (source, words, several) in ([] if written or only else FAMILIES.items()):
         with open(os.path.join(sys.argv[1], source + ".jinja") if source else sys.argv[2], encoding="utf-8") as f:
             cases += prompts(tok, name, f.read(), words, several)
-    for name, (template, words, several) in WRITTEN.items():
+    for name, (template, words, several) in ([] if only else WRITTEN.items()):
         cases += prompts(tok, name, template, words, several)
+    if not written:
+        cases += harmony(tok, sys.argv[-1])
     with open(out, "w", encoding="utf-8") as f:
         f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
     print(f"{len(cases)} prompts, transformers {transformers.__version__}, tokenizers {tokenizers.__version__}")

@@ -16,6 +16,12 @@ static struct dt_tokenizer *tok;
 static struct dt_engine *engine;
 static struct dt_chat chat;
 static json_t *defaults;
+static struct dt_engine_params roomy; /* used if max_len is set: for prompts that are only parsed */
+
+static const struct dt_engine_params *params(void)
+{
+	return roomy.max_len > 0 ? &roomy : dt_engine_params(engine);
+}
 
 static int setup(void **state)
 {
@@ -36,11 +42,8 @@ static int teardown(void **state)
 
 static int parse(const char *body, struct dt_completion *c, struct dt_api_error *e)
 {
-	struct dt_api_model m = {.engine = dt_engine_params(engine),
-				 .name = "tiny",
-				 .chat = &chat,
-				 .defaults = defaults,
-				 .seed = 9};
+	struct dt_api_model m = {
+		.engine = params(), .name = "tiny", .chat = &chat, .defaults = defaults, .seed = 9};
 	json_t *v = json_loads(body, 0, NULL);
 	int rc;
 
@@ -57,7 +60,7 @@ static char *prompt_of(const char *body)
 {
 	struct dt_completion c = good(body);
 	const struct dt_serve_req *r = &c.call->req[0];
-	char *s = malloc((size_t)r->nprompt + 1);
+	char *s = malloc((size_t)r->nprompt + 8);
 
 	for (int i = 0; i < r->nprompt; i++)
 		s[i] = (char)r->tokens[i];
@@ -79,7 +82,7 @@ static void assert_prompt_by(int (*parse_by)(const json_t *, const struct dt_api
 					     struct dt_completion *, struct dt_api_error *),
 			     const char *body, const char *want)
 {
-	struct dt_api_model m = {.engine = dt_engine_params(engine), .name = "tiny", .chat = &chat};
+	struct dt_api_model m = {.engine = params(), .name = "tiny", .chat = &chat};
 	json_t *v = json_loads(body, 0, NULL);
 	struct dt_completion c;
 	struct dt_api_error e;
@@ -145,6 +148,65 @@ static void test_thinking(void **state)
 	chat.thinks = false;
 	assert_prompt("{" U ", \"chat_template_kwargs\": {\"enable_thinking\": false}}", open);
 	chat.switches = chat.thinks = true;
+}
+
+#define SCHEMA "{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}}}"
+#define RESULT "<|start|>functions.f to=assistant<|channel|>commentary<|message|>\"R\"<|end|>"
+
+/* harmony: reasoning before a call goes back to the model, in each API's form, until it has answered. */
+static void test_thought_of_calls(void **state)
+{
+	static const char chats[] =
+		"{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", "
+		"\"reasoning_content\": \"Hm.\", \"tool_calls\": [{\"id\": \"c\", \"type\": \"function\", "
+		"\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"b\\\"}\"}}]}, {\"role\": "
+		"\"tool\", \"tool_call_id\": \"c\", \"content\": \"R\"}], \"reasoning_effort\": \"low\", "
+		"\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": "
+		"\"F\", "
+		"\"parameters\": " SCHEMA "}}]}";
+	static const char responses[] =
+		"{\"input\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"type\": \"reasoning\", "
+		"\"summary\": "
+		"[], \"content\": [{\"type\": \"reasoning_text\", \"text\": \"H\"}, {\"type\": "
+		"\"reasoning_text\", \"text\": \"m.\"}]}, {\"type\": \"function_call\", \"call_id\": \"c\", "
+		"\"name\": \"f\", \"arguments\": \"{\\\"a\\\": \\\"b\\\"}\"}, {\"type\": "
+		"\"function_call_output\", \"call_id\": \"c\", \"output\": \"R\"}], \"reasoning\": "
+		"{\"effort\": "
+		"\"low\"}, \"tools\": [{\"type\": \"function\", \"name\": \"f\", \"description\": \"F\", "
+		"\"parameters\": " SCHEMA "}]}";
+	static const char messages[] =
+		"{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", "
+		"\"content\": [{\"type\": \"thinking\", \"thinking\": \"Hm.\", \"signature\": \"\"}, "
+		"{\"type\": "
+		"\"tool_use\", \"id\": \"c\", \"name\": \"f\", \"input\": {\"a\": \"b\"}}]}, {\"role\": "
+		"\"user\", "
+		"\"content\": [{\"type\": \"tool_result\", \"tool_use_id\": \"c\", \"content\": \"R\"}]}], "
+		"\"max_tokens\": 5, \"tools\": [{\"name\": \"f\", \"description\": \"F\", "
+		"\"input_schema\": " SCHEMA "}]}";
+	char *s, *low;
+
+	roomy = *dt_engine_params(engine);
+	roomy.max_len = 4096;
+	dt_chat_init(&chat, DT_CHAT_HARMONY, NULL, tok);
+	s = prompt_of(chats);
+	assert_non_null(strstr(s,
+			       "<|start|>user<|message|>hi<|end|><|start|>assistant<|channel|>analysis"
+			       "<|message|>Hm.<|end|><|start|>assistant to=functions.f<|channel|>commentary "
+			       "json<|message|>{\"a\": \"b\"}<|call|>" RESULT "<|start|>assistant"));
+	assert_prompt_by(dt_responses_parse, responses, s);
+	low = strstr(s, "Reasoning: low");
+	assert_non_null(low);
+	memmove(low + 17, low + 14, strlen(low + 14) + 1); /* /v1/messages has no effort */
+	memcpy(low, "Reasoning: medium", 17);
+	assert_prompt_by(dt_messages_parse, messages, s);
+	free(s);
+	refused("{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"tool\", "
+		"\"content\": "
+		"\"R\"}]}",
+		"message 1 is a tool's result, but no call precedes it");
+	dt_chat_init(&chat, DT_CHAT_CHATML, NULL, tok);
+	chat.thinks = chat.switches = true;
+	roomy.max_len = 0;
 }
 
 static void test_prompts(void **state)
@@ -429,10 +491,15 @@ static void test_apply_template(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_thinking),	cmocka_unit_test(test_prompts),
-		cmocka_unit_test(test_limits),		cmocka_unit_test(test_truncation_to_the_context),
-		cmocka_unit_test(test_hints),		cmocka_unit_test(test_constraints),
-		cmocka_unit_test(test_usage_of_chunks), cmocka_unit_test(test_apply_template),
+		cmocka_unit_test(test_thinking),
+		cmocka_unit_test(test_thought_of_calls),
+		cmocka_unit_test(test_prompts),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_truncation_to_the_context),
+		cmocka_unit_test(test_hints),
+		cmocka_unit_test(test_constraints),
+		cmocka_unit_test(test_usage_of_chunks),
+		cmocka_unit_test(test_apply_template),
 		cmocka_unit_test(test_suffix),
 	};
 

@@ -1,6 +1,6 @@
 /*
- * Tools: the prompts that published templates give, calls found in texts of each form while they come, and
- * arguments held to their schema against a model that would write something else.
+ * Tools: calls found in texts of each form while they come, and arguments held to their schema against a
+ * model that would write something else. Their prompts: test_tool_prompts.c.
  */
 #include "serve/api/openai.h"
 #include "serve/api/tools.h"
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -25,166 +25,8 @@
 	"{\"x\":{\"enum\":[1,2]}},\"required\":[\"x\"],\"additionalProperties\":false}}}"
 #define TOOLS TWO "]"
 
-/* ---- prompts ---- */
-
-static char *prompt(enum dt_chat_kind kind, const char *template, const char *messages, const char *tools,
-		    bool open)
-{
-	json_t *v = json_loads(messages, 0, NULL), *list = tools ? json_loads(tools, 0, NULL) : NULL;
-	struct dt_chat_tools t = {.list = list, .open = open};
-	struct dt_tokenizer *tok;
-	struct dt_chat c;
-	struct dt_err err;
-	int32_t *ids;
-	size_t n, len;
-	char *s = NULL;
-
-	assert_non_null(v);
-	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
-	dt_chat_init(&c, kind, template, tok);
-	if (dt_chat_encode(&c, v, list ? &t : NULL, &ids, &n, &err) < 0)
-		s = strdup(err.msg);
-	else if (dt_tokenizer_decode(tok, ids, n, true, &s, &len, &err) == 0)
-		free(ids);
-	json_decref(v);
-	json_decref(list);
-	dt_tokenizer_close(tok);
-	return s;
-}
-
-static void is_prompt(enum dt_chat_kind kind, const char *messages, const char *tools, bool open,
-		      const char *want)
-{
-	char *s = prompt(kind, NULL, messages, tools, open);
-
-	assert_string_equal(s, want);
-	free(s);
-}
-
-#define ONE "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]"
-#define TURNS                                                                                                \
-	"[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},{\"role\":"          \
-	"\"assistant\","                                                                                     \
-	"\"content\":null,\"tool_calls\":[{\"id\":\"abc\",\"type\":\"function\",\"function\":{\"name\":"     \
-	"\"f\","                                                                                             \
-	"\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"abc\",\"content\":\"R\"}" \
-	","                                                                                                  \
-	"{\"role\":\"tool\",\"tool_call_id\":\"abd\",\"content\":\"Q\"}]"
 #define CALLS  "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"
 #define CALLED "<｜tool▁call▁end｜>"
-#define HERMES_TOOLS                                                                                         \
-	"# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided "  \
-	"with function "                                                                                     \
-	"signatures within <tools></tools> XML tags:\n<tools>\n{\"type\": \"function\", \"function\": "      \
-	"{\"name\": "                                                                                        \
-	"\"f\"}}\n</tools>\n\nFor each function call, return a json object with function name and "          \
-	"arguments within "                                                                                  \
-	"<tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": "        \
-	"<args-json-object>}\n</tool_call>"
-
-#define DEEPSEEK_TOOLS                                                                                       \
-	"# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided "  \
-	"with function signatures within <tools></tools> XML tags:\n<tools>\n{\"type\": \"function\", "      \
-	"\"function\": {\"name\": \"f\"}}\n</tools>\n\nFor function call returns, you should first print "   \
-	"<｜tool▁calls▁begin｜>\nFor each function call, you should return object like:\n"             \
-	"<｜tool▁call▁begin｜>function<｜tool▁sep｜><function_name>\n```json\n"                    \
-	"<function_arguments_in_json_format>\n```<｜tool▁call▁end｜>\nAt the end of function call "    \
-	"returns, you should print <｜tool▁calls▁end｜><｜end▁of▁sentence｜>"
-
-static void test_prompts(void **state)
-{
-	char *s;
-
-	is_prompt(DT_CHAT_CHATML, TURNS, ONE, false,
-		  "<|im_start|>system\nS\n\n" HERMES_TOOLS "<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
-		  "<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
-		  "1}}\n</tool_call>"
-		  "<|im_end|>\n<|im_start|>user\n<tool_response>\nR\n</tool_response>\n<tool_response>\nQ\n"
-		  "</tool_response><|im_end|>\n<|im_start|>assistant\n");
-	is_prompt(DT_CHAT_CHATML, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, true,
-		  "<|im_start|>system\n" HERMES_TOOLS
-		  "<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n<tool_call>\n");
-	is_prompt(DT_CHAT_MISTRAL, TURNS, ONE, false,
-		  "[AVAILABLE_TOOLS] [{\"type\": \"function\", \"function\": {\"name\": "
-		  "\"f\"}}][/AVAILABLE_TOOLS]"
-		  "[INST] S\n\nU [/INST][TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": "
-		  "\"abc\"}]</s>"
-		  "[TOOL_RESULTS] {\"content\": \"R\", \"call_id\": \"abc\"}[/TOOL_RESULTS]"
-		  "[TOOL_RESULTS] {\"content\": \"Q\", \"call_id\": \"abd\"}[/TOOL_RESULTS]");
-	is_prompt(
-		DT_CHAT_DEEPSEEK3, TURNS, ONE, false,
-		"S\n\n" DEEPSEEK_TOOLS "<｜User｜>U<｜Assistant｜>" CALLS "f\n```json\n{\"a\": 1}\n```" CALLED
-		"<｜tool▁calls▁end｜><｜end▁of▁sentence｜><｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>R"
-		"<｜tool▁output▁end｜>\n<｜tool▁output▁begin｜>Q<｜tool▁output▁end｜><｜tool▁outputs▁end｜>");
-	is_prompt(DT_CHAT_DEEPSEEK3, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, true,
-		  DEEPSEEK_TOOLS "<｜User｜>U<｜Assistant｜>" CALLS);
-	s = prompt(DT_CHAT_LLAMA3, NULL, TURNS, ONE, false);
-	assert_non_null(strstr(s, "system<|end_header_id|>\n\nEnvironment: ipython\nS<|eot_id|>"));
-	assert_non_null(strstr(s, "Given the following functions, please respond with a JSON"));
-	assert_non_null(strstr(s, "    \"type\": \"function\",\n"));
-	assert_non_null(strstr(s, "\n\nU<|eot_id|>"));
-	assert_non_null(strstr(s, "{\"name\": \"f\", \"parameters\": {\"a\": 1}}<|eot_id|>"));
-	assert_non_null(strstr(s, "<|start_header_id|>ipython<|end_header_id|>\n\n\"R\"<|eot_id|>"));
-	free(s);
-	s = prompt(DT_CHAT_GEMMA, NULL, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, false);
-	assert_string_equal(s, "the chat template of this model does not support tools");
-	free(s);
-}
-
-/* gpt-oss: the template's own system message has the date, and the user's is the developer's. */
-static void test_harmony(void **state)
-{
-	const time_t now = time(NULL);
-	char want[600], date[16];
-	struct tm day;
-	char *s = prompt(DT_CHAT_HARMONY, NULL,
-			 "[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":\"U\"},"
-			 "{\"role\":\"assistant\",\"content\":\"A\"},{\"role\":\"user\",\"content\":\"V\"}]",
-			 NULL, false);
-
-	assert_non_null(localtime_r(&now, &day));
-	strftime(date, sizeof(date), "%Y-%m-%d", &day);
-	snprintf(want, sizeof(want),
-		 "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
-		 "Knowledge cutoff: 2024-06\nCurrent date: %s\n\nReasoning: medium\n\n"
-		 "# Valid channels: analysis, commentary, final. Channel must be included for every message."
-		 "<|end|><|start|>developer<|message|># "
-		 "Instructions\n\nS\n\n<|end|><|start|>user<|message|>U<|end|>"
-		 "<|start|>assistant<|channel|>final<|message|>A<|end|><|start|>user<|message|>V<|end|>"
-		 "<|start|>assistant",
-		 date);
-	assert_string_equal(s, want);
-	free(s);
-	s = prompt(DT_CHAT_HARMONY, NULL, "[{\"role\":\"user\",\"content\":\"U\"}]", ONE, false);
-	assert_string_equal(s, "the chat template of this model does not support tools");
-	free(s);
-}
-
-/* What transformers makes of the published templates (tests/data/golden_tools.py). */
-static void test_prompts_of_transformers(void **state)
-{
-	json_t *cases = json_load_file(GOLDEN_DIR "/golden-tools.json", 0, NULL), *v;
-	size_t i;
-
-	assert_true(json_array_size(cases) >= 19);
-	json_array_foreach(cases, i, v)
-	{
-		const char *form = json_string_value(json_object_get(v, "form"));
-		char *messages = json_dumps(json_object_get(v, "messages"), 0);
-		char *tools = json_dumps(json_object_get(v, "tools"), 0);
-		char *s = prompt(!strcmp(form, "hermes")     ? DT_CHAT_CHATML
-				 : !strcmp(form, "mistral")  ? DT_CHAT_MISTRAL
-				 : !strcmp(form, "deepseek") ? DT_CHAT_DEEPSEEK3
-							     : DT_CHAT_LLAMA3,
-				 json_string_value(json_object_get(v, "words")), messages, tools, false);
-
-		assert_string_equal(s, json_string_value(json_object_get(v, "text")));
-		free(s);
-		free(tools);
-		free(messages);
-	}
-	json_decref(cases);
-}
 
 /* ---- calls in texts ---- */
 
@@ -213,7 +55,7 @@ static void finds(enum dt_tool_form form, bool inside, const char *s, const char
 	}
 	dt_tools_scan(form, inside, s, n, true, &c);
 	assert_true(c.content >= content && c.n == calls);
-	k = snprintf(got, sizeof(got), "%.*s", (int)c.content, s);
+	k = snprintf(got, sizeof(got), "%.*s", (int)(c.content - c.from), s + c.from);
 	for (int j = 0; j < c.n; j++)
 		k += snprintf(got + k, sizeof(got) - (size_t)k, "|%.*s|%.*s", (int)c.call[j].nname,
 			      c.call[j].name, (int)c.call[j].nargs, c.call[j].args);
@@ -253,36 +95,143 @@ static void test_scan(void **state)
 	      "|f|{\"a\": \"cut of");
 }
 
+#define NEXT	 "<|end|><|start|>assistant"
+#define ANALYSIS "<|channel|>analysis<|message|>Hm, to=functions.f." NEXT
+#define CALL(x)	 "<|channel|>commentary to=functions." x
+
+static void test_scan_harmony(void **state)
+{
+	static const char *const texts[][2] = {
+		{ANALYSIS CALL("f <|constrain|>json<|message|>{\"a\": \"}<|call|>\"}"),
+		 "|f|{\"a\": \"}<|call|>\"}"},
+		{CALL("f.g-h<|constrain|>json<|message|> {\"a\": [{}]}<|call|>"), "|f.g-h|{\"a\": [{}]}"},
+		{CALL("f<|message|>{}"), "|f|{}"},
+		{CALL("f json<|message|>{\"a\": \"cut of"), "|f|{\"a\": \"cut of"},
+		{"<|channel|>analysis to=functions.f code<|message|>{}", "|f|{}"},
+		{"<|channel|>commentary to=f<|message|>{}", "|f|{}"},
+		{" to=functions.f<|channel|>commentary json<|message|>{\"a\": 1}", "|f|{\"a\": 1}"},
+		{" to = functions.f<|message|>{\"a\": 1}", "|f|{\"a\": 1}"},
+		{ANALYSIS " to=functions.f<|channel|>commentary <|constrain|>json<|message|>{}", "|f|{}"},
+		{ANALYSIS "<|channel|>commentary<|message|>I <plan>." NEXT CALL("f<|message|>{}"),
+		 "I <plan>.|f|{}"},
+		{CALL("f<|message|>{\"a\":1}<|call|><|start|>assistant") CALL("g<|message|>{}"),
+		 "|f|{\"a\":1}|g|{}"},
+		{CALL("f<|message|>{}<|call|>and <|more"), "|f|{}"},
+		{ANALYSIS "<|channel|>final<|message|>No call <|here.", "No call <|here."},
+		{"<|channel|>final<|message|>It is " CALL("f"), "It is " CALL("f")},
+		{"<|channel|>commentary<|message|>Plan." NEXT "<|channel|>final<|message|>A.",
+		 "Plan." NEXT "<|channel|>final<|message|>A."},
+		{ANALYSIS "<|channel|>fin", ""},
+		{ANALYSIS, ""},
+		{"", ""},
+		/* garbage */
+		{ANALYSIS CALL("f <|constrain|>json<|message|>nonsense"),
+		 CALL("f <|constrain|>json<|message|>nonsense")},
+		{ANALYSIS CALL("f <|const"), CALL("f <|const")},
+		{CALL("f<|message|>"), CALL("f<|message|>")},
+		{CALL("<|message|>{}<|call|>"), "||{}"},
+		{"Only words to=functions.f", "Only words to=functions.f"},
+		{" to be", " to be"},
+		{" to", " to"},
+		{"<|start|>assistan", "<|start|>assistan"},
+		{ANALYSIS "Words.", "Words."},
+		{"Words." NEXT CALL("f<|message|>{}"), "Words.|f|{}"},
+		{"<|message|>{}", "<|message|>{}"},
+	};
+
+	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+		finds(DT_TOOLS_HARMONY, false, texts[i][0], texts[i][1]);
+	finds(DT_TOOLS_HARMONY, true, "=functions.f <|constrain|>json<|message|>{\"a\": 1}", "|f|{\"a\": 1}");
+	finds(DT_TOOLS_HARMONY, true, " = functions.f<|channel|>commentary json<|message|>{\"a", "|f|{\"a");
+	finds(DT_TOOLS_HARMONY, true, "=functions.f <|cons", "=functions.f <|cons");
+	finds(DT_TOOLS_HARMONY, true, "", "");
+}
+
 /* ---- a model that writes what it likes ---- */
 
 static struct script {
-	const char *text;
-	size_t at;
+	int32_t ids[512];
+	size_t n, at;
+	int32_t end, five, brace;
+	int vocab;
 } script;
 
-/* Wants the script's next byte, else }, else 5; the end behind the script. */
+/* Wants the script's next token, else }, else 5; the end behind the script. */
 static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	for (int i = 0; i < b->nwant; i++) {
-		float *row = logits + (size_t)i * 258;
-		int32_t last = b->ids[b->want[i]];
+		float *row = logits + (size_t)i * (size_t)script.vocab;
 
-		if (script.text[script.at] && last == (unsigned char)script.text[script.at])
+		if (script.at < script.n && b->ids[b->want[i]] == script.ids[script.at])
 			script.at++;
-		for (int k = 0; k < 258; k++)
+		for (int k = 0; k < script.vocab; k++)
 			row[k] = 0;
-		row['5'] = 1;
-		row['}'] = 2;
-		row[script.text[script.at] ? (unsigned char)script.text[script.at] : 256] = 9;
+		row[script.five] = 1;
+		row[script.brace] = 2;
+		row[script.at < script.n ? script.ids[script.at] : script.end] = 9;
 	}
 	return 0;
 }
 
+/* The bytes, or (special) a vocabulary in which harmony's marks are tokens. */
+static struct dt_tokenizer *open_tokens(bool special)
+{
+	static const char *const marks[] = {"<|start|>",     "<|message|>", "<|channel|>",
+					    "<|constrain|>", "<|return|>",  "<|call|>"};
+	char path[] = "/tmp/test_tools.XXXXXX.json";
+	struct dt_tokenizer *tok;
+	json_t *o, *added;
+	struct dt_err err;
+	int fd;
+
+	if (!special) {
+		assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+		return tok;
+	}
+	o = json_load_file(GOLDEN_DIR "/tokenizer/chat.json", 0, NULL);
+	added = json_object_get(o, "added_tokens");
+	assert_non_null(added);
+	for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+		json_t *v = json_deep_copy(json_array_get(added, json_array_size(added) - 1));
+		json_int_t id = json_integer_value(json_object_get(v, "id"));
+
+		json_object_set_new(v, "content", json_string(marks[i]));
+		json_object_set_new(v, "id", json_integer(id + 1));
+		json_array_append_new(added, v);
+	}
+	fd = mkstemps(path, 5);
+	assert_true(fd >= 0);
+	assert_int_equal(json_dumpfd(o, fd, 0), 0);
+	close(fd);
+	json_decref(o);
+	if (dt_tokenizer_open(path, &tok, &err) < 0)
+		fail_msg("%s", err.msg);
+	unlink(path);
+	return tok;
+}
+
+static void set_script(const struct dt_tokenizer *tok, bool special, const char *text)
+{
+	struct dt_err err;
+	int32_t *ids;
+
+	script = (struct script){.vocab = dt_tokenizer_vocab(tok),
+				 .five = dt_tokenizer_find(tok, "5", 1),
+				 .brace = dt_tokenizer_find(tok, "}", 1),
+				 .end = special ? dt_tokenizer_find(tok, "<|return|>", 10) : 256};
+	assert_true(script.five >= 0 && script.brace >= 0 && script.end >= 0);
+	assert_int_equal(dt_tokenizer_encode(tok, text, strlen(text), special, &ids, &script.n, &err), 0);
+	assert_true(script.n < sizeof(script.ids) / sizeof(*script.ids));
+	memcpy(script.ids, ids, script.n * sizeof(*ids));
+	free(ids);
+}
+
+static bool special; /* tokens of answer() */
 static bool thinks;
 
 static json_t *answer(enum dt_chat_kind kind, const char *text, const char *more, bool stream)
 {
-	struct dt_engine_params p = {.model = {.forward = forward, .vocab = 258, .eos = {256}, .neos = 1},
+	struct dt_engine_params p = {.model = {.forward = forward, .neos = 1},
 				     .max_seqs = 1,
 				     .max_tokens = 64,
 				     .max_len = 4096,
@@ -303,8 +252,10 @@ static json_t *answer(enum dt_chat_kind kind, const char *text, const char *more
 	 * the first byte is drawn behind the prompt's last, a line end or a bracket, which no script
 	 * begins with
 	 */
-	script = (struct script){.text = text};
-	assert_int_equal(dt_tokenizer_open("byte", &tok, NULL), 0);
+	tok = open_tokens(special);
+	set_script(tok, special, text);
+	p.model.vocab = script.vocab;
+	p.model.eos[0] = script.end;
 	p.tok = tok;
 	dt_chat_init(&chat, kind, NULL, tok);
 	chat.thinks = thinks;
@@ -514,6 +465,158 @@ static void test_thought(void **state)
 	thinks = false;
 }
 
+/* What the parts of a stream have under `key`; arguments: of the call. */
+static void join(const json_t *parts, const char *key, char *to)
+{
+	const json_t *v;
+	size_t i;
+
+	*to = 0;
+	json_array_foreach((json_t *)parts, i, v)
+	{
+		const json_t *delta =
+			json_object_get(json_array_get(json_object_get(v, "choices"), 0), "delta");
+		const json_t *call = json_array_get(json_object_get(delta, "tool_calls"), 0);
+		const json_t *from = strcmp(key, "arguments") ? delta : json_object_get(call, "function");
+		const char *s = json_string_value(json_object_get(from, key));
+
+		strcat(to, s ? s : "");
+	}
+}
+
+/*
+ * Marks are tokens where the template writes them, and text inside of texts. In training the assistant's
+ * parts are targets: from behind its name to its marks of the end.
+ */
+static void test_tokens_of_harmony(void **state)
+{
+	json_t *v = json_loads(
+		"[{\"role\":\"user\",\"content\":\"<|call|>\"},{\"role\":\"assistant\",\"content\":"
+		"\"W\",\"tool_calls\":[{\"id\":\"a\",\"function\":{\"name\":\"f\",\"arguments\":"
+		"\"{\\\"a\\\":\\\"<|call|>\\\"}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"a\","
+		"\"content\":\"<|call|>\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":"
+		"[{\"id\":\"b\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]}]",
+		0, NULL);
+	json_t *list = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":"
+				  "\"<|call|>\"}}]",
+				  0, NULL);
+	struct dt_chat_tools t = {.list = list};
+	struct dt_tokenizer *tok = open_tokens(true);
+	struct dt_chat_whole w;
+	struct dt_chat c;
+	struct dt_err err;
+	int32_t *said;
+	size_t n = 0, calls = 0, len;
+	char *s;
+
+	dt_chat_init(&c, DT_CHAT_HARMONY, NULL, tok);
+	assert_true(c.call >= 0 && c.call == dt_tokenizer_find(tok, "<|call|>", 8));
+	assert_int_equal(dt_chat_encode_whole(&c, v, &t, 0, &w, &err), 0);
+	said = calloc(w.n, sizeof(*said));
+	assert_non_null(said);
+	for (size_t i = 0; i < w.n; i++) {
+		calls += w.ids[i] == c.call;
+		if (w.mask[i])
+			said[n++] = w.ids[i];
+	}
+	assert_int_equal(calls, 2);
+	assert_int_equal(dt_tokenizer_decode(tok, said, n, true, &s, &len, &err), 0);
+	assert_string_equal(
+		s, "<|channel|>analysis<|message|>W<|end|><|start|>assistant to=functions.f<|channel|>"
+		   "commentary json<|message|>{\"a\": \"<|call|>\"}<|call|> to=functions.g<|channel|>"
+		   "commentary json<|message|>{}<|call|>");
+	free(s);
+	free(said);
+	free(w.ids);
+	free(w.mask);
+	json_decref(list);
+	json_decref(v);
+	dt_tokenizer_close(tok);
+}
+
+/* a second key overrides the first */
+#define CONTINUED                                                                                            \
+	",\"continue_final_message\":true,\"messages\":[{\"role\":\"user\",\"content\":\"U\"},{\"role\":"    \
+	"\"assistant\",\"content\":\"Up\"}]"
+#define NAMED(x) ",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"" x "\"}}"
+#define REQUIRED ",\"tool_choice\":\"required\""
+#define NONE	 ",\"tool_choice\":\"none\""
+
+static const struct answer_case {
+	const char *text, *more, *thought, *content, *name, *args; /* NULL: none; of args: any */
+} answers[] = {
+	{ANALYSIS CALL("get <|constrain|>json<|message|>{\"days\":\"no\"}<|call|>"), "",
+	 "Hm, to=functions.f.", NULL, "get", "{\"days\":5}"},
+	{CALL("get<|message|>{\"days\": 4} and more"), "", NULL, NULL, "get", "{\"days\": 4}"},
+	{"<|channel|>analysis to=functions.get json<|message|>{\"days\": 4}", "", NULL, NULL, "get",
+	 "{\"days\": 4}"},
+	{" to=functions.put<|channel|>commentary json<|message|>{\"x\": 2}", "", NULL, NULL, "put",
+	 "{\"x\": 2}"},
+	{ANALYSIS " to=functions.put<|channel|>commentary json<|message|>{\"x\": 1}", "",
+	 "Hm, to=functions.f.", NULL, "put", "{\"x\": 1}"},
+	{"<|channel|>commentary<|message|>Plan." NEXT CALL("get<|message|>{\"days\": 4}"), "", NULL, "Plan.",
+	 "get", "{\"days\": 4}"},
+	{CALL("nope<|message|>{\"x\": 1}"), "", NULL, NULL, "now", "{}"}, /* no other begins so */
+	{ANALYSIS "<|channel|>final<|message|>Only words.", "", "Hm, to=functions.f.", "Only words.", NULL,
+	 NULL},
+	{"<|channel|>commentary ", "", NULL, "", NULL, NULL},
+	{"=functions.put <|constrain|>json<|message|>{\"x\": 2} and more", REQUIRED, NULL, NULL, "put",
+	 "{\"x\": 2}"},
+	{"=functions.now<|message|>{\"x\": 2}", REQUIRED, NULL, NULL, "now", "{}"},
+	{"=functions.put<|message|>{\"days\": 2}", NAMED("get"), NULL, NULL, "get", NULL},
+	{CALL("get<|message|>{\"days\":\"no\"}"), NONE, "{\"days\":\"no\"}", "", NULL, NULL},
+};
+
+/* The same answers whole and streamed. */
+static void check_answer(const struct answer_case *a)
+{
+	json_t *whole = answer(DT_CHAT_HARMONY, a->text, a->more, false),
+	       *parts = answer(DT_CHAT_HARMONY, a->text, a->more, true);
+	const json_t *choice = json_array_get(json_object_get(whole, "choices"), 0),
+		     *m = json_object_get(choice, "message");
+	const char *thought = json_string_value(json_object_get(m, "reasoning_content"));
+	const char *content = json_string_value(json_object_get(m, "content"));
+	char text[300];
+
+	assert_string_equal(thought ? thought : "none", a->thought ? a->thought : "none");
+	assert_string_equal(content ? content : "none", a->content ? a->content : "none");
+	assert_int_equal(json_array_size(json_object_get(m, "tool_calls")), a->name != NULL);
+	if (a->name && a->args)
+		assert_string_equal(args_of(whole, 0, a->name), a->args);
+	else if (a->name)
+		assert_non_null(strchr(args_of(whole, 0, a->name), '}'));
+	else
+		assert_string_equal(json_string_value(json_object_get(choice, "finish_reason")), "stop");
+	join(parts, "reasoning_content", text);
+	assert_string_equal(text, a->thought ? a->thought : "");
+	join(parts, "content", text);
+	assert_string_equal(text, a->content ? a->content : "");
+	join(parts, "arguments", text);
+	if (!a->name || a->args)
+		assert_string_equal(text, a->name ? a->args : "");
+	choice = json_array_get(json_object_get(json_array_get(parts, json_array_size(parts) - 1), "choices"),
+				0);
+	assert_string_equal(json_string_value(json_object_get(choice, "finish_reason")),
+			    a->name ? "tool_calls" : "stop");
+	json_decref(whole);
+	json_decref(parts);
+}
+
+static void test_answers_of_harmony(void **state)
+{
+	thinks = true;
+	for (int k = 0; k < 2; k++) { /* as text, as tokens */
+		special = k;
+		for (size_t i = 0; i < sizeof(answers) / sizeof(*answers); i++)
+			check_answer(&answers[i]);
+	}
+	check_answer(&(struct answer_case){" to the end" NEXT CALL("get<|message|>{\"days\":4}"), CONTINUED,
+					   NULL, " to the end", "get", "{\"days\":4}"});
+	check_answer(&(struct answer_case){"<|channel|>analysis<|message|>Hm.<|call|> more", NONE, "Hm.", "",
+					   NULL, NULL});
+	special = thinks = false;
+}
+
 static void test_refused(void **state)
 {
 	static const char *const bad[] = {
@@ -534,7 +637,7 @@ static void test_refused(void **state)
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		json_t *v = json_loads(bad[i], 0, NULL);
 
-		if (dt_tools_grammar(DT_TOOLS_HERMES, v, NULL, true, &g, &err) >= 0)
+		if (dt_tools_grammar(DT_TOOLS_HERMES, v, NULL, true, NULL, &g, &err) >= 0)
 			fail_msg("taken: %s", bad[i]);
 		json_decref(v);
 	}
@@ -543,10 +646,14 @@ static void test_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_prompts), cmocka_unit_test(test_prompts_of_transformers),
-		cmocka_unit_test(test_scan),	cmocka_unit_test(test_auto),
-		cmocka_unit_test(test_forced),	cmocka_unit_test(test_stream),
-		cmocka_unit_test(test_thought), cmocka_unit_test(test_harmony),
+		cmocka_unit_test(test_scan),
+		cmocka_unit_test(test_scan_harmony),
+		cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_forced),
+		cmocka_unit_test(test_stream),
+		cmocka_unit_test(test_thought),
+		cmocka_unit_test(test_tokens_of_harmony),
+		cmocka_unit_test(test_answers_of_harmony),
 		cmocka_unit_test(test_refused),
 	};
 

@@ -132,7 +132,7 @@ int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *re
 	return 0;
 }
 
-static int read_stops(struct dt_body *b, int32_t end)
+static int read_stops(struct dt_body *b, const struct dt_chat *chat)
 {
 	const json_t *v = json_object_get(b->o, "stop"), *ids = json_object_get(b->o, "stop_token_ids");
 	size_t n = json_is_array(v) ? json_array_size(v) : json_is_string(v);
@@ -170,8 +170,9 @@ static int read_stops(struct dt_body *b, int32_t end)
 	b->ask.nstop_ids = b->ask.nasked = (int)nids;
 	for (int i = 0; i < m->model.neos && !b->ask.ignore_eos; i++)
 		b->ask.stop_ids[b->ask.nstop_ids++] = m->model.eos[i];
-	if (end >= 0 && !b->ask.ignore_eos)
-		b->ask.stop_ids[b->ask.nstop_ids++] = end;
+	for (int i = 0; chat && i < 2 && !b->ask.ignore_eos; i++)
+		if ((i ? chat->call : chat->end) >= 0)
+			b->ask.stop_ids[b->ask.nstop_ids++] = i ? chat->call : chat->end;
 	return 0;
 }
 
@@ -336,7 +337,8 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 	const json_t *list = json_object_get(b->o, "tools");
 	enum dt_tool_form form = dt_chat_tool_form(chat);
 	bool none = false, forced = false;
-	const char *only = NULL, *opening;
+	const struct dt_tools_opening *opening;
+	const char *only = NULL;
 
 	if (read_choice(b, &none, &forced, &only) < 0)
 		return -EINVAL;
@@ -354,19 +356,19 @@ int dt_body_tools(struct dt_body *b, const struct dt_chat *chat, struct dt_compl
 	if (set_tools_grammar(b, form, list, only) < 0)
 		return -EINVAL;
 	opening = dt_tools_opening(form);
-	b->ask.trigger = forced ? NULL : strdup(opening ? opening : "");
-	if (!forced && !b->ask.trigger)
-		return dt_body_no_memory(b->e);
+	b->ask.trigger = forced ? NULL : opening->text;
+	b->ask.first = b->goes_on ? NULL : opening->first; /* behind the prompt's text it is text */
+	b->ask.once = opening->once;
 	b->ask.skip_special = false; /* the opening of a call may be a special token */
 	b->tools = (struct dt_chat_tools){.list = list, .open = forced};
 	c->tools = form;
-	c->inside = forced && opening;
+	c->inside = forced && *opening->text[0];
 	return 0;
 }
 
-int dt_body_ask(struct dt_body *b, int32_t end)
+int dt_body_ask(struct dt_body *b, const struct dt_chat *chat)
 {
-	if (read_bias(b) < 0 || read_breakers(b) < 0 || read_stops(b, end) < 0)
+	if (read_bias(b) < 0 || read_breakers(b) < 0 || read_stops(b, chat) < 0)
 		return -EINVAL;
 	return dt_body_samplers(b) < 0 ? -EINVAL : dt_body_format(b);
 }

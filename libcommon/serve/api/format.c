@@ -56,19 +56,14 @@ static bool token_fits(const void *arg, int32_t id)
 	return dt_tokenizer_piece(p->tok, id, true, &n) && n > 0;
 }
 
-static int make_gbnf(const struct dt_body *b, const json_t *text, struct dt_grammar **ret, struct dt_err *err)
+static int make_grammar(const struct dt_body *b, const struct dt_wanted *w, struct dt_grammar **ret,
+			struct dt_err *err)
 {
 	const struct dt_engine_params *p = b->m->engine;
 	const struct dt_grammar_tokens tokens = {p->model.vocab, find_token, token_fits, p};
 
-	return dt_grammar_gbnf(json_string_value(text), json_string_length(text), &tokens, ret, err);
-}
-
-static int make_grammar(const struct dt_body *b, const struct dt_wanted *w, struct dt_grammar **ret,
-			struct dt_err *err)
-{
 	if (w->tools)
-		return dt_tools_grammar(w->form, w->tools, w->only, w->parallel, ret, err);
+		return dt_tools_grammar(w->form, w->tools, w->only, w->parallel, &tokens, ret, err);
 	if (w->schema)
 		return dt_grammar_schema(w->schema, ret, err);
 	if (w->regex)
@@ -76,7 +71,8 @@ static int make_grammar(const struct dt_body *b, const struct dt_wanted *w, stru
 	if (w->words)
 		return words_grammar(w->words, ret, err);
 	if (w->gbnf)
-		return make_gbnf(b, w->gbnf, ret, err);
+		return dt_grammar_gbnf(json_string_value(w->gbnf), json_string_length(w->gbnf), &tokens, ret,
+				       err);
 	*ret = dt_grammar_json();
 	return *ret ? 0 : dt_err_sys(err, -ENOMEM, "cannot make a grammar");
 }

@@ -15,7 +15,8 @@ struct reader {
 	json_t *calls; /* tool calls of the current assistant message */
 	char *text;    /* text of the current message */
 	size_t n;
-	bool any; /* the current message has text */
+	bool any;	 /* the current message has text */
+	json_t *thought; /* of the current message, NULL: none */
 };
 
 static int add_text(struct reader *r, const json_t *v)
@@ -109,6 +110,21 @@ static int add_call(struct reader *r, const json_t *v)
 	return call && json_array_append_new(r->calls, call) == 0 ? 0 : dt_body_no_memory(r->e);
 }
 
+/* Earlier thinking; templates that let the model think anew drop it. */
+static int add_thought(struct reader *r, const json_t *v)
+{
+	const json_t *text = json_object_get(v, "thinking");
+	json_t *all;
+
+	if (!json_is_string(text))
+		return 0;
+	all = r->thought ? json_sprintf("%s%s", json_string_value(r->thought), json_string_value(text))
+			 : json_incref((json_t *)text);
+	json_decref(r->thought);
+	r->thought = all;
+	return all ? 0 : dt_body_no_memory(r->e);
+}
+
 static int add_block(struct reader *r, const json_t *v, bool user)
 {
 	const char *type = json_string_value(json_object_get(v, "type"));
@@ -119,8 +135,10 @@ static int add_block(struct reader *r, const json_t *v, bool user)
 		return add_result(r, v);
 	if (type && !user && !strcmp(type, "tool_use"))
 		return add_call(r, v);
-	if (type && !user && (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking")))
-		return 0; /* earlier thinking is dropped: the model thinks anew */
+	if (type && !user && !strcmp(type, "thinking"))
+		return add_thought(r, v);
+	if (type && !user && !strcmp(type, "redacted_thinking"))
+		return 0;
 	return dt_body_bad(r->e, "messages", "messages[%zu] has a block of unsupported type '%.40s'", r->at,
 			   type ? type : "");
 }
@@ -155,9 +173,13 @@ static int add_message(struct reader *r, const json_t *m)
 			      json_stringn_nocheck(r->text ? r->text : "", r->n));
 		if (json_array_size(r->calls) > 0)
 			json_object_set(v, "tool_calls", r->calls);
+		if (r->thought)
+			json_object_set(v, "reasoning_content", r->thought);
 		json_array_append_new(r->out, v);
 	}
 	json_decref(r->calls);
+	json_decref(r->thought);
+	r->thought = NULL;
 	return rc;
 }
 

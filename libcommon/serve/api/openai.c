@@ -51,7 +51,7 @@ static int read_completion(struct dt_body *b, struct dt_completion *c)
 				   "'prompt_logprobs_temperature' needs 'prompt_logprobs'");
 	b->default_tokens = 16;
 	b->ask.score_prompt = (c->echo && b->ask.logprobs >= 0) || b->ask.prompt_logprobs >= 0;
-	if (dt_body_ask(b, -1) < 0 || dt_body_prompts(b, "prompt") < 0)
+	if (dt_body_ask(b, NULL) < 0 || dt_body_prompts(b, "prompt") < 0)
 		return -EINVAL;
 	if (b->logprobs_from > 0 && (!c->echo || b->ask.logprobs < 0 || b->nprompts > 1))
 		return dt_body_bad(b->e, "echo_logprobs_from",
@@ -105,7 +105,7 @@ static int read_chat(struct dt_body *b, struct dt_completion *c)
 		return -EINVAL;
 	b->default_tokens = INT32_MAX;
 	b->ask.logprobs = !b->chat_logprobs ? -1 : b->top_logprobs > 0 ? b->top_logprobs : 0;
-	if (dt_body_ask(b, chat->end) < 0 || dt_body_tools(b, chat, c) < 0)
+	if (dt_body_ask(b, chat) < 0 || dt_body_tools(b, chat, c) < 0)
 		return -EINVAL;
 	if (chat->kind == DT_CHAT_HARMONY) /* the names of channels are between special tokens */
 		b->ask.skip_special = false;
@@ -131,7 +131,7 @@ static int read_embedding(struct dt_body *b, struct dt_completion *c)
 
 static int read_native(struct dt_body *b, struct dt_completion *c)
 {
-	if (dt_native_read(b, c) < 0 || dt_body_ask(b, -1) < 0)
+	if (dt_native_read(b, c) < 0 || dt_body_ask(b, NULL) < 0)
 		return -EINVAL;
 	return b->kind == DT_BODY_INFILL ? dt_native_infill(b) : dt_body_prompts(b, "prompt");
 }

@@ -67,8 +67,8 @@ int dt_api_known(const json_t *body, const char *const *known, struct dt_api_err
 int dt_body_model(struct dt_body *b);				/* model */
 int dt_body_stream(struct dt_body *b, struct dt_completion *c); /* stream, stream_options */
 int dt_body_salt(struct dt_body *b);				/* cache_salt */
-/* logit_bias, stop, stop_token_ids, response_format; end: an additional stop id, -1: none. */
-int dt_body_ask(struct dt_body *b, int32_t end);
+/* logit_bias, stop, stop_token_ids, response_format; chat: has more stop ids, NULL: none. */
+int dt_body_ask(struct dt_body *b, const struct dt_chat *chat);
 /* Reads a token id; an array of ids into ret, which has room for all of them. */
 int dt_body_id(struct dt_body *b, const char *key, const json_t *v, int32_t *ret);
 int dt_body_ids(struct dt_body *b, const char *key, const json_t *a, int32_t *ret);

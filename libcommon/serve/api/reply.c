@@ -166,6 +166,10 @@ void dt_api_calls(const struct dt_completion *c, int i, struct dt_tool_calls *re
 	bool ended = r->finish != DT_FINISH_NONE;
 	size_t n = r->detok.ready, from;
 
+	if (c->tools == DT_TOOLS_HARMONY) {
+		dt_tools_channels(true, c->inside, s, n, ended, ret);
+		return;
+	}
 	ret->n = 0;
 	ret->thought = NULL;
 	ret->nthought = 0;
@@ -222,7 +226,7 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	dt_api_calls(c, i, &calls);
 	if (calls.n > 0 && calls.content == calls.from)
 		v = json_null();
-	else if (calls.n > 0 || calls.from > 0)
+	else if (c->chat)
 		v = dt_api_text(dt_detok_from(&r->detok, calls.from), calls.content - calls.from);
 	else
 		v = dt_completion_text(c, i);

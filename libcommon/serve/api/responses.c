@@ -16,6 +16,11 @@ static int bad_item(struct dt_api_error *e, size_t at, const char *what)
 	return dt_body_bad(e, "input", "input[%zu] %s", at, what);
 }
 
+static bool is_word(const json_t *v, const char *word)
+{
+	return json_is_string(v) && !strcmp(json_string_value(v), word);
+}
+
 /* Converts the parts of a message to those of a chat; only texts are supported. */
 static json_t *content_of(const json_t *content, size_t at, struct dt_api_error *e)
 {
@@ -47,8 +52,31 @@ static json_t *content_of(const json_t *content, size_t at, struct dt_api_error 
 	return parts;
 }
 
-/* Adds a tool call to the preceding assistant message, or to a new one. */
-static int add_call(json_t *out, const json_t *v, size_t at, struct dt_api_error *e)
+/* The text of a reasoning item, or of its summary; a new reference, NULL: there is none. */
+static json_t *reasoning_of(const json_t *v)
+{
+	const json_t *parts = json_object_get(v, "content"), *part;
+	json_t *all = json_string("");
+	size_t i;
+
+	if (json_array_size(parts) == 0)
+		parts = json_object_get(v, "summary");
+	json_array_foreach((json_t *)parts, i, part)
+	{
+		const char *text = json_string_value(json_object_get(part, "text"));
+		json_t *more = json_sprintf("%s%s", json_string_value(all), text ? text : "");
+
+		json_decref(all);
+		all = more;
+	}
+	return all;
+}
+
+/*
+ * Adds a tool call to the preceding assistant message, or to a new one. thought: the reasoning before it,
+ * NULL: none.
+ */
+static int add_call(json_t *out, const json_t *v, json_t *thought, size_t at, struct dt_api_error *e)
 {
 	json_t *last = json_array_get(out, json_array_size(out) - 1), *call, *calls;
 	const char *role = json_string_value(json_object_get(last, "role"));
@@ -62,6 +90,8 @@ static int add_call(json_t *out, const json_t *v, size_t at, struct dt_api_error
 		last = json_pack("{s:s, s:n, s:[]}", "role", "assistant", "content", "tool_calls");
 		json_array_append_new(out, last);
 	}
+	if (json_string_length(thought) > 0 && !json_object_get(last, "reasoning_content"))
+		json_object_set(last, "reasoning_content", thought);
 	calls = json_object_get(last, "tool_calls");
 	if (!calls) {
 		calls = json_array();
@@ -71,16 +101,16 @@ static int add_call(json_t *out, const json_t *v, size_t at, struct dt_api_error
 	return 0;
 }
 
-static int add_item(json_t *out, const json_t *v, size_t at, struct dt_api_error *e)
+static int add_item(json_t *out, const json_t *v, json_t *thought, size_t at, struct dt_api_error *e)
 {
 	const char *type = json_string_value(json_object_get(v, "type"));
 	const json_t *role = json_object_get(v, "role");
-	json_t *content;
+	json_t *content, *m;
 
 	if (type && !strcmp(type, "reasoning"))
-		return 0; /* earlier reasoning is dropped: the model reasons anew */
+		return 0; /* it belongs to a call behind it, or the model reasons anew */
 	if (type && !strcmp(type, "function_call"))
-		return add_call(out, v, at, e);
+		return add_call(out, v, thought, at, e);
 	if (type && !strcmp(type, "function_call_output")) {
 		if (is_null(json_object_get(v, "output")) || !json_is_string(json_object_get(v, "call_id")))
 			return bad_item(e, at, "is a function_call_output without call_id or text");
@@ -101,13 +131,16 @@ static int add_item(json_t *out, const json_t *v, size_t at, struct dt_api_error
 	content = content_of(json_object_get(v, "content"), at, e);
 	if (!content)
 		return -EINVAL;
-	return json_array_append_new(out, json_pack("{s:O, s:o}", "role", role, "content", content));
+	m = json_pack("{s:O, s:o}", "role", role, "content", content);
+	if (m && thought && is_word(role, "assistant"))
+		json_object_set(m, "reasoning_content", thought);
+	return json_array_append_new(out, m);
 }
 
 static int read_input(const json_t *body, json_t *chat, struct dt_api_error *e)
 {
 	const json_t *input = json_object_get(body, "input"), *says = json_object_get(body, "instructions");
-	json_t *out = json_array(), *v;
+	json_t *out = json_array(), *v, *thought = NULL;
 	size_t i;
 	int rc = 0;
 
@@ -120,10 +153,15 @@ static int read_input(const json_t *body, json_t *chat, struct dt_api_error *e)
 		return dt_body_bad(e, "input", "'input' is neither a string nor an array of items");
 	json_array_foreach(json_is_array(input) ? (json_t *)input : NULL, i, v)
 	{
-		rc = add_item(out, v, i, e);
+		const char *type = json_string_value(json_object_get(v, "type"));
+
+		rc = add_item(out, v, thought, i, e);
+		json_decref(thought);
+		thought = type && !strcmp(type, "reasoning") ? reasoning_of(v) : NULL;
 		if (rc < 0)
 			break;
 	}
+	json_decref(thought);
 	return rc;
 }
 
@@ -183,11 +221,6 @@ static int read_format(const json_t *body, json_t *chat, struct dt_api_error *e)
 	return 0;
 }
 
-static bool is_word(const json_t *v, const char *word)
-{
-	return json_is_string(v) && !strcmp(json_string_value(v), word);
-}
-
 /* Refuses by name options that would have no effect. */
 static int check_wishes(const json_t *body, struct dt_api_error *e)
 {
@@ -198,10 +231,6 @@ static int check_wishes(const json_t *body, struct dt_api_error *e)
 	json_t *v;
 	size_t i;
 
-	if (!is_null(json_object_get(reasoning, "effort")) &&
-	    !is_word(json_object_get(reasoning, "effort"), "none"))
-		return dt_body_bad(e, "reasoning.effort",
-				   "'reasoning.effort' is only supported if it is none");
 	if (!is_null(summary) && !is_word(summary, "auto"))
 		return dt_body_bad(e, "reasoning.summary", "'reasoning.summary' is not supported");
 	if (!is_null(verbosity) && !is_word(verbosity, "medium"))
@@ -343,6 +372,7 @@ int dt_responses_parse(const json_t *body, const struct dt_api_model *m, struct 
 	if (rc < 0) {
 		dt_api_rename_key(e, "messages", "input");
 		dt_api_rename_key(e, "max_tokens", "max_output_tokens");
+		dt_api_rename_key(e, "reasoning_effort", "reasoning.effort");
 		dt_api_rename_key(e, "response_format", "text.format");
 		return rc;
 	}

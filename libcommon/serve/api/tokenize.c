@@ -66,7 +66,7 @@ static int check_tools(const json_t *list, const struct dt_chat *chat, struct dt
 		return 0;
 	if (form == DT_TOOLS_NONE)
 		return dt_body_bad(e, "tools", "the chat template of this model does not support tools");
-	if (dt_tools_grammar(form, list, NULL, true, &g, &err) < 0)
+	if (dt_tools_grammar(form, list, NULL, true, NULL, &g, &err) < 0)
 		return dt_body_bad(e, "tools", "%s", err.msg);
 	dt_grammar_drop(g);
 	return 0;

@@ -97,7 +97,7 @@ static int set_mask(struct dt_engine *e, struct dt_serve_req *r, bool now)
 /* Reads r->unread; the next stage depends on where that leads. -EAGAIN as above. */
 static int read_bytes(struct dt_serve_req *r, bool now)
 {
-	const char *trigger = r->ask->trigger;
+	const bool again = r->ask->trigger && *r->ask->trigger[0] && !r->ask->once;
 	const int rc = now ? dt_matcher_push_now(r->matcher, r->unread_id, r->unread, r->nunread)
 			   : dt_matcher_push_token(r->matcher, r->unread_id, r->unread, r->nunread);
 
@@ -105,7 +105,7 @@ static int read_bytes(struct dt_serve_req *r, bool now)
 		return rc;
 	r->dormant = r->waking && !rc;
 	r->stage = r->dormant ? DT_CONSTRAIN_READY : DT_CONSTRAIN_MASK;
-	if (!r->waking && trigger && *trigger && dt_matcher_complete(r->matcher)) {
+	if (!r->waking && again && dt_matcher_complete(r->matcher)) {
 		r->stage = DT_CONSTRAIN_RESTART; /* free text until the next trigger */
 	} else if (!r->waking && dt_matcher_done(r->matcher)) {
 		r->over = true;
@@ -165,18 +165,37 @@ void dt_constrain_begin(struct dt_engine *e, struct dt_serve_req *r)
 	start(e, r);
 }
 
+/* Number of bytes after the next `trigger`, which is not empty; -1: it has not occurred. */
+static ssize_t behind(const struct dt_serve_req *r, const char *trigger)
+{
+	size_t n = strlen(trigger), from = r->looked > n ? r->looked - n + 1 : 0;
+	const char *at;
+
+	from = from < r->woken ? r->woken : from;
+	at = from < r->detok.n ? memmem(r->detok.text + from, r->detok.n - from, trigger, n) : NULL;
+	return at ? (ssize_t)(r->detok.n - (size_t)(at - r->detok.text) - n) : -1;
+}
+
+/* The same of all triggers. */
+static ssize_t behind_any(struct dt_serve_req *r)
+{
+	const char *first = r->ask->first;
+	const size_t n = first ? strlen(first) : 0;
+	ssize_t ret = -1;
+
+	for (const char *const *t = r->ask->trigger; *t && ret < 0; t++)
+		ret = behind(r, *t);
+	if (ret < 0 && r->looked < n && r->detok.n >= n && !memcmp(r->detok.text, first, n))
+		ret = (ssize_t)(r->detok.n - n);
+	r->looked = r->detok.n;
+	return ret;
+}
+
 /* Number of bytes after the next trigger; -1: there is no trigger yet. */
 static ssize_t behind_trigger(struct dt_serve_req *r)
 {
-	const char *trigger = r->ask->trigger, *at;
-	size_t n = strlen(trigger), from = r->looked > n ? r->looked - n + 1 : 0;
-
-	if (n > 0) {
-		from = from < r->woken ? r->woken : from;
-		at = from < r->detok.n ? memmem(r->detok.text + from, r->detok.n - from, trigger, n) : NULL;
-		r->looked = r->detok.n;
-		return at ? (ssize_t)(r->detok.n - (size_t)(at - r->detok.text) - n) : -1;
-	}
+	if (*r->ask->trigger[0])
+		return behind_any(r);
 	while (r->looked < r->detok.n && is_space(r->detok.text + r->looked, 1))
 		r->looked++;
 	if (r->looked == r->detok.n)

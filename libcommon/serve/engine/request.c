@@ -54,7 +54,6 @@ void dt_ask_release(struct dt_ask *a)
 		free(a->stop[i].s);
 	free(a->stop);
 	dt_grammar_drop(a->grammar);
-	free(a->trigger);
 	free(a->mark);
 	*a = (struct dt_ask){0};
 }

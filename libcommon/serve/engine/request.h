@@ -64,9 +64,14 @@ struct dt_ask {
 	uint64_t *mark;		    /* [nmarks] marks of the prompt (serve/sched/kvmarks.h); one prompt */
 	int nmarks;
 	double mark_share; /* distance between marks, as a fraction of the prompt */
-	char *trigger;	   /* text after which the grammar applies, at each occurrence; other text is free.
-			    * "": the grammar applies to the whole text if it begins with {; NULL: it
-			    * always applies to the whole text */
+	/*
+	 * Texts, up to NULL, after any of which the grammar applies, at each occurrence; other text is free.
+	 * {""}: the grammar applies to the whole text if it begins with {; NULL: it always applies to the
+	 * whole text. Neither these nor first are owned.
+	 */
+	const char *const *trigger;
+	const char *first; /* a trigger only if the text begins with it; NULL: none */
+	bool once;	   /* the text ends where the grammar's text does */
 	bool ignore_eos;
 	bool include_stop; /* the text of the stop id or stop string is part of the result */
 	bool skip_special; /* special tokens add no text */
