@@ -116,14 +116,13 @@ static void put_rotary(const struct dt_config *c, struct gguf_out *g, const char
 /* Granite's factors; those that are 1 too. */
 static void put_factors(const struct dt_config *c, struct gguf_out *g, const char *arch)
 {
-	const double residual = c->residual_factor > 0 ? c->residual_factor : 1;
 	const struct {
 		const char *key;
 		double v;
 	} factors[] = {{"attention.scale", dt_score_scale(c)},
-		       {"embedding_scale", dt_embed_scale(c) * residual},
-		       {"residual_scale", residual},
-		       {"logit_scale", 1 / dt_logit_scale(c)}};
+		       {"embedding_scale", dt_factor(c->embed_factor)},
+		       {"residual_scale", dt_factor(c->residual_factor)},
+		       {"logit_scale", dt_factor(c->logit_divisor)}};
 	char key[96];
 
 	for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]); i++) {

@@ -266,25 +266,20 @@ double dt_score_scale(const struct dt_config *c)
 	return all * all / sqrt((double)(c->score_dim ? c->score_dim : c->head_dim));
 }
 
-static double or_one(double v)
-{
-	return v > 0 ? v : 1;
-}
-
 double dt_embed_scale(const struct dt_config *c)
 {
-	const double own = c->embed_scaled ? sqrt((double)c->hidden) : or_one(c->embed_factor);
+	const double own = c->embed_scaled ? sqrt((double)c->hidden) : dt_factor(c->embed_factor);
 
-	return own / or_one(c->residual_factor);
+	return own / dt_factor(c->residual_factor);
 }
 
 double dt_stream_eps(const struct dt_config *c)
 {
-	return c->norm_eps / (or_one(c->residual_factor) * or_one(c->residual_factor));
+	return c->norm_eps / (dt_factor(c->residual_factor) * dt_factor(c->residual_factor));
 }
 
 double dt_logit_scale(const struct dt_config *c)
 {
-	return 1 / or_one(c->logit_divisor);
+	return 1 / dt_factor(c->logit_divisor);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -233,6 +233,11 @@ double dt_rope_local_frequency(const struct dt_config *c, int64_t i);
 
 /* The factor of attention scores. */
 double dt_score_scale(const struct dt_config *c);
+/* What a factor of 0 stands for is 1. */
+static inline double dt_factor(double v)
+{
+	return v > 0 ? v : 1;
+}
 /*
  * A residual stream x with x += r delta is r y for the stream y = x / r with y += delta, and an RMSNorm of x
  * is that of y with an epsilon smaller by r^2: r is in the embeddings' factor and in the epsilon of the norms

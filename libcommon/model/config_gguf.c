@@ -51,7 +51,7 @@ static int refuse_experts(struct dt_gguf_keys *k, const struct dt_config *c, str
 static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, struct dt_err *err)
 {
 	const bool yarn = c->rope_scaling == DT_ROPE_SCALING_YARN;
-	const double residual = c->residual_factor > 0 ? c->residual_factor : 1;
+	const double residual = dt_factor(c->residual_factor);
 	const struct {
 		const char *name;
 		double computed;
@@ -66,7 +66,7 @@ static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, stru
 		{"attention.scale", dt_score_scale(c), true},
 		{"embedding_scale", dt_embed_scale(c) * residual, true},
 		{"residual_scale", residual, true},
-		{"logit_scale", 1 / dt_logit_scale(c), true},
+		{"logit_scale", dt_factor(c->logit_divisor), true},
 	};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

@@ -62,13 +62,12 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 
 static json_t *to_hf(const struct dt_config *c)
 {
-	const double residual = c->residual_factor > 0 ? c->residual_factor : 1;
 	json_t *o = dt_hf_write_decoder(c);
 
-	json_object_set_new(o, "embedding_multiplier", json_real(dt_embed_scale(c) * residual));
+	json_object_set_new(o, "embedding_multiplier", json_real(dt_factor(c->embed_factor)));
 	json_object_set_new(o, "attention_multiplier", json_real(dt_score_scale(c)));
-	json_object_set_new(o, "residual_multiplier", json_real(residual));
-	json_object_set_new(o, "logits_scaling", json_real(1 / dt_logit_scale(c)));
+	json_object_set_new(o, "residual_multiplier", json_real(dt_factor(c->residual_factor)));
+	json_object_set_new(o, "logits_scaling", json_real(dt_factor(c->logit_divisor)));
 	return o;
 }
 
