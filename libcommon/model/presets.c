@@ -3,9 +3,9 @@
  * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
- * gpt-oss: OpenAI 2025; Granite 3.3: IBM 2025; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them;
- * megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two for tests, two to train on a
- * processor.
+ * gpt-oss: OpenAI 2025; Granite 3.3: IBM 2025; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as
+ * torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two for tests,
+ * two to train on a processor.
  */
 #include "model/config.h"
 
