@@ -27,6 +27,7 @@ static double pass(int seqs, int before, int n, float *logits)
 		table[SEQS * PROMPT / BLOCK], want[SEQS];
 	static int64_t slot[PROMPT];
 	const int blocks = PROMPT / BLOCK;
+	const int64_t known = dt_infer_config(model)->vocab, vocab = known < 4000 ? known : 4000;
 	struct dt_infer_batch b = {seqs,   seqs * n, ids,    pos,  slot, q_start,
 				   kv_len, table,    blocks, want, seqs, NULL};
 	struct dt_err err;
@@ -38,7 +39,7 @@ static double pass(int seqs, int before, int n, float *logits)
 		for (int i = 0; i < blocks; i++)
 			table[s * blocks + i] = s * blocks + i;
 		for (int i = 0; i < n; i++, at++) {
-			ids[at] = (s * 131 + i * 17 + before) % 4000;
+			ids[at] = (int32_t)((s * 131 + i * 17 + before) % vocab);
 			pos[at] = before + i;
 			slot[at] = (int64_t)s * PROMPT + before + i;
 		}

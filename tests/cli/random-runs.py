@@ -17,16 +17,24 @@ rng = random.Random(seed)
 
 def write_models():
     """Models with a number of layers that no pipeline divides evenly, 2 key/value heads under 4 heads, sizes
-    that are no multiple of 16; with a tied embedding; with norms over all heads; with experts, without and
-    with latent attention."""
+    that are no multiple of 16; with a tied embedding; with norms over all heads; with layers without positions,
+    and others with windows; with heads that are rotated in part; with experts, without and with latent attention,
+    and with biases and attention sinks."""
     common = {"vocab_size": 261, "hidden_size": 48, "intermediate_size": 90, "num_hidden_layers": 5, "num_attention_heads": 4,
               "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000}
     mixtral = {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
     latent = {"kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12,
               "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
               "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2, "norm_topk_prob": True}
+    glm = {"head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+           "attention_bias": True, "use_qk_norm": True}
+    sinks = {"head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 7,
+             "rope_scaling": {"rope_type": "yarn", "factor": 4, "truncate": False, "original_max_position_embeddings": 16}}
     more = {"llama": {}, "qwen3": {"head_dim": 20, "tie_word_embeddings": True}, "olmo2": {}, "mixtral": mixtral,
-            "deepseek_v3": latent}
+            "deepseek_v3": latent, "glm4": {"head_dim": 12}, "glm4_moe": glm, "gpt_oss": sinks, "olmo3": {"sliding_window": 7},
+            "smollm3": {"no_rope_layer_interval": 2}, "minimax_m2": {"head_dim": 12, "rotary_dim": 6, "num_local_experts": 8,
+            "num_experts_per_tok": 3, "bos_token_id": None, "eos_token_id": None},
+            "granite": {"embedding_multiplier": 12, "attention_multiplier": 0.125, "residual_multiplier": 0.22, "logits_scaling": 3}}
     paths = []
     for kind, keys in more.items():
         paths.append(os.path.join(folder, kind + ".json"))
@@ -37,7 +45,7 @@ def write_models():
 
 def draw(models):
     r = {"model": rng.choice(["gpt2-tiny", "llama-tiny", models[0]] + models)}
-    experts = "mixtral" in r["model"] or "deepseek" in r["model"]
+    experts = any(kind in r["model"] for kind in ("mixtral", "deepseek", "glm4_moe", "gpt_oss", "minimax"))
     while True:
         r["dp"], r["tp"], r["pp"], r["cp"] = (rng.choice([1, 1, 2, 4]) for _ in range(4))
         r["ranks"] = r["dp"] * r["tp"] * r["pp"] * r["cp"]
@@ -99,8 +107,9 @@ def ask_memest(r):
 def ask_plan(r):
     if r["recompute"].startswith("every"):
         return None  # dt-plan considers only none, selective and full
-    fp8 = "--fp8" in r["args"]  # dt-plan plans fp8 for GPUs only, whose memory holds no --save-async copies
-    if fp8 and "--save-async" in r["args"]:
+    # dt-plan plans fp8 for GPUs only, whose memory holds no --save-async copies and no buffers for a disk
+    fp8 = "--fp8" in r["args"]
+    if fp8 and ("--save-async" in r["args"] or "--offload" in r["args"]):
         return None
     rc, out, said = run([bin_dir + "/dt-plan", "--json", "--account", "dt", "--threads", "1", "--gpus", str(r["ranks"]), "--gpu",
                          "H100" if fp8 else "cpu",

@@ -1,4 +1,6 @@
 /* Model descriptions: presets, Hugging Face files, our own form, and what is refused. */
+#include "config_text.h"
+
 #include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/family.h"
@@ -30,41 +32,6 @@
 	"\"model_type\":\"qwen2\",\"vocab_size\":1000,\"hidden_size\":64,\"intermediate_size\":172,"         \
 	"\"num_hidden_layers\":3,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                       \
 	"\"max_position_embeddings\":128"
-
-static int from_text(const char *text, struct dt_config *c, struct dt_err *err)
-{
-	json_t *o = NULL;
-	int rc = dt_json_parse(text, strlen(text), "test", &o, err);
-
-	if (rc == 0)
-		rc = dt_config_from_hf(o, c, err);
-	json_decref(o);
-	return rc;
-}
-
-static void accept(const char *text, struct dt_config *c)
-{
-	struct dt_err err = {0};
-	int rc = from_text(text, c, &err);
-
-	if (rc < 0)
-		fail_msg("refused: %s\n%s", err.msg, text);
-}
-
-/* Refused, in one line that says what. */
-static void refuse(const char *text, const char *what)
-{
-	struct dt_config c;
-	struct dt_err err = {0};
-
-	memset(&c, 0x5a, sizeof(c));
-	if (from_text(text, &c, &err) == 0)
-		fail_msg("accepted: %s", text);
-	if (!strstr(err.msg, what) || strchr(err.msg, '\n'))
-		fail_msg("'%s' is not in: %s", what, err.msg);
-	for (size_t i = 0; i < sizeof(c); i++)
-		assert_int_equal(((unsigned char *)&c)[i], 0x5a);
-}
 
 static void suggested(void)
 {
@@ -534,213 +501,6 @@ static void not_trained(void **state)
 	assert_int_equal(c.window, 8); /* of all layers */
 }
 
-#define DEEPSEEK                                                                                             \
-	"\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":300,\"num_hidden_layers\":5,"            \
-	"\"num_attention_heads\":4,\"max_position_embeddings\":32,\"kv_lora_rank\":16,"                      \
-	"\"n_routed_experts\":32,\"num_experts_per_tok\":4,\"moe_intermediate_size\":24"
-
-static void deepseek_defaults(void **state)
-{
-	struct dt_config c;
-
-	(void)state;
-	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK "}", &c);
-	assert_true(c.q_rank == 1536 && c.shared_ffn == 24 && c.dense_layers == 3);
-	assert_true(c.router_scale == 2.5 && !c.router_unscaled);
-	assert_true(c.router_groups == 8 && c.router_groups_used == 4);
-	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"q_lora_rank\":null,\"n_group\":1,"
-	       "\"topk_group\":1,\"n_shared_experts\":null}",
-	       &c);
-	assert_true(c.q_rank == 0 && c.shared_ffn == 0 && c.router_groups == 0);
-	refuse("{\"model_type\":\"deepseek_v3\"," DEEPSEEK
-	       ",\"qk_nope_head_dim\":17,\"qk_rope_head_dim\":15}",
-	       "even head dimension, not 15");
-	refuse("{\"model_type\":\"deepseek_v2\"," DEEPSEEK ",\"attention_bias\":true}", "'attention_bias'");
-	accept("{\"model_type\":\"deepseek_v2\"," DEEPSEEK "}", &c);
-	assert_true(c.q_rank == 1536 && c.shared_ffn == 48 && c.dense_layers == 0);
-	assert_true(!(c.router_scale > 0 && c.router_scale != 1) && c.router_unscaled);
-	assert_int_equal(c.router_groups, 0);
-}
-
-/* As in transformers: rms_norm_eps is not that of the latents' norms, which is 1e-6. */
-static void deepseek_epsilons(void **state)
-{
-	struct dt_graph g;
-	struct dt_config c;
-	int latents = 0;
-
-	(void)state;
-	accept("{\"model_type\":\"deepseek_v3\"," DEEPSEEK ",\"rms_norm_eps\":0.001}", &c);
-	assert_int_equal(dt_graph_build(&c, &g, NULL), 0);
-	for (int i = 0; i < g.nnode; i++) {
-		const bool latent = strstr(g.node[i].name, "q_a_norm") || strstr(g.node[i].name, "kv_a_norm");
-
-		if (g.node[i].op == DT_OP_NORM && g.node[i].attr.eps != (latent ? 1e-6f : 1e-3f))
-			fail_msg("%s: %g", g.node[i].name, (double)g.node[i].attr.eps);
-		latents += g.node[i].op == DT_OP_NORM && latent;
-	}
-	assert_int_equal(latents, 2 * c.layers);
-	dt_graph_release(&g);
-}
-
-#define SMOLLM3                                                                                              \
-	"{\"model_type\":\"smollm3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4"
-
-#define GPT_OSS                                                                                              \
-	"{\"model_type\":\"gpt_oss\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4"
-
-/* Sizes as published, and what their classes take for granted. */
-static void later_families(void **state)
-{
-	static const struct {
-		const char *preset;
-		int64_t params;
-	} sizes[] = {{"phi-3-mini", 3821079552}, {"olmo-2-1b", 1484916736},   {"olmo-2-7b", 7298617344},
-		     {"olmo-3-7b", 7298011136},	 {"olmo-3-32b", 32233522176}, {"smollm3-3b", 3075098624},
-		     {"gemma-2-2b", 2614341888}, {"gemma-2-9b", 9241705984},  {"gemma-2-27b", 27227128320}};
-	struct dt_config c;
-	struct dt_params t;
-
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		assert_int_equal(dt_config_find_preset(sizes[i].preset, &c), 0);
-		assert_int_equal(dt_model_params(&c, &t, NULL), 0);
-		assert_int_equal(dt_params_total(&t), sizes[i].params);
-		dt_params_release(&t);
-		assert_int_equal(dt_config_computable(&c, NULL), 0);
-		assert_int_equal(dt_config_servable(&c, NULL), 0);
-	}
-	accept("{\"model_type\":\"gemma2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
-	       "4}",
-	       &c);
-	assert_true(c.score_cap == 50 && c.logit_cap == 30 && c.norm_plus_one && !c.qk_norm);
-	assert_true(dt_layer_window(&c, 0) == 4096 && dt_layer_window(&c, 1) == 0);
-	accept("{\"model_type\":\"gemma2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
-	       "4,"
-	       "\"attn_logit_softcapping\":null,\"final_logit_softcapping\":12.5}",
-	       &c);
-	assert_true(c.score_cap == 0 && c.logit_cap == 12.5);
-	accept("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
-	       "\"num_attention_heads\":4,\"sliding_window\":31}",
-	       &c);
-	assert_true(c.window == 31 && c.kv_heads == 4 && c.vocab == 32064);
-	refuse("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
-	       "\"num_attention_heads\":4,\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}",
-	       "rotary scaling 'longrope'");
-	accept("{\"model_type\":\"olmo2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
-	       "4,"
-	       "\"num_attention_heads\":4}",
-	       &c);
-	assert_true(c.no_pre_norms && c.post_norms && c.qk_norm && c.qk_norm_whole && c.norm_eps == 1e-5);
-	accept("{\"model_type\":\"olmo3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
-	       "8,"
-	       "\"num_attention_heads\":4,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8,"
-	       "\"original_max_position_embeddings\":8192}}",
-	       &c);
-	assert_true(c.no_pre_norms && c.qk_norm_whole && c.rope_scaling == DT_ROPE_SCALING_YARN);
-	assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 5e5);
-	assert_true(dt_layer_window(&c, 2) == 4096 && dt_layer_window(&c, 3) == 0);
-	refuse("{\"model_type\":\"olmo3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
-	       "4,"
-	       "\"num_attention_heads\":4,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}"
-	       ","
-	       "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2}}}",
-	       "layers with a window");
-	accept(GPT_OSS "}", &c);
-	assert_true(c.attn_sinks && c.expert_bias && c.qkv_bias && c.out_bias && c.expert_ffn == 96);
-	assert_true(c.window == 128 && c.global_every == 2 && c.rope_untruncated);
-	refuse(GPT_OSS ",\"swiglu_limit\":5}", "only 1.702 and 7");
-	accept(SMOLLM3 "}", &c);
-	assert_true(c.heads == 16 && c.kv_heads == 4 && c.tied && c.rope_theta == 2e6);
-	assert_true(dt_layer_rotates(&c, 2) && !dt_layer_rotates(&c, 3));
-	accept(SMOLLM3 ",\"no_rope_layers\":[1,0,1,0]}", &c);
-	assert_true(dt_layer_rotates(&c, 0) && !dt_layer_rotates(&c, 1) && !dt_layer_rotates(&c, 3));
-	accept(SMOLLM3 ",\"no_rope_layers\":[1,1,1,1]}", &c);
-	assert_true(dt_layer_rotates(&c, 3));
-	refuse(SMOLLM3 ",\"no_rope_layers\":[1,0,1,1]}", "'no_rope_layers' has no period");
-	refuse(SMOLLM3 ",\"no_rope_layers\":[1,0]}", "'no_rope_layers' does not list every layer");
-	refuse(SMOLLM3 ",\"use_sliding_window\":true}", "'use_sliding_window' being true");
-}
-
-#define SIZES "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4"
-
-/* GLM-4 and GLM-4.5: what their classes take for granted, and which part of a head is rotated. */
-static void glm(void **state)
-{
-	struct dt_config c;
-
-	accept("{\"model_type\":\"glm4\"," SIZES "}", &c);
-	assert_true(c.heads == 32 && c.kv_heads == 2 && c.head_dim == 128 && dt_rope_dim(&c) == 64);
-	assert_true(c.qkv_bias && !c.out_bias && c.post_norms && c.rope_pairing == DT_ROPE_ADJACENT);
-	accept("{\"model_type\":\"glm4\"," SIZES ",\"partial_rotary_factor\":1}", &c);
-	assert_int_equal(dt_rope_dim(&c), 128);
-	accept("{\"model_type\":\"glm4\"," SIZES
-	       ",\"rope_parameters\":{\"partial_rotary_factor\":0.25,\"rope_theta\":500}}",
-	       &c);
-	assert_true(dt_rope_dim(&c) == 32 && c.rope_theta == 500);
-	refuse("{\"model_type\":\"glm4\"," SIZES ",\"partial_rotary_factor\":1.5}", "is 1.5");
-	refuse("{\"model_type\":\"glm4\"," SIZES ",\"partial_rotary_factor\":0}", "is 0");
-	refuse("{\"model_type\":\"glm4\"," SIZES ",\"head_dim\":12,\"partial_rotary_factor\":0.25}",
-	       "even head dimension, not 3");
-	accept("{\"model_type\":\"glm4_moe\"," SIZES ",\"head_dim\":16}", &c);
-	assert_true(c.experts == 128 && c.experts_used == 8 && c.expert_ffn == 1408 && c.shared_ffn == 1408);
-	assert_true(c.router_sigmoid && c.router_bias && !c.router_unscaled && !c.router_groups);
-	assert_true(dt_rope_dim(&c) == 8 && c.dense_layers == 1 && !c.qk_norm && !c.qkv_bias);
-	accept("{\"model_type\":\"glm4_moe\"," SIZES
-	       ",\"head_dim\":16,\"n_shared_experts\":2,\"moe_intermediate_size\":24,\"n_group\":4,"
-	       "\"topk_group\":2,\"norm_topk_prob\":false,\"use_qk_norm\":true}",
-	       &c);
-	assert_true(c.shared_ffn == 48 && c.router_groups == 4 && c.router_groups_used == 2);
-	assert_true(c.router_unscaled && c.qk_norm);
-}
-
-static void minimax(void **state)
-{
-	struct dt_config c;
-
-	accept("{\"model_type\":\"minimax_m2\"," SIZES ",\"rotary_dim\":64}", &c);
-	assert_true(c.heads == 48 && c.head_dim == 128 && dt_rope_dim(&c) == 64 && c.rope_theta == 5e6);
-	assert_true(c.experts == 256 && c.expert_ffn == 96 && !c.shared_ffn && c.qk_norm_whole);
-	accept("{\"model_type\":\"minimax_m2\"," SIZES "}", &c);
-	assert_int_equal(dt_rope_dim(&c), 128);
-	refuse("{\"model_type\":\"minimax_m2\"," SIZES ",\"rotary_dim\":256}", "rotary_dim");
-	refuse("{\"model_type\":\"minimax_m2\"," SIZES ",\"shared_intermediate_size\":8}",
-	       "'shared_intermediate_size' of 8");
-	refuse("{\"model_type\":\"minimax_m2\"," SIZES ",\"use_routing_bias\":false}", "'use_routing_bias'");
-}
-
-/* Factors of 1, and of scores by the width of heads, are none. */
-static void granite(void **state)
-{
-	struct dt_config c, back;
-	struct dt_err err = {0};
-	json_t *o;
-
-	(void)state;
-	accept("{\"model_type\":\"granite\"," SIZES "}", &c);
-	assert_true(dt_score_scale(&c) == 1 && dt_embed_scale(&c) == 1 && dt_logit_scale(&c) == 1);
-	assert_true(dt_stream_eps(&c) == c.norm_eps && !c.residual_factor);
-	accept("{\"model_type\":\"granite\"," SIZES
-	       ",\"embedding_multiplier\":12,\"attention_multiplier\":0.25,"
-	       "\"residual_multiplier\":0.5,\"logits_scaling\":8,\"rms_norm_eps\":1e-5}",
-	       &c);
-	assert_true(dt_score_scale(&c) == 0.25 && dt_embed_scale(&c) == 24 && dt_logit_scale(&c) == 0.125);
-	assert_true(dt_stream_eps(&c) == 4e-5);
-	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
-	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
-	assert_true(dt_config_same(&c, &back, NULL));
-	json_decref(o);
-	accept("{\"model_type\":\"granite\"," SIZES ",\"head_dim\":16,\"attention_multiplier\":0.25}", &c);
-	assert_true(c.score_factor == 0 && dt_score_scale(&c) == 0.25);
-	refuse("{\"model_type\":\"granite\"," SIZES ",\"residual_multiplier\":0}",
-	       "'residual_multiplier' of 0 is not supported");
-	refuse("{\"model_type\":\"granite\"," SIZES ",\"logits_scaling\":-1}", "'logits_scaling' of -1");
-	refuse("{\"model_type\":\"granite\"," SIZES ",\"embedding_multiplier\":1e9}", "by 1e+09");
-	dt_config_find_preset("gpt2-tiny", &c);
-	c.residual_factor = 0.5;
-	assert_int_equal(dt_config_check(&c, &err), -EINVAL);
-	assert_non_null(strstr(err.msg, "without RMSNorms"));
-}
-
 /* Every family can be asked for by name, has a graph, and names of its own for what it has. */
 static void families(void **state)
 {
@@ -858,8 +618,6 @@ static void unknown_family(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(deepseek_defaults),
-		cmocka_unit_test(deepseek_epsilons),
 		cmocka_unit_test(differences_are_named),
 		cmocka_unit_test(presets_are_possible_and_survive_json),
 		cmocka_unit_test(gpt2_defaults),
@@ -868,10 +626,6 @@ int main(void)
 		cmocka_unit_test(own_form_is_strict),
 		cmocka_unit_test(mangled_files_do_no_harm),
 		cmocka_unit_test(not_trained),
-		cmocka_unit_test(glm),
-		cmocka_unit_test(minimax),
-		cmocka_unit_test(granite),
-		cmocka_unit_test(later_families),
 		cmocka_unit_test(families),
 		cmocka_unit_test(unknown_family),
 		cmocka_unit_test(timm_files),

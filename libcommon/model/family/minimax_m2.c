@@ -1,6 +1,6 @@
 /*
- * MiniMax-M2 (MiniMax 2025): experts in every layer, by DeepSeek-V3's router without groups or shared experts;
- * norms over the whole of q and of k; half of each head is rotated.
+ * MiniMax-M2 (MiniMax 2025): experts in every layer, with DeepSeek-V3's router, no groups and none shared.
+ * Norms are over the whole of q and of k, and half of each head is rotated.
  */
 #include "model/family/family.h"
 
