@@ -4,7 +4,9 @@
 #include "kernels/rope.h"
 #include "model/graph.h"
 #include "model/params.h"
+#include "model/same.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define DEEPSEEK                                                                                             \
