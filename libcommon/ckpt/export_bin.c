@@ -126,7 +126,8 @@ int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err)
 	if (c->norm != DT_NORM_RMS || c->norm_eps != 1e-5 || c->pos != DT_POS_ROPE ||
 	    c->rope_theta != 10000 || c->rope_scaling != DT_ROPE_SCALING_NONE || c->act != DT_ACT_SILU ||
 	    !c->gated || c->qkv_bias || c->out_bias || c->mlp_bias || c->qk_norm || c->window ||
-	    c->post_norms || c->score_cap || c->logit_cap || c->heads * c->head_dim != c->hidden)
+	    c->post_norms || c->score_cap || c->logit_cap || dt_embed_scale(c) != 1 || c->residual_factor ||
+	    c->score_factor || c->logit_divisor || c->heads * c->head_dim != c->hidden)
 		return refuse("llama2.c", c, err);
 	if (e->x->format >= 0 && e->x->format != DT_FMT_F32)
 		return dt_err_set(err, -ENOTSUP, "files of llama2.c can only have type f32");

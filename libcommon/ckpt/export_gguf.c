@@ -113,6 +113,24 @@ static void put_rotary(const struct dt_config *c, struct gguf_out *g, const char
 	}
 }
 
+/* Granite's factors; those that are 1 too. */
+static void put_factors(const struct dt_config *c, struct gguf_out *g, const char *arch)
+{
+	const struct {
+		const char *key;
+		double v;
+	} factors[] = {{"attention.scale", dt_score_scale(c)},
+		       {"embedding_scale", dt_factor(c->embed_factor)},
+		       {"residual_scale", dt_factor(c->residual_factor)},
+		       {"logit_scale", dt_factor(c->logit_divisor)}};
+	char key[96];
+
+	for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]); i++) {
+		snprintf(key, sizeof(key), "%s.%s", arch, factors[i].key);
+		gguf_out_f32(g, key, factors[i].v);
+	}
+}
+
 static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 {
 	const struct dt_config *c = dt_source_config(e->s);
@@ -130,6 +148,8 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 	gguf_out_f32(g, key, c->norm_eps);
 	if (c->pos == DT_POS_ROPE)
 		put_rotary(c, g, arch);
+	if (dt_family_find(c->family)->gguf_factors)
+		put_factors(c, g, arch);
 }
 
 /* Writes the list of tensors; returns the bytes of all data. Llama 3's frequency divisors come first. */

@@ -140,7 +140,9 @@ static int head(struct ox_making *m, const struct dt_node *n, struct dt_err *err
 	else if (n->param[1] >= 0)
 		return dt_err_set(err, -ENOTSUP, "exporting a value head to ONNX is not supported");
 	else
-		m->logits = ox_capped(m, product(m, m->value[n->in[0]], n->param[0], -1), n->attr.cap);
+		m->logits = ox_capped(
+			m, ox_times(m, product(m, m->value[n->in[0]], n->param[0], -1), n->attr.scale),
+			n->attr.cap);
 	return 0;
 }
 

@@ -120,6 +120,25 @@ static int check_router(const struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
+static int check_factors(const struct dt_config *c, struct dt_err *err)
+{
+	const double v[] = {c->embed_factor, c->score_factor, c->residual_factor, c->logit_divisor};
+
+	for (size_t i = 0; i < sizeof(v) / sizeof(v[0]); i++)
+		if (v[i] != 0 && (!(v[i] >= 1e-6) || v[i] > 1e6))
+			return dt_err_set(
+				err, -EINVAL,
+				"impossible model: embeddings, scores or residuals are multiplied, or "
+				"logits divided, by %g",
+				v[i]);
+	if (c->residual_factor > 0 && (c->norm != DT_NORM_RMS || c->no_pre_norms))
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: residuals are multiplied by %g without "
+				  "RMSNorms of their sum",
+				  c->residual_factor);
+	return 0;
+}
+
 int dt_config_check(const struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_config_is_image(c) ? dt_config_check_image(c, err) : check_sizes(c, err);
@@ -143,6 +162,8 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 	if (!(c->score_cap >= 0) || !(c->logit_cap >= 0) || c->score_cap > 1e6 || c->logit_cap > 1e6)
 		return dt_err_set(err, -EINVAL, "impossible model: scores are capped at %g, logits at %g",
 				  c->score_cap, c->logit_cap);
+	if (check_factors(c, err) < 0)
+		return -EINVAL;
 	if (c->act == DT_ACT_SILU_CLAMPED && !c->gated)
 		return dt_err_set(err, -EINVAL, "impossible model: a clamped activation without gates");
 	if (c->attn_sinks && c->kv_rank)
@@ -240,6 +261,25 @@ double dt_score_scale(const struct dt_config *c)
 {
 	double all = c->score_mscale > 0 ? c->score_mscale : 1;
 
+	if (c->score_factor > 0)
+		return c->score_factor;
 	return all * all / sqrt((double)(c->score_dim ? c->score_dim : c->head_dim));
+}
+
+double dt_embed_scale(const struct dt_config *c)
+{
+	const double own = c->embed_scaled ? sqrt((double)c->hidden) : dt_factor(c->embed_factor);
+
+	return own / dt_factor(c->residual_factor);
+}
+
+double dt_stream_eps(const struct dt_config *c)
+{
+	return c->norm_eps / (dt_factor(c->residual_factor) * dt_factor(c->residual_factor));
+}
+
+double dt_logit_scale(const struct dt_config *c)
+{
+	return 1 / dt_factor(c->logit_divisor);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -79,6 +79,11 @@ struct dt_config {
 	bool value_head;	 /* a vector beside the head gives each token a value (rl/returns.h) */
 	int64_t score_dim;	 /* scores over its square root; 0: over head_dim's */
 	double score_mscale;	 /* yarn of DeepSeek: scores are multiplied by its square; 0: 1 */
+	/*
+	 * Granite: factors of embeddings, of scores (in place of score_dim and score_mscale), and of what
+	 * attention and MLP add to the residual stream; logits are divided by logit_divisor. 0: none.
+	 */
+	double embed_factor, score_factor, residual_factor, logit_divisor;
 	int64_t experts, experts_used; /* mixture of experts; 0: none */
 	int64_t expert_ffn;	       /* width of one of them */
 	int64_t shared_ffn;	       /* width of the experts that every token goes through, all together */
@@ -228,6 +233,20 @@ double dt_rope_local_frequency(const struct dt_config *c, int64_t i);
 
 /* The factor of attention scores. */
 double dt_score_scale(const struct dt_config *c);
+/* What a factor of 0 stands for is 1. */
+static inline double dt_factor(double v)
+{
+	return v > 0 ? v : 1;
+}
+/*
+ * A residual stream x with x += r delta is r y for the stream y = x / r with y += delta, and an RMSNorm of x
+ * is that of y with an epsilon smaller by r^2: r is in the embeddings' factor and in the epsilon of the norms
+ * of the stream, and nowhere else.
+ */
+double dt_embed_scale(const struct dt_config *c);
+double dt_stream_eps(const struct dt_config *c);
+/* The factor of logits, in front of their cap. */
+double dt_logit_scale(const struct dt_config *c);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

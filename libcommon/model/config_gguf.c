@@ -51,6 +51,7 @@ static int refuse_experts(struct dt_gguf_keys *k, const struct dt_config *c, str
 static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, struct dt_err *err)
 {
 	const bool yarn = c->rope_scaling == DT_ROPE_SCALING_YARN;
+	const double residual = dt_factor(c->residual_factor);
 	const struct {
 		const char *name;
 		double computed;
@@ -62,6 +63,10 @@ static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, stru
 		{"attention.temperature_scale", 0, true},
 		{"attn_logit_softcapping", c->score_cap, true},
 		{"final_logit_softcapping", c->logit_cap, true},
+		{"attention.scale", dt_score_scale(c), true},
+		{"embedding_scale", dt_embed_scale(c) * residual, true},
+		{"residual_scale", residual, true},
+		{"logit_scale", dt_factor(c->logit_divisor), true},
 	};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

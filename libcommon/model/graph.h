@@ -51,7 +51,7 @@ struct dt_attr {
 	bool layernorm; /* norm: LayerNorm, else RMSNorm */
 	bool plus_one;	/* RMSNorm multiplies by 1 + weight */
 	float eps;
-	float scale; /* embed: factor of rows; attention: factor of scores */
+	float scale; /* factor: embed: of rows; attention: of scores; loss: of logits */
 	float cap;   /* attention: of scores, loss: of logits; 0: none */
 	int act;     /* enum dt_act_fn */
 	bool gated;  /* experts: rows come by token, not by choice */

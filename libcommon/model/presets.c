@@ -3,9 +3,9 @@
  * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
- * gpt-oss: OpenAI 2025; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them;
- * megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two for tests, two to train on a
- * processor.
+ * gpt-oss: OpenAI 2025; Granite 3.3: IBM 2025; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as
+ * torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two for tests,
+ * two to train on a processor.
  */
 #include "model/config.h"
 
@@ -67,6 +67,10 @@
 	.embed_scaled = true, .global_every = 6, .rope_local_theta = 10000
 #define GEMMA3_ROPE .rope_scaling = DT_ROPE_SCALING_LINEAR, .rope_factor = 8
 
+#define GRANITE(n, h, f, sc, lo)                                                                             \
+	LLAMA(n, "granite", 49159, h, f, 40, 32, 8, 131072, 1e-5, 10000000, 0, 0),                           \
+		.tied = true, .embed_factor = 12, .score_factor = sc, .residual_factor = 0.22,               \
+		.logit_divisor = lo
 #define GPT_OSS(n, l, x)                                                                                     \
 	GATED(n, "gpt_oss", 201088, 2880, 2880, l, 64, 8, 64, 131072, 1e-5, 150000, 199998, 200002),         \
 		.act = DT_ACT_SILU_CLAMPED, .qkv_bias = true, .out_bias = true, .attn_sinks = true,          \
@@ -167,6 +171,8 @@ static const struct dt_config presets[] = {
 	       200020),
 	 .act = DT_ACT_SILU, .rope_dim = 64, .qk_norm = true, .qk_norm_whole = true, .experts = 256,
 	 .experts_used = 8, .expert_ffn = 1536, .router_bias = true, .router_sigmoid = true},
+	{GRANITE("granite-3.3-2b", 2048, 8192, 0.015625, 8)},
+	{GRANITE("granite-3.3-8b", 4096, 12800, 0.0078125, 16)},
 	{GPT_OSS("gpt-oss-20b", 24, 32)},
 	{GPT_OSS("gpt-oss-120b", 36, 128)},
 	{LLAMA("phi-3-mini", "phi3", 32064, 3072, 8192, 32, 32, 32, 4096, 1e-5, 10000, 1, 32000),

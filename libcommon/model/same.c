@@ -32,7 +32,9 @@ static const char *subject(const char *key)
 			{"act", "its activation"},
 			{"rope_", "its rotary positions"},
 			{"score_", "the scale or cap of its scores"},
-			{"logit_", "the cap of its logits"},
+			{"logit_", "the scale or cap of its logits"},
+			{"embed_", "the scale of its embeddings"},
+			{"residual_", "the scale of its residuals"},
 			{"router_", "its router"}};
 
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)

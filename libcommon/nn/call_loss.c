@@ -151,6 +151,8 @@ static int stats_rows(struct dt_exec *x, const struct dt_loss *l, int64_t r, int
 	int rc;
 
 	TRY(o->matmul(x->dev, logits, in, false, l->head, true, DT_NONE, false));
+	if (l->scale != 1)
+		TRY(o->scale(x->dev, whole, l->scale));
 	if (l->cap > 0)
 		TRY(o->softcap(x->dev, whole, whole, l->cap));
 	TRY(o->ce_stats(x->dev, rowmax, sumexp, target, logits, l->targets + r, l->first));
@@ -189,10 +191,10 @@ static int grad_rows(struct dt_exec *x, const struct dt_loss *l, int64_t r, int6
 		const float *sums = l->stats + DT_LOSS_ROWS * n;
 
 		TRY(o->distill_grad(x->dev, dl, logits, l->stats, l->stats + n, sums, sums + n,
-				    l->targets + r, x->loss_scale, &p));
+				    l->targets + r, x->loss_scale * l->scale, &p));
 	} else {
 		TRY(o->ce_grad(x->dev, dl, logits, l->stats, l->stats + n, l->targets + r, weight,
-			       x->loss_scale, l->first));
+			       x->loss_scale * l->scale, l->first));
 	}
 	if (l->cap > 0) {
 		rc = uncap_rows(x, l, n, err);
@@ -326,6 +328,7 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 			    .logits = dt_call_at(x, n->out[1]),
 			    .dlogits = dt_call_at(x, n->out[n->out[2] < 0 ? 1 : 2]),
 			    .stats = dt_call_at(x, n->out[3]),
+			    .scale = n->attr.scale,
 			    .cap = n->attr.cap,
 			    .first = x->stage->local.p[n->param[0]].off[0],
 			    .targets = x->flight->targets,

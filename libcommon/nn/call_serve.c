@@ -261,6 +261,8 @@ static int head(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		rc = dt_infer_gather(m, n, whole, err);
 	if (rc < 0 || m->ranks.at.tp > 0)
 		return rc;
+	if (n->attr.scale != 1)
+		TRY(x->dev->ops->scale(x->dev, logits, n->attr.scale));
 	if (n->attr.cap > 0)
 		TRY(x->dev->ops->softcap(x->dev, logits, logits, n->attr.cap));
 	if (b->draw)

@@ -47,6 +47,9 @@ setup_file() {
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7, num_local_experts: 8,
         num_experts_per_tok: 2, rope_theta: 10000, rope_scaling: {rope_type: "yarn", factor: 4, truncate: false,
         original_max_position_embeddings: 16}}' >gptoss.json
+    jq -n '{model_type: "granite", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, embedding_multiplier: 12,
+        attention_multiplier: 0.125, residual_multiplier: 0.22, logits_scaling: 3}' >granite.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -119,6 +122,18 @@ metric() { # FILE KEY: value of the last step
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done
+}
+
+@test "Granite: layouts agree with one rank, and the memory plan is exact" {
+    local scheme
+    verify granite.json tp2.pp2.s1,dp2.z3,tp4,dp2.tp2.pp2.z2,pp2.v2
+    for scheme in gather ring ulysses; do
+        verify granite.json cp2,tp2.cp2 --cp-comm $scheme
+    done
+    verify granite.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    verify granite.json tp2.s1 --recompute full
+    dt-train --model granite.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest granite.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
 }
 
 @test "gpt-oss: layouts agree with one rank, and the memory plan is exact" {

@@ -33,7 +33,8 @@ def write_models():
     more = {"llama": {}, "qwen3": {"head_dim": 20, "tie_word_embeddings": True}, "olmo2": {}, "mixtral": mixtral,
             "deepseek_v3": latent, "glm4": {"head_dim": 12}, "glm4_moe": glm, "gpt_oss": sinks, "olmo3": {"sliding_window": 7},
             "smollm3": {"no_rope_layer_interval": 2}, "minimax_m2": {"head_dim": 12, "rotary_dim": 6, "num_local_experts": 8,
-            "num_experts_per_tok": 3, "bos_token_id": None, "eos_token_id": None}}
+            "num_experts_per_tok": 3, "bos_token_id": None, "eos_token_id": None},
+            "granite": {"embedding_multiplier": 12, "attention_multiplier": 0.125, "residual_multiplier": 0.22, "logits_scaling": 3}}
     paths = []
     for kind, keys in more.items():
         paths.append(os.path.join(folder, kind + ".json"))

@@ -70,6 +70,9 @@ def hf_config(name, c):
         args["pad_token_id"] = None
     if name == "smollm3":
         args.update(no_rope_layer_interval=c["rope_skip_every"], pad_token_id=None)
+    if name == "granite":
+        args.update(embedding_multiplier=c["embed_factor"], attention_multiplier=c["score_factor"],
+                    residual_multiplier=c["residual_factor"], logits_scaling=c["logit_divisor"])
     if name == "minimaxm2":
         args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], head_dim=c["head_dim"],
                     partial_rotary_factor=c["rope_dim"] / c["head_dim"], bos_token_id=None, eos_token_id=None,
@@ -103,7 +106,7 @@ def hf_config(name, c):
     kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
             "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
-            "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss"}[name]
+            "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
@@ -112,7 +115,7 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM",
               olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
               glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
-              minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM")
+              minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",

@@ -119,6 +119,11 @@ CONFIGS = {
         LLAMA, family="minimax_m2", seed=22, hidden=32, ffn=32, layers=2, heads=4, kv_heads=2, head_dim=16, rope_dim=8,
         qk_norm=True, qk_norm_whole=True, experts=8, experts_used=3, expert_ffn=32, router_sigmoid=True, router_bias=True,
     ),
+    # factors of embeddings, scores, residuals and logits
+    "granite": dict(
+        LLAMA, family="granite", seed=25, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, tied=True,
+        embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2,
+    ),
     # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(
         LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,
@@ -316,6 +321,7 @@ def forward(c, w, ids):
             tables[True] = rope_tables(dict(c, seq=seq), x.dtype, True)
     if c.get("embed_scaled"):
         x = x * c["hidden"] ** 0.5
+    x = x * c.get("embed_factor", 1)
     i, j = torch.arange(seq)[:, None], torch.arange(seq)[None, :]
 
     def split(x, n):  # [batch, seq, n * d] -> [batch, n, seq, d]
@@ -337,7 +343,7 @@ def forward(c, w, ids):
             q, k = (torch.cat((rope(y[..., :r], cos, sin, c["rope_pairing"]), y[..., r:]), dim=-1) for y in (q, k))
         k = k.repeat_interleave(heads // kv_heads, dim=1)
         v = v.repeat_interleave(heads // kv_heads, dim=1)
-        score = (q @ k.transpose(-1, -2)) / c.get("score_dim", d) ** 0.5
+        score = (q @ k.transpose(-1, -2)) * c.get("score_factor", c.get("score_dim", d) ** -0.5)
         score = cap(score, "score_cap")
         score = score.masked_fill(~seen, float("-inf"))
         if c.get("attn_sinks"):
@@ -416,11 +422,12 @@ def forward(c, w, ids):
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
         y = pre(x, p + ".attn_norm")
         y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window, rotates)
-        x = x + post(y, p + ".attn_post_norm")
-        x = x + post(mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0)), p + ".mlp_post_norm")
+        x = x + post(y, p + ".attn_post_norm") * c.get("residual_factor", 1)
+        y = mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0))
+        x = x + post(y, p + ".mlp_post_norm") * c.get("residual_factor", 1)
     hidden.append(x)
     logits = F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"])
-    return cap(logits, "logit_cap"), hidden
+    return cap(logits / c.get("logit_divisor", 1), "logit_cap"), hidden
 
 
 def run(c, params, ids, targets, dtype):

@@ -254,6 +254,10 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "rope_local_theta", NULL, &c.rope_local_theta, NULL);
 	optional(g, "score_cap", NULL, &c.score_cap, NULL);
 	optional(g, "logit_cap", NULL, &c.logit_cap, NULL);
+	optional(g, "embed_factor", NULL, &c.embed_factor, NULL);
+	optional(g, "score_factor", NULL, &c.score_factor, NULL);
+	optional(g, "residual_factor", NULL, &c.residual_factor, NULL);
+	optional(g, "logit_divisor", NULL, &c.logit_divisor, NULL);
 	optional(g, "no_pre_norms", NULL, NULL, &c.no_pre_norms);
 	optional(g, "qk_norm_whole", NULL, NULL, &c.qk_norm_whole);
 	optional(g, "post_norms", NULL, NULL, &c.post_norms);

@@ -578,7 +578,9 @@ static void differences_are_named(void **state)
 		size_t at;
 		const char *what;
 	} real[] = {{offsetof(struct dt_config, score_cap), "the scale or cap of its scores"},
-		    {offsetof(struct dt_config, logit_cap), "the cap of its logits"},
+		    {offsetof(struct dt_config, logit_cap), "the scale or cap of its logits"},
+		    {offsetof(struct dt_config, embed_factor), "the scale of its embeddings"},
+		    {offsetof(struct dt_config, residual_factor), "the scale of its residuals"},
 		    {offsetof(struct dt_config, router_scale), "its router"},
 		    {offsetof(struct dt_config, rope_theta), "its rotary positions"},
 		    {offsetof(struct dt_config, norm_eps), "its sizes or norms"}};

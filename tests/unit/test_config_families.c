@@ -4,7 +4,9 @@
 #include "kernels/rope.h"
 #include "model/graph.h"
 #include "model/params.h"
+#include "model/same.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define DEEPSEEK                                                                                             \
@@ -181,12 +183,45 @@ static void minimax(void **state)
 	refuse("{\"model_type\":\"minimax_m2\"," SIZES ",\"use_routing_bias\":false}", "'use_routing_bias'");
 }
 
+/* Factors of 1, and of scores by the width of heads, are none. */
+static void granite(void **state)
+{
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	(void)state;
+	accept("{\"model_type\":\"granite\"," SIZES "}", &c);
+	assert_true(dt_score_scale(&c) == 1 && dt_embed_scale(&c) == 1 && dt_logit_scale(&c) == 1);
+	assert_true(dt_stream_eps(&c) == c.norm_eps && !c.residual_factor);
+	accept("{\"model_type\":\"granite\"," SIZES
+	       ",\"embedding_multiplier\":12,\"attention_multiplier\":0.25,"
+	       "\"residual_multiplier\":0.5,\"logits_scaling\":8,\"rms_norm_eps\":1e-5}",
+	       &c);
+	assert_true(dt_score_scale(&c) == 0.25 && dt_embed_scale(&c) == 24 && dt_logit_scale(&c) == 0.125);
+	assert_true(dt_stream_eps(&c) == 4e-5);
+	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+	assert_true(dt_config_same(&c, &back, NULL));
+	json_decref(o);
+	accept("{\"model_type\":\"granite\"," SIZES ",\"head_dim\":16,\"attention_multiplier\":0.25}", &c);
+	assert_true(c.score_factor == 0 && dt_score_scale(&c) == 0.25);
+	refuse("{\"model_type\":\"granite\"," SIZES ",\"residual_multiplier\":0}",
+	       "'residual_multiplier' of 0 is not supported");
+	refuse("{\"model_type\":\"granite\"," SIZES ",\"logits_scaling\":-1}", "'logits_scaling' of -1");
+	refuse("{\"model_type\":\"granite\"," SIZES ",\"embedding_multiplier\":1e9}", "by 1e+09");
+	dt_config_find_preset("gpt2-tiny", &c);
+	c.residual_factor = 0.5;
+	assert_int_equal(dt_config_check(&c, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "without RMSNorms"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepseek_defaults), cmocka_unit_test(deepseek_epsilons),
 		cmocka_unit_test(later_families),    cmocka_unit_test(glm),
-		cmocka_unit_test(minimax),
+		cmocka_unit_test(granite),	     cmocka_unit_test(minimax),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -216,6 +216,40 @@ static void scales_that_are_not_computed_are_refused(void **state)
 	put_real("final_logit_softcapping", 20);
 	accepted();
 	assert_true(c.logit_cap == 20);
+	begin("llama");
+	put_real("residual_scale", 0.22f);
+	refused("'llama.residual_scale' of 0.22");
+	begin("llama");
+	put_real("logit_scale", 8);
+	refused("'llama.logit_scale' of 8");
+	begin("qwen3");
+	put_real("attention.scale", 0.25f);
+	refused("'qwen3.attention.scale' of 0.25");
+	begin("gemma3");
+	put_real("embedding_scale", 4); /* the root of 16 */
+	accepted();
+}
+
+static void granite_has_factors(void **state)
+{
+	(void)state;
+	begin("granite");
+	put_real("logit_scale", 8);
+	accepted();
+	assert_true(c.logit_divisor == 8 && dt_embed_scale(&c) == 1 && !c.residual_factor && !c.score_factor);
+	begin("granite");
+	put_real("logit_scale", 8);
+	put_real("embedding_scale", 12);
+	put_real("residual_scale", 0.22f);
+	put_real("attention.scale", 0.015625f);
+	accepted();
+	assert_true(c.embed_factor == 12 && c.residual_factor == 0.22 && dt_score_scale(&c) == 0.015625);
+	begin("granite");
+	assert_int_equal(finish(NULL), -EINVAL);
+	assert_non_null(strstr(err.msg, "granite.logit_scale"));
+	begin("granite");
+	put_real("logit_scale", 0);
+	refused("'granite.logit_scale' of 0");
 }
 
 static void windows_in_some_layers(void **state)
@@ -246,6 +280,7 @@ int main(void)
 		cmocka_unit_test(two_scalings_at_once_are_refused),
 		cmocka_unit_test(yarn_has_its_parameters),
 		cmocka_unit_test(scales_that_are_not_computed_are_refused),
+		cmocka_unit_test(granite_has_factors),
 		cmocka_unit_test(windows_in_some_layers),
 	};
 

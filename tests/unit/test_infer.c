@@ -135,9 +135,9 @@ static void test_families(void **state)
 		int how;
 	} models[] = {{"gpt2", I8},	{"llama", BF16},     {"qwen2", 0},	{"qwen3", 0},
 		      {"mistral", 0},	{"llama31", 0},	     {"gemma3", I8},	{"mixtral", BF16 | Q8},
-		      {"qwen3moe", I8}, {"olmo2", 0},	     {"phi3", 0},	{"gemma2", BF16},
+		      {"qwen3moe", I8}, {"olmo2", 0},	     {"granite", I8},	{"gemma2", BF16},
 		      {"olmoe", 0},	{"deepseek2", BF16}, {"deepseek3", I8}, {"glm4moe", 0},
-		      {"glm4", BF16}};
+		      {"glm4", BF16},	{"phi3", 0}};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i += every_one() ? 1 : 2) {
 		const char *name = models[i].name;
@@ -197,6 +197,8 @@ static void test_from_other_formats(void **state)
 		{"glm4moe", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"minimaxm2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"minimaxm2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"granite", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"granite", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"gptoss", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"gptoss", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"phi3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},

@@ -181,6 +181,8 @@ static void check_logits(struct fixture *f, const char *name)
 					     dt_t2(f->final, DT_F32, rows, f->c.hidden), false,
 					     f->x.w[head_of(f)->param[0]], true, DT_NONE, false),
 			 0);
+	assert_int_equal(
+		f->dev->ops->scale(f->dev, dt_t2(got, DT_F32, rows, v), (float)dt_logit_scale(&f->c)), 0);
 	if (f->c.logit_cap > 0)
 		assert_int_equal(f->dev->ops->softcap(f->dev, dt_t2(got, DT_F32, rows, v),
 						      dt_t2(got, DT_F32, rows, v), (float)f->c.logit_cap),
@@ -323,6 +325,7 @@ MODEL(glm4)
 MODEL(glm4moe)
 MODEL(minimaxm2)
 MODEL(gptoss)
+MODEL(granite)
 MODEL(phi3)
 MODEL(gemma2)
 MODEL(mixtral)
@@ -393,19 +396,33 @@ static void test_without_targets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gpt2),	  cmocka_unit_test(test_llama),
-		cmocka_unit_test(test_llama31),	  cmocka_unit_test(test_mistral),
-		cmocka_unit_test(test_qwen2),	  cmocka_unit_test(test_qwen3),
-		cmocka_unit_test(test_gemma3),	  cmocka_unit_test(test_olmo2),
-		cmocka_unit_test(test_olmo3),	  cmocka_unit_test(test_smollm3),
-		cmocka_unit_test(test_glm4),	  cmocka_unit_test(test_glm4moe),
-		cmocka_unit_test(test_minimaxm2), cmocka_unit_test(test_gptoss),
-		cmocka_unit_test(test_phi3),	  cmocka_unit_test(test_gemma2),
-		cmocka_unit_test(test_mixtral),	  cmocka_unit_test(test_qwen3moe),
-		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),
-		cmocka_unit_test(test_deepseek2), cmocka_unit_test(test_deepseek3),
-		cmocka_unit_test(test_dora),	  cmocka_unit_test(test_fp8),
-		cmocka_unit_test(test_saved),	  cmocka_unit_test(test_without_targets),
+		cmocka_unit_test(test_gpt2),
+		cmocka_unit_test(test_llama),
+		cmocka_unit_test(test_llama31),
+		cmocka_unit_test(test_mistral),
+		cmocka_unit_test(test_qwen2),
+		cmocka_unit_test(test_qwen3),
+		cmocka_unit_test(test_gemma3),
+		cmocka_unit_test(test_olmo2),
+		cmocka_unit_test(test_olmo3),
+		cmocka_unit_test(test_smollm3),
+		cmocka_unit_test(test_glm4),
+		cmocka_unit_test(test_glm4moe),
+		cmocka_unit_test(test_minimaxm2),
+		cmocka_unit_test(test_gptoss),
+		cmocka_unit_test(test_granite),
+		cmocka_unit_test(test_phi3),
+		cmocka_unit_test(test_gemma2),
+		cmocka_unit_test(test_mixtral),
+		cmocka_unit_test(test_qwen3moe),
+		cmocka_unit_test(test_olmoe),
+		cmocka_unit_test(test_lora),
+		cmocka_unit_test(test_deepseek2),
+		cmocka_unit_test(test_deepseek3),
+		cmocka_unit_test(test_dora),
+		cmocka_unit_test(test_fp8),
+		cmocka_unit_test(test_saved),
+		cmocka_unit_test(test_without_targets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

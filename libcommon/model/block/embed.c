@@ -1,7 +1,5 @@
 #include "model/block/block.h"
 
-#include <math.h>
-
 int dt_block_embed(struct dt_builder *b)
 {
 	static const char *const out[] = {"resid"};
@@ -17,7 +15,7 @@ int dt_block_embed(struct dt_builder *b)
 		return -1;
 	n->param[0] = token;
 	n->param[1] = position;
-	n->attr.scale = c->embed_scaled ? (float)sqrt((double)c->hidden) : 1;
+	n->attr.scale = (float)dt_embed_scale(c);
 	x = n->out[0];
 	return x;
 }
@@ -40,6 +38,7 @@ void dt_block_head(struct dt_builder *b, int h, int embed)
 	n->in[0] = h;
 	n->param[0] = head;
 	n->param[1] = value;
+	n->attr.scale = (float)dt_logit_scale(c);
 	n->attr.cap = (float)c->logit_cap;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

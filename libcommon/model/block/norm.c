@@ -50,6 +50,7 @@ int dt_block_add_norm(struct dt_builder *b, int *x, int delta, enum dt_role role
 		return -1;
 	n->in[0] = *x;
 	n->in[1] = delta;
+	n->attr.eps = (float)dt_stream_eps(b->c);
 	n->entry = !b->entered;
 	b->entered = true;
 	if (delta >= 0)

@@ -113,7 +113,12 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 	}
 	r = dt_cost_product(r, (n->attr.frozen ? 2 : 3) * rows, head);
 	r.passes = 2 * 4 * logits + dlogits; /* logits are read for maximum and sum, and for the gradient */
-	if (taught) {			     /* once more for the divergence */
+	if (n->attr.scale != 1) {
+		r.read += 4 * logits;
+		r.written += 4 * logits;
+		r.passes += 2 * 4 * logits;
+	}
+	if (taught) { /* once more for the divergence */
 		r.read += 4 * logits;
 		r.passes += 4 * logits;
 	}
