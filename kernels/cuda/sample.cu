@@ -24,7 +24,7 @@ DT_DEVICE void warp_peak(float &m, int32_t &id, int &bad)
 
 template <int V> __global__ void __launch_bounds__(THREADS) peak_kernel(struct sample a, bool raw)
 {
-	const int64_t row = a.row + blockIdx.y, first = (int64_t)blockIdx.x * CHUNK,
+	const int64_t row = blockIdx.y, first = (int64_t)blockIdx.x * CHUNK,
 		      part = row * a.chunks + blockIdx.x;
 	const int64_t last = a.vocab - first < CHUNK ? a.vocab : first + CHUNK;
 	const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -88,7 +88,7 @@ DT_DEVICE float row_peak(const float *peak, const int32_t *ids, int64_t row, int
 
 template <int V> __global__ void __launch_bounds__(THREADS) weigh_kernel(struct sample a, bool raw)
 {
-	const int64_t row = a.row + blockIdx.y, first = (int64_t)blockIdx.x * CHUNK,
+	const int64_t row = blockIdx.y, first = (int64_t)blockIdx.x * CHUNK,
 		      part = row * a.chunks + blockIdx.x;
 	const int64_t last = a.vocab - first < CHUNK ? a.vocab : first + CHUNK;
 	const struct dt_draw d = a.draw[row];
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(THREADS) edit_kernel(struct sample a)
 
 template <int V> __global__ void __launch_bounds__(THREADS) gather_kernel(struct sample a)
 {
-	const int64_t row = a.row + blockIdx.y, first = (int64_t)blockIdx.x * CHUNK;
+	const int64_t row = blockIdx.y, first = (int64_t)blockIdx.x * CHUNK;
 	const int64_t last = a.vocab - first < CHUNK ? a.vocab : first + CHUNK;
 	const struct dt_draw d = a.draw[row];
 	const float max = row_peak(a.peak, NULL, row, a.chunks, NULL);
@@ -309,42 +309,25 @@ static size_t lay_out(struct sample *a, char *at, int64_t rows, int64_t nedits)
 }
 
 template <int V>
-static int start(const struct dt_cuda *c, struct sample a, unsigned rows, enum dt_draw_kind kind)
+static int start(const struct dt_cuda *c, const struct sample &a, unsigned rows, enum dt_draw_kind kind)
 {
+	const dim3 parts((unsigned)a.chunks, rows);
 	const size_t words = WARPS * 2 + 3 * BINS;
-	const auto over_parts = [&](const auto &launch) {
-		return dt_in_pieces(rows, [&](int64_t first, unsigned n) {
-			a.row = first;
-			return launch(dim3((unsigned)a.chunks, n));
-		});
-	};
-	const auto peak = [&](bool raw) {
-		return over_parts([&](dim3 grid) {
-			return DT_LAUNCH(c, peak_kernel<V>, grid, THREADS, WARPS * 12, a, raw);
-		});
-	};
-	const auto weigh = [&](bool raw) {
-		return over_parts([&](dim3 grid) {
-			return DT_LAUNCH(c, weigh_kernel<V>, grid, THREADS, words * 4, a, raw);
-		});
-	};
 	int rc = 0;
 
 	if (kind == DT_DRAW_SCORED) {
-		rc = peak(true);
+		rc = DT_LAUNCH(c, peak_kernel<V>, parts, THREADS, WARPS * 12, a, true);
 		if (rc == 0)
-			rc = weigh(true);
+			rc = DT_LAUNCH(c, weigh_kernel<V>, parts, THREADS, words * 4, a, true);
 	}
 	if (rc == 0 && kind != DT_DRAW_GREEDY)
 		rc = DT_LAUNCH(c, edit_kernel, rows, THREADS, 0, a);
 	if (rc == 0)
-		rc = peak(false);
+		rc = DT_LAUNCH(c, peak_kernel<V>, parts, THREADS, WARPS * 12, a, false);
 	if (rc == 0 && kind != DT_DRAW_GREEDY)
-		rc = weigh(false);
+		rc = DT_LAUNCH(c, weigh_kernel<V>, parts, THREADS, words * 4, a, false);
 	if (rc == 0 && kind != DT_DRAW_GREEDY)
-		rc = over_parts([&](dim3 grid) {
-			return DT_LAUNCH(c, gather_kernel<V>, grid, THREADS, sizeof(struct scan_shared), a);
-		});
+		rc = DT_LAUNCH(c, gather_kernel<V>, parts, THREADS, sizeof(struct scan_shared), a);
 	return rc == 0 ? DT_LAUNCH(c, pick_kernel, rows, THREADS, sizeof(struct pick_shared), a) : rc;
 }
 

@@ -26,7 +26,6 @@ struct sample {
 	uint32_t *bin_n;	 /* [rows, BINS] tokens per bin, then [rows] length of the list */
 	uint32_t *list;		 /* [rows, LIST] ids */
 	float *was;		 /* [nedits] logits before the edits */
-	int64_t row;		 /* the first row of a launch over parts */
 };
 
 DT_DEVICE bool is_finite(float x)
