@@ -199,9 +199,9 @@ const char *dt_axes_name(unsigned set, char *buf, size_t n)
 }
 
 /*
- * Finds how many layers the last stage gets, to make the slowest stage fastest. A layer costs its forward flops
- * (attention over at most 4096 positions, half of them masked), the head two flops a weight, the embedding
- * the read of a row. -ENOMEM.
+ * Finds how many layers the last stage gets, to make the slowest stage fastest. A layer costs its forward
+ * flops (attention over at most 4096 positions, half of them masked), the head two flops a weight, the
+ * embedding the read of a row. -ENOMEM.
  */
 static int last_stage_layers(int stages, const struct dt_config *c, int *ret, struct dt_err *err)
 {
