@@ -23,7 +23,7 @@ void dt_emu_note(const char *name)
 		dt_emu_die("DT_EMULATED_LAUNCHES cannot be written");
 }
 
-/* CUDA C++ Programming Guide, technical specifications per compute capability: bytes a block can opt in to. */
+/* Bytes a block can opt in to, by compute capability: CUDA C++ Programming Guide. */
 static size_t shared_most(void)
 {
 	struct dt_gpu_info i;
