@@ -10,7 +10,7 @@ template <class T, int D> __global__ void __launch_bounds__(128) forward_kernel(
 __global__ void __launch_bounds__(128) forward_rows_kernel(struct dt_attn_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = dt_attn_sequence(a);
 	const int64_t i = (int64_t)blockIdx.x * 4 + warp, row = b * a.seq + i;
 	const int64_t kcol = dt_attn_keys(a, kv), vcol = dt_attn_values(a, kv);
 	float *q = (float *)dt_shared() + warp * (a.d + a.v), *o = q + a.d, max = DT_NEGINF, sum = 0;
@@ -73,13 +73,13 @@ int dt_cuda_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_
 
 	if (rc != -ENOTSUP)
 		return rc;
-	const dim3 grid((unsigned)dt_ceil_div(a.seq, DT_TILE), (unsigned)a.heads, (unsigned)p->batch);
 	void (*kernel)(struct dt_attn_args) =
 		a.t == DT_F32 ? NULL : DT_ATTN_PICK(forward_kernel, a.t, dt_attn_wide(a));
 
 	if (kernel)
-		return DT_LAUNCH(c, kernel, grid, 128, 3 * dt_attn_tile_bytes(dt_attn_wide(a)), a);
-	return DT_LAUNCH(c, forward_rows_kernel, dim3((unsigned)dt_ceil_div(a.seq, 4), grid.y, grid.z), 128,
-			 (size_t)(a.d + a.v) * 16, a);
+		return dt_attn_launch(c, kernel, dt_ceil_div(a.seq, DT_TILE), a.heads, p->batch,
+				      3 * dt_attn_tile_bytes(dt_attn_wide(a)), a);
+	return dt_attn_launch(c, forward_rows_kernel, dt_ceil_div(a.seq, 4), a.heads, p->batch,
+			      (size_t)(a.d + a.v) * 16, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -21,7 +21,25 @@ struct dt_attn_args {
 	int64_t seq, heads, kv_heads, d, v, window, width; /* v: size of a head of v and o; width: of qkv */
 	float scale, cap;				   /* cap: softcap, or 0 */
 	bool fast;					   /* rows can be copied in 16-byte pieces */
+	int64_t begin;					   /* the first sequence of this launch */
 };
+
+/* The sequence of a block. */
+DT_DEVICE int64_t dt_attn_sequence(const struct dt_attn_args &a)
+{
+	return a.begin + blockIdx.z;
+}
+
+/* Launches a kernel over blocks of rows (x), heads and all sequences. */
+template <class A>
+static inline int dt_attn_launch(const struct dt_cuda *c, void (*kernel)(A), int64_t x, int64_t heads,
+				 int64_t batch, size_t smem, A a)
+{
+	return dt_in_pieces(batch, [&](int64_t first, unsigned n) {
+		a.begin = first;
+		return DT_LAUNCH(c, kernel, dim3((unsigned)x, (unsigned)heads, n), 128, smem, a);
+	});
+}
 
 static inline struct dt_attn_args dt_attn_args(const struct dt_attn *p, struct dt_tensor qkv)
 {

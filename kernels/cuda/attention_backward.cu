@@ -76,7 +76,7 @@ DT_DEVICE struct row_space row_space(const struct dt_attn_args &a)
 __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
 {
 	const int lane = (int)threadIdx.x % 32;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = dt_attn_sequence(a);
 	const int64_t i = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row = b * a.seq + i;
 	const int64_t kcol = dt_attn_keys(a, kv), vcol = dt_attn_values(a, kv),
 		      stat = (b * a.heads + h) * a.seq + i;
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(128) dq_rows_kernel(struct dt_attn_args a)
 __global__ void __launch_bounds__(128) dkv_rows_kernel(struct dt_attn_args a)
 {
 	const int lane = (int)threadIdx.x % 32;
-	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
+	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = dt_attn_sequence(a);
 	const int64_t j = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, row = b * a.seq + j;
 	const int64_t kcol = dt_attn_keys(a, kv), vcol = dt_attn_values(a, kv);
 	const int64_t end = a.window && j + a.window < a.seq ? j + a.window : a.seq;
@@ -168,8 +168,7 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 		return -ENOMEM;
 	a.fast = a.fast && dt_aligned(dout.data) && dt_aligned(dqkv.data);
 	rc = dt_attn_dots(c, a, rows * p->heads);
-	const unsigned tiles = (unsigned)dt_ceil_div(a.seq, DT_TILE), parts = (unsigned)dt_ceil_div(a.seq, 4);
-	const unsigned heads = (unsigned)a.heads, kv = (unsigned)a.kv_heads, batch = (unsigned)p->batch;
+	const int64_t tiles = dt_ceil_div(a.seq, DT_TILE), parts = dt_ceil_div(a.seq, 4), batch = p->batch;
 	const int64_t wide = dt_attn_wide(a);
 	const size_t room = (size_t)(a.d + a.v) * 32; /* for the rows */
 	void (*dkv)(struct dt_attn_args) = a.t == DT_F32 ? NULL : DT_ATTN_PICK(dkv_kernel, a.t, wide);
@@ -182,10 +181,10 @@ int dt_cuda_attention_backward(struct dt_dev *dev, struct dt_tensor dqkv, struct
 	if (dkv && dq) {
 		const size_t smem = dt_attn_room(wide, 2 * sizeof(float));
 
-		rc = DT_LAUNCH(c, dkv, dim3(tiles, kv, batch), 128, smem, a);
-		return rc < 0 ? rc : DT_LAUNCH(c, dq, dim3(tiles, heads, batch), 128, smem, a);
+		rc = dt_attn_launch(c, dkv, tiles, a.kv_heads, batch, smem, a);
+		return rc < 0 ? rc : dt_attn_launch(c, dq, tiles, a.heads, batch, smem, a);
 	}
-	rc = DT_LAUNCH(c, dkv_rows_kernel, dim3(parts, kv, batch), 128, room, a);
-	return rc < 0 ? rc : DT_LAUNCH(c, dq_rows_kernel, dim3(parts, heads, batch), 128, room, a);
+	rc = dt_attn_launch(c, dkv_rows_kernel, parts, a.kv_heads, batch, room, a);
+	return rc < 0 ? rc : dt_attn_launch(c, dq_rows_kernel, parts, a.heads, batch, room, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

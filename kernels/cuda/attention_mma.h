@@ -205,7 +205,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_forward_tile(const A &
 {
 	uint16_t *q = (uint16_t *)dt_shared(), *k = q + DT_TILE * (D + 8), *v = k + DT_TILE * (D + 8);
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = dt_attn_sequence(a);
 	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE; /* longest first */
 	const int64_t query = q0 + warp * 16 + lane / 4, width = dt_attn_kv_width(a);
 	const uint16_t *keys = dt_attn_k(a, b, kv), *values = dt_attn_v(a, b, kv);

@@ -101,7 +101,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dkv_tile(const A &a)
 	const int room = DT_TILE * (D + 8);
 	uint16_t *k = (uint16_t *)dt_shared(), *v = k + room, *tiles = v + room;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = lane % 4 * 2;
-	const int64_t kv = blockIdx.y, b = blockIdx.z, width = dt_attn_kv_width(a);
+	const int64_t kv = blockIdx.y, b = dt_attn_sequence(a), width = dt_attn_kv_width(a);
 	const auto block = dt_attn_block_of(a);
 	const int64_t key = block.key + warp * 16 + lane / 4;
 	const int each = (int)((block.end - block.first + DT_TILE - 1) / DT_TILE),
@@ -188,7 +188,7 @@ template <class T, int D, class A> DT_DEVICE void dt_attn_dq_tile(const A &a)
 	const int room = DT_TILE * (D + 8);
 	uint16_t *q = (uint16_t *)dt_shared(), *g = q + room, *tiles = g + room;
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, col = lane % 4 * 2;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = dt_attn_sequence(a);
 	const int64_t q0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * DT_TILE, query = q0 + warp * 16 + lane / 4;
 	const uint16_t *keys = dt_attn_k(a, b, kv), *values = dt_attn_v(a, b, kv);
 	const int64_t width = dt_attn_kv_width(a);

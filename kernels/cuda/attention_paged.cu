@@ -295,7 +295,7 @@ int dt_cuda_attention_paged(struct dt_dev *dev, struct dt_tensor o, struct dt_te
 	a.sink = g->sink.data;
 	a.ts = g->sink.dtype;
 	most = SCRATCH / (a.parts * a.heads * (a.dv + 2) * 4);
-	most = most < 1 ? 1 : most > 65535 ? 65535 : most;
+	most = most < 1 ? 1 : most > DT_GRID_MOST ? DT_GRID_MOST : most;
 	for (int64_t i = 0; i < rows && rc == 0; i += most)
 		rc = start(dev, c, a, i, dt_min64(most, rows - i));
 	return rc;

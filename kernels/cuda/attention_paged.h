@@ -30,6 +30,7 @@ struct paged {
 	int lanes;	  /* lanes per key: enough for d with V elements each */
 	const void *sink; /* [heads] of type ts; NULL: none */
 	int ts;
+	int tile;		 /* the first tile of this launch: attention_tiles.cu */
 	float *max, *sum, *part; /* [rows, heads, parts] and [.., dv] */
 };
 

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(128, D == 128 ? 3 : 1) span_tile_kernel(struct
 __global__ void __launch_bounds__(128, 6) span_rows_kernel(struct dt_span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = dt_attn_sequence(a);
 	const int64_t i = (int64_t)blockIdx.x * 4 + warp, row = b * a.seq + i;
 	float *q = (float *)dt_shared() + warp * (a.d + a.v), *o = q + a.d, max = DT_NEGINF, sum = 0;
 
@@ -67,15 +67,14 @@ int dt_cuda_attention_span_forward(struct dt_dev *dev, struct dt_tensor o, struc
 	a.out = o.data;
 	a.out_t = o.dtype;
 	a.fast = a.fast && dt_aligned(o.data);
-	const unsigned heads = (unsigned)a.heads, batch = (unsigned)p->batch;
 	void (*kernel)(struct dt_span_args) =
 		a.t == DT_F32 ? NULL : DT_ATTN_PICK(span_tile_kernel, a.t, dt_attn_wide(a));
 
 	if (kernel)
-		return DT_LAUNCH(c, kernel, dim3((unsigned)dt_ceil_div(a.seq, DT_TILE), heads, batch), 128,
-				 3 * dt_attn_tile_bytes(dt_attn_wide(a)), a);
-	return DT_LAUNCH(c, span_rows_kernel, dim3((unsigned)dt_ceil_div(a.seq, 4), heads, batch), 128,
-			 (size_t)(a.d + a.v) * 16, a);
+		return dt_attn_launch(c, kernel, dt_ceil_div(a.seq, DT_TILE), a.heads, p->batch,
+				      3 * dt_attn_tile_bytes(dt_attn_wide(a)), a);
+	return dt_attn_launch(c, span_rows_kernel, dt_ceil_div(a.seq, 4), a.heads, p->batch,
+			      (size_t)(a.d + a.v) * 16, a);
 }
 
 /* One row of one head per thread. */

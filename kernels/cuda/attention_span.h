@@ -239,7 +239,7 @@ struct dt_span_block {
 
 DT_DEVICE struct dt_span_block dt_attn_block_of(const struct dt_span_args &a)
 {
-	const int64_t tiles = dt_ceil_div(a.run_keys, DT_TILE), b = blockIdx.z;
+	const int64_t tiles = dt_ceil_div(a.run_keys, DT_TILE), b = dt_attn_sequence(a);
 	const int r = (int)(blockIdx.x / tiles);
 	const int64_t at = blockIdx.x % tiles * DT_TILE, key = a.run[r].pos + at,
 		      n = a.run_keys - at < DT_TILE ? a.run_keys - at : DT_TILE,

@@ -36,7 +36,7 @@ DT_DEVICE float span_slope(const struct dt_span_args &a, float *p, float product
 __global__ void __launch_bounds__(128, 6) span_dq_rows_kernel(struct dt_span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = blockIdx.z;
+	const int64_t h = blockIdx.y, kv = h / (a.heads / a.kv_heads), b = dt_attn_sequence(a);
 	const int64_t i = (int64_t)blockIdx.x * 4 + warp, row = b * a.seq + i;
 	float *q = (float *)dt_shared() + warp * (2 * a.d + a.v), *dq = q + a.d, *g = dq + a.d;
 
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(128, 6) span_dq_rows_kernel(struct dt_span_arg
 __global__ void __launch_bounds__(128, 6) span_dkv_rows_kernel(struct dt_span_args a)
 {
 	const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = blockIdx.z;
+	const int64_t kv = blockIdx.y, group = a.heads / a.kv_heads, b = dt_attn_sequence(a);
 	const int64_t j = (int64_t)blockIdx.x * 4 + warp, r = j / a.run_keys;
 	float *k = (float *)dt_shared() + warp * 2 * (a.d + a.v), *dk = k + a.d, *v = dk + a.d, *dv = v + a.v;
 	int64_t key, pos;
@@ -120,30 +120,25 @@ __global__ void __launch_bounds__(128, 6) span_dkv_rows_kernel(struct dt_span_ar
 		span_put(a.dkv, a.dkv_t, dt_span_value(a, key, kv) + c, dv[c], a.add);
 }
 
-static int by_tiles(const struct dt_cuda *c, const struct dt_span_args &a, unsigned batch)
+static int by_tiles(const struct dt_cuda *c, const struct dt_span_args &a, int64_t batch)
 {
 	const int64_t wide = dt_attn_wide(a), keys = a.nrun * dt_ceil_div(a.run_keys, DT_TILE);
 	const size_t smem = dt_attn_room(wide, 2 * sizeof(float) + sizeof(struct dt_attn_range));
 	void (*dkv)(struct dt_span_args) = DT_ATTN_PICK(span_dkv_kernel, a.t, wide);
 	void (*dq)(struct dt_span_args) = DT_ATTN_PICK(span_dq_kernel, a.t, wide);
-	int rc = DT_LAUNCH(c, dkv, dim3((unsigned)keys, (unsigned)a.kv_heads, batch), 128, smem, a);
+	int rc = dt_attn_launch(c, dkv, keys, a.kv_heads, batch, smem, a);
 
-	return rc < 0 ? rc
-		      : DT_LAUNCH(c, dq,
-				  dim3((unsigned)dt_ceil_div(a.seq, DT_TILE), (unsigned)a.heads, batch), 128,
-				  smem, a);
+	return rc < 0 ? rc : dt_attn_launch(c, dq, dt_ceil_div(a.seq, DT_TILE), a.heads, batch, smem, a);
 }
 
-static int by_rows(const struct dt_cuda *c, const struct dt_span_args &a, unsigned batch)
+static int by_rows(const struct dt_cuda *c, const struct dt_span_args &a, int64_t batch)
 {
-	int rc = DT_LAUNCH(c, span_dkv_rows_kernel,
-			   dim3((unsigned)dt_ceil_div(a.nrun * a.run_keys, 4), (unsigned)a.kv_heads, batch),
-			   128, (size_t)(a.d + a.v) * 32, a);
+	int rc = dt_attn_launch(c, span_dkv_rows_kernel, dt_ceil_div(a.nrun * a.run_keys, 4), a.kv_heads,
+				batch, (size_t)(a.d + a.v) * 32, a);
 
 	return rc < 0 ? rc
-		      : DT_LAUNCH(c, span_dq_rows_kernel,
-				  dim3((unsigned)dt_ceil_div(a.seq, 4), (unsigned)a.heads, batch), 128,
-				  (size_t)(2 * a.d + a.v) * 16, a);
+		      : dt_attn_launch(c, span_dq_rows_kernel, dt_ceil_div(a.seq, 4), a.heads, batch,
+				       (size_t)(2 * a.d + a.v) * 16, a);
 }
 
 int dt_cuda_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, struct dt_tensor dkv,
@@ -174,7 +169,6 @@ int dt_cuda_attention_span_backward(struct dt_dev *dev, struct dt_tensor dq, str
 	rc = dt_attn_dots(c, a, stats);
 	if (rc < 0)
 		return rc;
-	return a.t == DT_F32 || dt_attn_wide(a) > 256 ? by_rows(c, a, (unsigned)p->batch)
-						      : by_tiles(c, a, (unsigned)p->batch);
+	return a.t == DT_F32 || dt_attn_wide(a) > 256 ? by_rows(c, a, p->batch) : by_tiles(c, a, p->batch);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -28,7 +28,8 @@ struct slice {
  */
 DT_DEVICE bool slice_of(struct slice &s, const struct paged &a)
 {
-	const int tiles = (int)dt_ceil_div(a.rows, a.tokens), y = (int)blockIdx.y, first = (int)a.first;
+	const int tiles = (int)dt_ceil_div(a.rows, a.tokens), y = a.tile + (int)blockIdx.y,
+		  first = (int)a.first;
 
 	if (y < tiles) {
 		s.head = y * a.tokens;
@@ -297,12 +298,14 @@ int dt_paged_tiles(const struct dt_cuda *c, struct paged a)
 	const size_t smem = (size_t)(ROWS + 256 / d * 2 * KEYS) * (size_t)(d + 8) * 2;
 
 	a.tokens = (int)(group < ROWS ? ROWS / group : 1);
-	const dim3 grid((unsigned)a.parts, (unsigned)(dt_ceil_div(a.rows, a.tokens) + a.nseq),
-			(unsigned)(a.kv_heads * dt_ceil_div(group, ROWS)));
+	const unsigned heads = (unsigned)(a.kv_heads * dt_ceil_div(group, ROWS));
 
-	return DT_LAUNCH_EARLY(
-		c, a.rows <= DT_FEW_ROWS,
-		(a.tq == DT_BF16 ? kernel_of<struct dt_bf16>(a.d) : kernel_of<struct dt_f16>(a.d)), grid,
-		(unsigned)(256 / d * 32), smem, a);
+	return dt_in_pieces(dt_ceil_div(a.rows, a.tokens) + a.nseq, [&](int64_t first, unsigned n) {
+		a.tile = (int)first;
+		return DT_LAUNCH_EARLY(
+			c, a.rows <= DT_FEW_ROWS,
+			(a.tq == DT_BF16 ? kernel_of<struct dt_bf16>(a.d) : kernel_of<struct dt_f16>(a.d)),
+			dim3((unsigned)a.parts, n, heads), (unsigned)(256 / d * 32), smem, a);
+	});
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -372,5 +372,20 @@ static inline unsigned dt_blocks(const struct dt_cuda *c, int64_t n, int64_t thr
 	return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 
+static constexpr int64_t DT_GRID_MOST = 65535; /* most blocks of a grid in y, and in z */
+
+/*
+ * Launches a grid that may need more blocks than that in y or z, piece by piece: start(first, n) launches
+ * blocks [first, first + n).
+ */
+template <class F> static inline int dt_in_pieces(int64_t all, const F &start)
+{
+	int rc = 0;
+
+	for (int64_t first = 0; first < all && rc == 0; first += DT_GRID_MOST)
+		rc = start(first, (unsigned)dt_min64(DT_GRID_MOST, all - first));
+	return rc;
+}
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -48,6 +48,7 @@ struct quant {
 	int gate; /* 0: none; 1 + f: y = f(first part) second part */
 	struct residual add;
 	struct dt_late_norm front; /* the norm that produces raw */
+	int64_t tile;		   /* the first tile of this launch */
 };
 
 DT_DEVICE uint32_t word_at(const void *p)
@@ -282,6 +283,7 @@ struct numbers {
 	int nmore, gate; /* as in quant */
 	struct residual add;
 	struct dt_late_norm front; /* the norm that produces x */
+	int64_t tile;		   /* the first tile of this launch */
 };
 
 /* Thread blocks for all parts, `each` rows per block. */

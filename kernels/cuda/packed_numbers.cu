@@ -103,7 +103,7 @@ template <int T, int M> __global__ void __launch_bounds__(WARPS * 32) vector_ker
 	dt_let_next();
 	if (a.set.n)
 		dt_wait_before(); /* the set's tables are written in this step */
-	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &all))
+	if (!tile_of<M>(a, a.tile + blockIdx.y, &row0, &end, &all))
 		return;
 	struct beside p = part_of(a, all, WARPS, &block);
 	const int64_t col = block * WARPS + threadIdx.x / 32;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(WARPS * 32) any_kernel(struct numbers a)
 	const void *w;
 	float s = 0;
 
-	if (col >= a.rows || !tile_of<1>(a, blockIdx.y, &row, &end, &w))
+	if (col >= a.rows || !tile_of<1>(a, a.tile + blockIdx.y, &row, &end, &w))
 		return;
 	const int64_t from = dt_sorted_row(a.set, row);
 
@@ -164,12 +164,25 @@ __global__ void __launch_bounds__(WARPS * 32) any_kernel(struct numbers a)
 	dt_st1(a.y, a.ty, row * a.ld + a.first + col, s);
 }
 
-template <int T, int M> static int vectors(const struct dt_cuda *c, const struct numbers &a)
+template <int T, int M> static int vectors(const struct dt_cuda *c, struct numbers a)
 {
-	const dim3 grid((unsigned)blocks_of(a, WARPS), (unsigned)tiles_of<M>(a));
+	const unsigned blocks = (unsigned)blocks_of(a, WARPS);
 
-	return DT_LAUNCH_EARLY(c, true, (vector_kernel<T, M>), grid, WARPS * 32,
-			       dt_norm_front_bytes(a.front, M), a);
+	return dt_in_pieces(tiles_of<M>(a), [&](int64_t first, unsigned n) {
+		a.tile = first;
+		return DT_LAUNCH_EARLY(c, true, (vector_kernel<T, M>), dim3(blocks, n), WARPS * 32,
+				       dt_norm_front_bytes(a.front, M), a);
+	});
+}
+
+static int singly(const struct dt_cuda *c, struct numbers a)
+{
+	const unsigned blocks = (unsigned)dt_ceil_div(a.rows, WARPS);
+
+	return dt_in_pieces(tiles_of<1>(a), [&](int64_t first, unsigned n) {
+		a.tile = first;
+		return DT_LAUNCH(c, any_kernel, dim3(blocks, n), WARPS * 32, 0, a);
+	});
 }
 
 template <int T> static int any_rows(const struct dt_cuda *c, const struct numbers &a)
@@ -183,7 +196,6 @@ int dt_number_rows(const struct dt_cuda *c, const struct numbers &a)
 {
 	if (dt_numbers_fast(a))
 		return a.tw == DT_BF16 ? any_rows<DT_BF16>(c, a) : any_rows<DT_F32>(c, a);
-	return DT_LAUNCH(c, any_kernel, dim3((unsigned)dt_ceil_div(a.rows, WARPS), (unsigned)tiles_of<1>(a)),
-			 WARPS * 32, 0, a);
+	return singly(c, a);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

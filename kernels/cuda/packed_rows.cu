@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 	dt_let_next();
 	if (a.set.n)
 		dt_wait_before(); /* the set's tables are written in this step */
-	if (!tile_of<M>(a, blockIdx.y, &row0, &end, &w))
+	if (!tile_of<M>(a, a.tile + blockIdx.y, &row0, &end, &w))
 		return;
 	struct beside p = part_of(a, w, DT_PANEL, &block);
 	const int64_t col = block * DT_PANEL + threadIdx.x % DT_PANEL, row = row0 + threadIdx.x / DT_PANEL;
@@ -306,12 +306,15 @@ __global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) r
 		finish(a, p, row, col, s, gate, to);
 }
 
-template <int F, int M> static int rows(const struct dt_cuda *c, const struct quant &a)
+template <int F, int M> static int rows(const struct dt_cuda *c, struct quant a)
 {
-	const dim3 grid((unsigned)blocks_of(a, DT_PANEL), (unsigned)tiles_of<M>(a));
+	const unsigned blocks = (unsigned)blocks_of(a, DT_PANEL);
 
-	return DT_LAUNCH_EARLY(c, true, (rows_kernel<F, M>), grid, THREADS,
-			       (terms_bytes<F, M> + dt_norm_front_bytes(a.front, M)), a);
+	return dt_in_pieces(tiles_of<M>(a), [&](int64_t first, unsigned n) {
+		a.tile = first;
+		return DT_LAUNCH_EARLY(c, true, (rows_kernel<F, M>), dim3(blocks, n), THREADS,
+				       (terms_bytes<F, M> + dt_norm_front_bytes(a.front, M)), a);
+	});
 }
 
 template <int F> static int any_rows(const struct dt_cuda *c, const struct quant &a)

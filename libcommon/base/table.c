@@ -1,6 +1,7 @@
 #include "base/table.h"
 
 #include "base/room.h"
+#include "base/tmpfile.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -15,16 +16,28 @@
 
 struct dt_table {
 	int ncol, ncell, cap;
-	bool right[MAX_COLS];
-	char **cell; /* ncell strings; a row whose first cell is NULL is a rule */
+	bool right[MAX_COLS], lost; /* lost: memory was too little for a cell */
+	char **cell;		    /* ncell strings; a row whose first cell is NULL is a rule */
 };
 
+/* Takes s; NULL begins a rule. */
 static void add(struct dt_table *t, char *s)
 {
-	if (DT_ROOM(t->cell, t->ncell, t->cap, 64))
+	if (DT_ROOM(t->cell, t->ncell, t->cap, 64)) {
 		t->cell[t->ncell++] = s;
+		return;
+	}
+	free(s);
+	t->lost = true;
+}
+
+/* NULL: there was no memory for the cell. */
+static void add_cell(struct dt_table *t, char *s)
+{
+	if (s)
+		add(t, s);
 	else
-		free(s);
+		t->lost = true;
 }
 
 struct dt_table *dt_table_new(const char *columns)
@@ -39,7 +52,7 @@ struct dt_table *dt_table_new(const char *columns)
 	}
 	while (t->ncol < MAX_COLS && (s = strsep(&rest, "|"))) { /* a heading may be empty */
 		t->right[t->ncol++] = *s == '>';
-		add(t, strdup(*s == '>' ? s + 1 : s));
+		add_cell(t, strdup(*s == '>' ? s + 1 : s));
 	}
 	free(copy);
 	return t;
@@ -66,7 +79,7 @@ void dt_table_cell(struct dt_table *t, const char *fmt, ...)
 	if (vasprintf(&s, fmt, ap) < 0)
 		s = NULL;
 	va_end(ap);
-	add(t, s ? s : strdup(""));
+	add_cell(t, s);
 }
 
 void dt_table_end_row(struct dt_table *t)
@@ -75,8 +88,8 @@ void dt_table_end_row(struct dt_table *t)
 		return;
 	if (t->ncell % t->ncol == 0)
 		add(t, NULL);
-	while (t->ncell % t->ncol)
-		add(t, strdup(""));
+	while (t->ncell % t->ncol && !t->lost)
+		add_cell(t, strdup(""));
 }
 
 static int width_of(const char *s, int bytes)
@@ -212,8 +225,10 @@ void dt_table_print_within(const struct dt_table *t, FILE *f, int columns)
 	int w[MAX_COLS] = {0}, from = 1, last;
 	bool folds;
 
-	if (!t)
+	if (!t || t->lost) {
+		dt_output_lost();
 		return;
+	}
 	for (int i = 0; i < t->ncell; i++) {
 		int n = width(t->cell[i]);
 

@@ -8,7 +8,8 @@ struct dt_table; /* owns copies of its cells */
 
 /*
  * columns: headings separated by '|', a leading '>' right-aligns: "name|>size|>share". NULL when out of
- * memory; every function below accepts NULL, so that one check at the end is enough.
+ * memory, which every function below accepts: instead of a table without memory for all of it, nothing is
+ * printed, and dt_output_lost lets the program fail.
  */
 struct dt_table *dt_table_new(const char *columns);
 void dt_table_free(struct dt_table *t);

@@ -7,6 +7,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -352,6 +353,13 @@ int dt_symlink_replace(const char *target, const char *linkpath, struct dt_err *
 	return rc;
 }
 
+static atomic_bool lost;
+
+void dt_output_lost(void)
+{
+	atomic_store(&lost, true);
+}
+
 int dt_close_stdout(struct dt_err *err)
 {
 	struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -360,12 +368,14 @@ int dt_close_stdout(struct dt_err *err)
 
 	errno = 0;
 	if (fclose(stdout) == EOF) {
-		if (errno == EBADF && !some && !failed)
+		if (errno == EBADF && !some && !failed && !atomic_load(&lost))
 			return 0; /* stdout was closed before we started, and there was nothing to print */
 		return dt_err_sys(err, errno ? -errno : -EIO, "cannot write to standard output");
 	}
 	if (failed) /* an earlier write failed and its errno is lost; a closed pipe can still be detected */
 		return dt_err_sys(err, gone ? -EPIPE : -EIO, "cannot write to standard output");
+	if (atomic_load(&lost))
+		return dt_err_sys(err, -ENOMEM, "the output is incomplete");
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -87,7 +87,12 @@ int dt_remove_tree(const char *path, struct dt_err *err);
 int dt_tmpfolder_write(const char *path, int (*fill)(void *arg, const char *folder, struct dt_err *err),
 		       void *arg, struct dt_err *err);
 
-/* Flushes and closes stdout at exit: -EPIPE, -ENOSPC ... if buffered output could not be written. */
+/* Memory was too little for something that was to be printed: dt_close_stdout will fail. From any thread. */
+void dt_output_lost(void);
+/*
+ * Flushes and closes stdout at exit: -EPIPE, -ENOSPC ... if buffered output could not be written, -ENOMEM
+ * after dt_output_lost.
+ */
 int dt_close_stdout(struct dt_err *err);
 
 #endif

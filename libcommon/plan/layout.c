@@ -1,6 +1,7 @@
 /* The layout string, the placement of ranks, and the layers of pipeline stages. */
 #include "plan/layout.h"
 
+#include "base/tmpfile.h"
 #include "model/flops.h"
 
 #include <errno.h>
@@ -197,8 +198,62 @@ const char *dt_axes_name(unsigned set, char *buf, size_t n)
 	return buf;
 }
 
+/*
+ * Finds how many layers the last stage gets, to make the slowest stage fastest. A layer costs its forward
+ * flops (attention over at most 4096 positions, half of them masked), the head two flops a weight, the
+ * embedding the read of a row. -ENOMEM.
+ */
+static int last_stage_layers(int stages, const struct dt_config *c, int *ret, struct dt_err *err)
+{
+	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), embed = (double)c->hidden, layer, head;
+	int others = stages - 1, most_k = (int)c->layers - others, best = 1, middle_k;
+	double best_cost = -1;
+	int rc = dt_forward_flops(c, (int64_t)seq, &layer, &head, err);
+
+	if (rc < 0)
+		return rc;
+	layer = layer / (double)c->layers - 2 * seq * (double)(c->heads * c->head_dim);
+	/* The last stage's cost grows with k, the others' decrease: the best k is near the crossing. */
+	middle_k = (int)(((double)c->layers - others * head / layer) / stages);
+	middle_k = middle_k < 1 ? 1 : middle_k > most_k ? most_k : middle_k;
+	for (int k = middle_k > 4 ? middle_k - 4 : 1; k <= most_k && k <= middle_k + 4; k++) {
+		int rest = (int)c->layers - k, most = (rest + others - 1) / others, least = rest / others;
+		/* Spare layers go to later stages, so the first has the fewest. */
+		double first = least * layer + embed, middle = (stages > 2 ? most : least) * layer;
+		double last = k * layer + head, cost = first > middle ? first : middle;
+
+		cost = last > cost ? last : cost;
+		if (best_cost < 0 || cost <= best_cost) {
+			best = k;
+			best_cost = cost;
+		}
+	}
+	*ret = best;
+	return 0;
+}
+
+/* The same with a cache of the last result, as it is called very often. */
+static int last_stage(int stages, const struct dt_config *c, int *ret, struct dt_err *err)
+{
+	static _Thread_local struct dt_config of;
+	static _Thread_local int known, layers;
+
+	if (known != stages || memcmp(&of, c, sizeof(of)) != 0) {
+		int rc = last_stage_layers(stages, c, &layers, err);
+
+		known = rc < 0 ? 0 : stages;
+		if (rc < 0)
+			return rc;
+		of = *c;
+	}
+	*ret = layers;
+	return 0;
+}
+
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err)
 {
+	const int stages = l->pp * dt_layout_chunks(l);
+	int last;
 	char s[64];
 
 	dt_layout_format(l, s, sizeof(s));
@@ -232,66 +287,24 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 	if (c->max_seq < l->cp)
 		return dt_err_set(err, -EINVAL, "layout '%s': cp%d is more than the %lld positions of '%s'",
 				  s, l->cp, (long long)c->max_seq, c->name);
-	return 0;
-}
-
-/*
- * How many layers the last stage gets, to make the slowest stage fastest. A layer costs its forward flops
- * (attention over at most 4096 positions, half of them masked), the head two flops a weight, the embedding
- * the read of a row.
- */
-static int last_stage_layers(int stages, const struct dt_config *c)
-{
-	double seq = (double)(c->max_seq < 4096 ? c->max_seq : 4096), embed = (double)c->hidden, layer, head;
-	int others = stages - 1, most_k = (int)c->layers - others, best = 1, middle_k;
-	double best_cost = -1;
-
-	if (dt_forward_flops(c, (int64_t)seq, &layer, &head, NULL) < 0)
-		return most_k / stages + 1; /* out of memory: later calls report it */
-	layer = layer / (double)c->layers - 2 * seq * (double)(c->heads * c->head_dim);
-	/* The last stage's cost grows with k, the others' decrease: the best k is near the crossing. */
-	middle_k = (int)(((double)c->layers - others * head / layer) / stages);
-	middle_k = middle_k < 1 ? 1 : middle_k > most_k ? most_k : middle_k;
-	for (int k = middle_k > 4 ? middle_k - 4 : 1; k <= most_k && k <= middle_k + 4; k++) {
-		int rest = (int)c->layers - k, most = (rest + others - 1) / others, least = rest / others;
-		/* Spare layers go to later stages, so the first has the fewest. */
-		double first = least * layer + embed, middle = (stages > 2 ? most : least) * layer;
-		double last = k * layer + head, cost = first > middle ? first : middle;
-
-		cost = last > cost ? last : cost;
-		if (best_cost < 0 || cost <= best_cost) {
-			best = k;
-			best_cost = cost;
-		}
-	}
-	return best;
-}
-
-/* The same with a cache of the last result, as it is called very often. */
-static int last_stage(int stages, const struct dt_config *c)
-{
-	static _Thread_local struct dt_config of;
-	static _Thread_local int known, layers;
-
-	if (known != stages || memcmp(&of, c, sizeof(of)) != 0) {
-		layers = last_stage_layers(stages, c);
-		known = stages;
-		of = *c;
-	}
-	return layers;
+	return stages > 1 ? last_stage(stages, c, &last, err) : 0;
 }
 
 /* Spare layers go to later stages: earlier ones already hold more microbatches in flight (1F1B). */
 void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last)
 {
-	int layers = (int)c->layers, others = l->pp * dt_layout_chunks(l) - 1, rest, each, spare;
+	int layers = (int)c->layers, others = l->pp * dt_layout_chunks(l) - 1, ends, rest, each, spare;
 
 	if (others == 0) {
 		*first = 0;
 		*last = layers;
 		return;
 	}
-	rest = layers - last_stage(others + 1, c);
+	if (last_stage(others + 1, c, &ends, NULL) < 0) { /* possible even after dt_layout_check */
+		ends = layers / (others + 1);
+		dt_output_lost();
+	}
+	rest = layers - ends;
 	if (stage == others) {
 		*first = rest;
 		*last = layers;

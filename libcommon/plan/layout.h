@@ -102,13 +102,15 @@ int dt_layout_group(const struct dt_layout *l, struct dt_coords c, unsigned set)
 const char *dt_axes_name(unsigned set, char *buf, size_t n);
 
 /*
- * Checks that the model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... -EINVAL with a message.
+ * Checks that the model can be cut so: heads % tp, kv heads and tp, layers >= pp, ... -EINVAL with a message,
+ * or -ENOMEM.
  */
 int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct dt_err *err);
 
 /*
  * Layers [*first, *last) of virtual stage i of pp x chunks, balanced; the embedding is on the first, norm and
- * head on the last. Chunk c of stage p is virtual stage c * pp + p.
+ * head on the last. Chunk c of stage p is virtual stage c * pp + p. Out of memory: an even cut, and
+ * dt_output_lost.
  */
 void dt_layout_stage(const struct dt_layout *l, const struct dt_config *c, int stage, int *first, int *last);
 

@@ -288,9 +288,10 @@ while b"\r\n\r\n" not in data:
 head, _, data = data.partition(b"\r\n\r\n")
 size = int(re.search(rb"Content-Length: (\d+)", head)[1])
 n = len(data)
-running = True
+running, look = True, size // 2
 while n < size:
-    if running and n > size // 2:  # the router has everything; the client pauses longer than it lingers
+    if running and n > look:  # the router has everything; the client pauses longer than it lingers
+        look = n + 65536
         text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
         running = re.search(r"^dt_route_running (\d+)", text, re.M)[1] != "0"
         if running:
@@ -299,6 +300,7 @@ while n < size:
             if way == "stops":
                 os.kill(router, signal.SIGTERM)
             time.sleep(8 if way == "stops" else 3)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # the rest quickly
     got = s.recv(65536)
     if not got:
         break
@@ -1007,10 +1009,10 @@ END
 
 @test "a stalled answer ends after between_bytes_timeout_s; a steady one and a client that pauses do not" {
     mock a
-    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 0, \"circuit_failures\": 100000, \"between_bytes_timeout_s\": 2, \"request_timeout_s\": 6}" >conf
+    echo "{\"servers\": [{\"url\": \"$a\"}], \"retries\": 0, \"circuit_failures\": 100000, \"between_bytes_timeout_s\": 1.2, \"request_timeout_s\": 4}" >conf
     route 1 --config conf
     body='{"model":"m","prompt":"hello","stream":true}'
-    set_mock "$a" '{"tokens": 7, "gap": 0.4}'
+    set_mock "$a" '{"tokens": 7, "gap": 0.25}'
     ask -N >steady
     [ "$(grep -c DONE steady)" = 1 ]
     set_mock "$a" '{"gap": 30}'
@@ -1026,7 +1028,7 @@ the connection to the server failed: the answer stalled for between_bytes_timeou
     grep -q between_bytes_timeout_s out
     set_mock "$a" '{"raw": null, "raw_stalls": false}'
     body='{"model":"m","prompt":"flood","stream":true}'
-    [ "$(ask -m 100 -N | { sleep 8; wc -c; })" = "$((768 * (65536 + 8)))" ]
+    [ "$(ask -m 100 -N | { sleep 5; wc -c; })" = "$((768 * (65536 + 8)))" ]
 }
 
 @test "100,000 keys: looked up fast, reloaded fast, none of them written out" {

@@ -135,6 +135,16 @@ static void test_long(void **state)
 		both_ways(&all[i], i % 3 ? DT_BF16 : DT_F16, NULL);
 }
 
+/* More sequences than a grid has blocks in z. */
+static void test_more_than_a_grid(void **state)
+{
+	static const struct dt_attn p = {65537, 1, 1, 1, 8, 0, 0.3f};
+
+	both_ways(&p, DT_F32, NULL);
+	if (!emulated(dev))
+		both_ways(&p, DT_BF16, NULL);
+}
+
 /* A product past the largest f32 is -Inf: that key has no part in any row, forward and backward. */
 static void test_overflow(void **state)
 {
@@ -201,6 +211,7 @@ int main(void)
 		cmocka_unit_test_prestate(test_reference, (void *)"capped"),
 		cmocka_unit_test(test_forward_backward),
 		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_more_than_a_grid),
 		cmocka_unit_test(test_overflow),
 		cmocka_unit_test(test_rising),
 	};

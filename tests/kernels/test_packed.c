@@ -254,6 +254,19 @@ static void test_odd(void **state)
 	drop(&w);
 }
 
+/* More tiles of rows than a grid has blocks in y, of one row and of four. */
+static void test_more_than_a_grid(void **state)
+{
+	struct both w = {0};
+
+	append(&w, DT_FMT_F32, 1, 3, 3);
+	compare("f32 of 3", &w, 65537, DT_F32, DT_F32, true, true);
+	drop(&w);
+	append(&w, DT_FMT_F32, 1, 4, 3);
+	compare("f32 of 4", &w, 4 * 65536 + 1, DT_F32, DT_F32, true, true);
+	drop(&w);
+}
+
 /* Rows of x that begin anywhere, of every type. */
 static void test_unaligned(void **state)
 {
@@ -440,7 +453,7 @@ int main(void)
 		cmocka_unit_test(test_embed),	      cmocka_unit_test(test_embed_parts),
 		cmocka_unit_test(test_not_finite),    cmocka_unit_test(test_borrowed),
 		cmocka_unit_test(test_beside),	      cmocka_unit_test(test_gated),
-		cmocka_unit_test(test_gated_refused),
+		cmocka_unit_test(test_gated_refused), cmocka_unit_test(test_more_than_a_grid),
 	};
 
 	if (!on_device()) {

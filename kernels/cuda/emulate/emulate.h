@@ -45,13 +45,14 @@ struct alignas(8) float2 {
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 enum { DT_EMU_THREADS = 1024, DT_EMU_SHARED = 227 << 10 }; /* most threads and bytes of a block */
+enum { DT_EMU_ARGUMENTS = 4096 };			   /* most bytes of a launch's arguments */
 
 struct dt_emu_launch {
 	void (*body)(void *); /* called once per thread */
 	void *arg;
 	void (*drop)(void *); /* frees arg after the launch; NULL: arg is not owned */
 	dim3 grid, block;
-	size_t smem;
+	size_t smem, bytes; /* of shared memory; of arguments */
 	const char *name;
 };
 
@@ -78,13 +79,19 @@ template <class F> void dt_emu_drop(void *f)
 bool dt_emu_recording(void);
 void dt_emu_record(const struct dt_emu_launch *l);
 
+template <class... P> constexpr size_t dt_emu_bytes(void)
+{
+	return (sizeof(P) + ... + 0);
+}
+
 template <class... P, class... A>
 int dt_emu_start(void *stream, const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t smem,
 		 A... a)
 {
 	auto body = [=] { kernel(a...); };
 	struct dt_emu_launch l = {
-		dt_emu_call<decltype(body)>, NULL, dt_emu_drop<decltype(body)>, grid, block, smem, name};
+		dt_emu_call<decltype(body)>, NULL, dt_emu_drop<decltype(body)>, grid, block, smem,
+		dt_emu_bytes<P...>(),	     name};
 	int rc = dt_emu_check(&l);
 
 	if (rc < 0)

@@ -1,5 +1,6 @@
 #include "bench/load/asks.h"
 
+#include "base/curl_lines.h"
 #include "base/json.h"
 #include "base/progress.h"
 #include "bench/load/client.h"
@@ -270,18 +271,15 @@ static int first_model(struct dt_asks *a, const char *base, struct dt_err *err)
 
 static int prepare(struct dt_asks *a, const char *base, const struct dt_asks_opts *o, struct dt_err *err)
 {
-	char *bearer = NULL;
+	const bool headed = dt_curl_line(&a->headers, "Content-Type: application/json") &&
+			    (!o->key || dt_curl_bearer(&a->headers, o->key));
 
-	a->headers = curl_slist_append(NULL, "Content-Type: application/json");
-	if (o->key && asprintf(&bearer, "Authorization: Bearer %s", o->key) > 0)
-		a->headers = curl_slist_append(a->headers, bearer);
-	free(bearer);
 	if (asprintf(&a->url, "%s/v1/completions", base) < 0)
 		a->url = NULL;
 	a->model = o->model ? strdup(o->model) : NULL;
 	a->multi = curl_multi_init();
 	a->slot = calloc((size_t)o->parallel, sizeof(*a->slot));
-	if (!a->url || !a->headers || !a->multi || !a->slot || (o->model && !a->model))
+	if (!a->url || !headed || !a->multi || !a->slot || (o->model && !a->model))
 		return no_memory(a, err);
 	for (; a->nslot < o->parallel; a->nslot++)
 		if (slot_init(&a->slot[a->nslot], a->url, a->headers, o->most_reply, 600) < 0)

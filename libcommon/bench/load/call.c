@@ -1,4 +1,5 @@
 /* One call of a run: its request, prepared before it is due, and its response. */
+#include "base/curl_lines.h"
 #include "bench/load/run.h"
 
 #include <errno.h>
@@ -62,14 +63,11 @@ static bool address(struct load_call *c, const struct dt_load_target *t, const j
 
 	c->body = im ? NULL : dt_load_body(t, c->run->l, c->item, history, &c->said);
 	c->in.keep = c->said != NULL;
-	c->head = curl_slist_append(NULL, im ? "Content-Type: application/octet-stream"
-					     : "Content-Type: application/json");
-	if (!c->c || (!im && !c->body) || !c->head)
+	if (!c->c || (!im && !c->body) ||
+	    !dt_curl_line(&c->head,
+			  im ? "Content-Type: application/octet-stream" : "Content-Type: application/json") ||
+	    (t->nkey > 0 && !dt_curl_bearer(&c->head, t->key[c->item % t->nkey])))
 		return false;
-	if (t->nkey > 0) {
-		snprintf(text, sizeof(text), "Authorization: Bearer %s", t->key[c->item % t->nkey]);
-		c->head = curl_slist_append(c->head, text);
-	}
 	snprintf(text, sizeof(text), "%s%s", t->url, route[t->prompt]);
 	curl_easy_setopt(c->c, CURLOPT_URL, text);
 	curl_easy_setopt(c->c, CURLOPT_POSTFIELDS, im ? im->data : c->body);

@@ -1,4 +1,5 @@
 /* Parses streams of server-sent events, and queries the server before the run. */
+#include "base/curl_lines.h"
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/room.h"
@@ -249,8 +250,8 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 	       struct dt_err *err)
 {
 	const double patience = fmin(fmax(t->patience, 1), DT_LOAD_AGAIN_S);
-	char url[1024], auth[600], why[CURL_ERROR_SIZE] = "", text[200];
-	struct curl_slist *head = curl_slist_append(NULL, "Content-Type: application/json");
+	char url[1024], why[CURL_ERROR_SIZE] = "", text[200];
+	struct curl_slist *head = NULL;
 	struct load_text reply = {0};
 	CURL *c = curl_easy_init();
 	long status = 0;
@@ -258,9 +259,11 @@ static int ask(const struct dt_load_target *t, const char *route, const char *bo
 	int rc = 0;
 
 	snprintf(url, sizeof(url), "%s%s", t->url, route);
-	if (t->nkey > 0) {
-		snprintf(auth, sizeof(auth), "Authorization: Bearer %s", t->key[0]);
-		head = curl_slist_append(head, auth);
+	if (!c || !dt_curl_line(&head, "Content-Type: application/json") ||
+	    (t->nkey > 0 && !dt_curl_bearer(&head, t->key[0]))) {
+		curl_slist_free_all(head);
+		curl_easy_cleanup(c);
+		return dt_err_sys(err, -ENOMEM, "cannot ask %s", url);
 	}
 	curl_easy_setopt(c, CURLOPT_URL, url);
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");

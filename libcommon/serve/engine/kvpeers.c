@@ -1,5 +1,6 @@
 #include "serve/engine/kvpeers_priv.h"
 
+#include "base/curl_lines.h"
 #include "base/progress.h"
 
 #include <errno.h>
@@ -170,7 +171,6 @@ static int add_peer(const struct dt_kvpeers *p, struct dt_kvpeer *peer, const ch
 {
 	const int nheads = p->p.nkeys > 0 ? p->p.nkeys : 1;
 	const size_t n = without_slash(url);
-	char line[1200];
 
 	peer->name = url;
 	if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
@@ -181,15 +181,11 @@ static int add_peer(const struct dt_kvpeers *p, struct dt_kvpeer *peer, const ch
 	peer->head = calloc((size_t)nheads, sizeof(*peer->head));
 	if (!peer->url || !peer->head)
 		return dt_err_sys(err, -ENOMEM, "cannot send requests to '%s'", url);
-	for (int i = 0; i < nheads; i++) {
-		peer->head[i] = curl_slist_append(NULL, "Content-Type: application/json");
-		curl_slist_append(peer->head[i], "Expect:");
-		if (p->p.nkeys == 0)
-			continue;
-		snprintf(line, sizeof(line), "Authorization: Bearer %s", p->p.key[i]);
-		curl_slist_append(peer->head[i], line);
-		explicit_bzero(line, sizeof(line));
-	}
+	for (int i = 0; i < nheads; i++)
+		if (!dt_curl_line(&peer->head[i], "Content-Type: application/json") ||
+		    !dt_curl_line(&peer->head[i], "Expect:") ||
+		    (p->p.nkeys > 0 && !dt_curl_bearer(&peer->head[i], p->p.key[i])))
+			return dt_err_sys(err, -ENOMEM, "cannot send requests to '%s'", url);
 	return 0;
 }
 
