@@ -34,7 +34,7 @@ static int read_router(const json_t *o, struct dt_config *c, struct dt_err *err)
 	int64_t step = 1;
 	int rc;
 
-	if ((rc = dt_hf_router(o, c, err)) < 0 ||
+	if ((rc = dt_hf_router(o, c->router_sigmoid ? 1 : 2, c, err)) < 0 ||
 	    (rc = dt_hf_size(o, "moe_layer_freq", false, &step, err)) < 0)
 		return rc;
 	if (step != 1)
@@ -53,7 +53,6 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	/* Defaults of both classes; an explicit null means none. */
 	if (!json_object_get(o, "q_lora_rank"))
 		c->q_rank = 1536;
-	c->shared_ffn = c->router_sigmoid ? 1 : 2; /* experts, for dt_hf_router */
 	c->rope_dim = 64;
 	c->v_dim = 128;
 	c->kv_heads = DT_HF_AS_HEADS;

@@ -52,10 +52,10 @@ int dt_hf_every(const json_t *o, const char *key, bool (*is)(const json_t *v), c
 /* Reads that every global_every-th layer has full attention, from layer_types if that key is there. */
 int dt_hf_period(const json_t *o, struct dt_config *ret, struct dt_err *err);
 /*
- * Reads a router with groups and shared experts under DeepSeek's keys. On entry ret has the class's defaults,
- * shared_ffn being a number of experts; without defaults the numbers of experts must be given.
+ * Reads a router with groups and shared experts under DeepSeek's keys. On entry ret has the class's defaults;
+ * without them the numbers of experts must be given. shared: the default number of shared experts.
  */
-int dt_hf_router(const json_t *o, struct dt_config *ret, struct dt_err *err);
+int dt_hf_router(const json_t *o, int64_t shared, struct dt_config *ret, struct dt_err *err);
 void dt_hf_write_router(const struct dt_config *c, json_t *o);
 /* Writes the decoder under Llama's keys. */
 json_t *dt_hf_write_decoder(const struct dt_config *c);
@@ -76,10 +76,14 @@ int dt_gguf_key_real(struct dt_gguf_keys *k, const char *name, bool required, do
 		     struct dt_err *err);
 /* Reads the sizes of a decoder, as above. */
 int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
+/* The same of a family whose heads may be rotated in part: rope_dim is set if it is the whole head, too. */
+int dt_gguf_decoder_part(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 /* Reads expert_count and expert_used_count; 0 experts if the key is missing. */
 int dt_gguf_experts(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 /* Reads dt_hf_router's keys. *gating: 1 softmax, 2 sigmoid; unchanged without the key. */
 int dt_gguf_router(struct dt_gguf_keys *k, struct dt_config *ret, int64_t *gating, struct dt_err *err);
+/* The same of a family that has no other scores than sigmoids, and assumes them without the key. */
+int dt_gguf_sigmoid_router(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 
 /* ---- names ---- */
 

@@ -203,6 +203,14 @@ int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *
 	return read_rope(k, c, err);
 }
 
+int dt_gguf_decoder_part(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc = dt_gguf_decoder(k, c, err);
+
+	c->rope_dim = dt_rope_dim(c);
+	return rc;
+}
+
 int dt_gguf_experts(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_gguf_int(k->g, dt_gguf_key(k, "expert_count"), false, 0, DT_HF_MOST, &c->experts, err);

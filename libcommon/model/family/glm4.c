@@ -43,12 +43,11 @@ static int moe_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->experts_used = 8;
 	c->expert_ffn = 1408;
 	c->dense_layers = 1;
-	c->shared_ffn = 1; /* experts, for dt_hf_router */
 	c->router_bias = c->router_sigmoid = true;
 	if ((rc = read_decoder(o, c, err)) < 0 ||
 	    (rc = dt_json_bool(o, "use_qk_norm", false, &c->qk_norm, err)) < 0)
 		return rc;
-	return dt_hf_router(o, c, err);
+	return dt_hf_router(o, 1, c, err);
 }
 
 static json_t *to_hf(const struct dt_config *c)
@@ -71,38 +70,25 @@ static json_t *moe_to_hf(const struct dt_config *c)
 	return o;
 }
 
-static int decoder_from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
-{
-	int rc = dt_gguf_decoder(k, c, err);
-
-	c->rope_dim = dt_rope_dim(c);
-	return rc;
-}
-
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	c->rope_pairing = DT_ROPE_ADJACENT;
 	c->post_norms = true;
-	return decoder_from_gguf(k, c, err);
+	return dt_gguf_decoder_part(k, c, err);
 }
 
 /* Counted layers may include modules for more tokens, the last ones. */
 static int moe_from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
-	int64_t more = 0, gating = 2;
+	int64_t more = 0;
 	int rc;
 
 	if ((rc = dt_gguf_int(k->g, dt_gguf_key(k, "nextn_predict_layers"), false, 0, c->layers - 1, &more,
 			      err)) < 0)
 		return rc;
 	c->layers -= more;
-	if ((rc = dt_gguf_router(k, c, &gating, err)) < 0)
-		return rc;
-	if (gating != 2)
-		return dt_err_set(err, -ENOTSUP,
-				  "architecture 'glm4moe' with expert_gating_func %lld is not supported",
-				  (long long)gating);
-	return decoder_from_gguf(k, c, err);
+	rc = dt_gguf_sigmoid_router(k, c, err);
+	return rc < 0 ? rc : dt_gguf_decoder_part(k, c, err);
 }
 
 static const struct dt_tensor_name hf[] = {

@@ -59,19 +59,13 @@ static json_t *to_hf(const struct dt_config *c)
 
 static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
-	int64_t gating = 2;
-	int rc;
+	int rc = dt_gguf_sigmoid_router(k, c, err);
 
-	c->qk_norm_whole = true;
-	if ((rc = dt_gguf_router(k, c, &gating, err)) < 0 || (rc = dt_gguf_decoder(k, c, err)) < 0)
+	if (rc < 0)
 		return rc;
-	if (gating != 2)
-		return dt_err_set(err, -ENOTSUP,
-				  "architecture 'minimax-m2' with expert_gating_func %lld is not supported",
-				  (long long)gating);
+	c->qk_norm_whole = true;
 	c->router_unscaled = false; /* the key for that is not written */
-	c->rope_dim = dt_rope_dim(c);
-	return 0;
+	return dt_gguf_decoder_part(k, c, err);
 }
 
 static const struct dt_tensor_name hf[] = {

@@ -3,12 +3,13 @@
 
 #include <stdio.h>
 
-int dt_hf_router(const json_t *o, struct dt_config *c, struct dt_err *err)
+int dt_hf_router(const json_t *o, int64_t shared, struct dt_config *c, struct dt_err *err)
 {
-	int64_t shared = json_is_null(json_object_get(o, "n_shared_experts")) ? 0 : c->shared_ffn;
 	bool scaled = !c->router_unscaled;
 	int rc;
 
+	if (json_is_null(json_object_get(o, "n_shared_experts")))
+		shared = 0;
 	if ((rc = dt_hf_size(o, "n_routed_experts", !c->experts, &c->experts, err)) < 0 ||
 	    (rc = dt_hf_size(o, "num_experts_per_tok", !c->experts_used, &c->experts_used, err)) < 0 ||
 	    (rc = dt_hf_size(o, "moe_intermediate_size", !c->expert_ffn, &c->expert_ffn, err)) < 0 ||
@@ -68,5 +69,16 @@ int dt_gguf_router(struct dt_gguf_keys *k, struct dt_config *c, int64_t *gating,
 	if (c->router_groups < 2)
 		c->router_groups = c->router_groups_used = 0;
 	return 0;
+}
+
+int dt_gguf_sigmoid_router(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int64_t gating = 2;
+	int rc = dt_gguf_router(k, c, &gating, err);
+
+	if (rc < 0 || gating == 2)
+		return rc;
+	return dt_err_set(err, -ENOTSUP, "architecture '%s' with expert_gating_func %lld is not supported",
+			  k->arch, (long long)gating);
 }
 /* SPDX-License-Identifier: Apache-2.0 */
