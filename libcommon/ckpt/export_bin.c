@@ -3,6 +3,7 @@
 
 #include "base/tmpfile.h"
 #include "kernels/activation.h"
+#include "model/same.h"
 
 #include <errno.h>
 #include <math.h>
@@ -118,16 +119,15 @@ int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err)
 		"blk.%d.ffn_up.weight",	  "output_norm.weight"};
 	static const char *const last[] = {"output.weight"};
 	const struct dt_config *c = dt_source_config(e->s);
-	int32_t head[7] = {(int32_t)c->hidden,	 (int32_t)c->ffn,   (int32_t)c->layers, (int32_t)c->heads,
-			   (int32_t)c->kv_heads, (int32_t)c->vocab, (int32_t)c->max_seq};
+	const int32_t vocab = (int32_t)c->vocab;
+	const struct src_llama2c head = {(int32_t)c->hidden, (int32_t)c->ffn,	   (int32_t)c->layers,
+					 (int32_t)c->heads,  (int32_t)c->kv_heads, c->tied ? vocab : -vocab,
+					 (int32_t)c->max_seq};
+	const struct dt_config back = src_llama2c_config(&head);
 	struct dt_tmpfile f;
 	int rc;
 
-	if (c->norm != DT_NORM_RMS || c->norm_eps != 1e-5 || c->pos != DT_POS_ROPE ||
-	    c->rope_theta != 10000 || c->rope_scaling != DT_ROPE_SCALING_NONE || c->act != DT_ACT_SILU ||
-	    !c->gated || c->qkv_bias || c->out_bias || c->mlp_bias || c->qk_norm || c->window ||
-	    c->post_norms || c->score_cap || c->logit_cap || dt_embed_scale(c) != 1 || c->residual_factor ||
-	    c->score_factor || c->logit_divisor || c->heads * c->head_dim != c->hidden)
+	if (!dt_config_same(c, &back, NULL))
 		return refuse("llama2.c", c, err);
 	if (e->x->format >= 0 && e->x->format != DT_FMT_F32)
 		return dt_err_set(err, -ENOTSUP, "files of llama2.c can only have type f32");
@@ -136,13 +136,11 @@ int exp_llama2c(struct exporter *e, const char *dst, struct dt_err *err)
 		return rc;
 	for (int i = 0; i < e->n; i++)
 		e->t[i].format = DT_FMT_F32;
-	if (!c->tied)
-		head[5] = -head[5];
 	e->file = dst;
 	rc = dt_tmpfile_open(&f, dst, err);
 	if (rc < 0)
 		return rc;
-	fwrite(head, 4, 7, f.f);
+	fwrite(&head, sizeof(head), 1, f.f);
 	rc = write_arrays(e, names, sizeof(names) / sizeof(*names), f.f, 0, err);
 	if (rc == 0)
 		put_tables(f.f, c);

@@ -146,12 +146,8 @@ int src_open_llmc(struct dt_source *s, struct dt_err *err)
 	return src_resolve(s, DT_NAMES_GGUF, err);
 }
 
-struct llama2c {
-	int32_t dim, ffn, layers, heads, kv_heads, vocab, seq;
-};
-
 /* s NULL: only computes the size. */
-static int64_t lay_llama2c(struct dt_source *s, const uint8_t *p, size_t n, const struct llama2c *h)
+static int64_t lay_llama2c(struct dt_source *s, const uint8_t *p, size_t n, const struct src_llama2c *h)
 {
 	int64_t v = h->vocab < 0 ? -(int64_t)h->vocab : h->vocab, dim = h->dim, f = h->ffn,
 		d = dim / h->heads, kv = h->kv_heads * d;
@@ -175,7 +171,7 @@ static int64_t lay_llama2c(struct dt_source *s, const uint8_t *p, size_t n, cons
 }
 
 /* Whether p starts with a plausible header; the format has no magic number, only seven numbers. */
-static bool head_llama2c(const uint8_t *p, size_t n, struct llama2c *h)
+static bool head_llama2c(const uint8_t *p, size_t n, struct src_llama2c *h)
 {
 	if (n < 28)
 		return false;
@@ -200,14 +196,40 @@ int src_refuse_pickle(const uint8_t *p, size_t n, const char *path, struct dt_er
 
 bool src_is_llama2c(const uint8_t *p, size_t n)
 {
-	struct llama2c h;
+	struct src_llama2c h;
 
 	return head_llama2c(p, n, &h);
 }
 
+struct dt_config src_llama2c_config(const struct src_llama2c *h)
+{
+	return (struct dt_config){.name = "llama2c",
+				  .family = "llama",
+				  .vocab = h->vocab < 0 ? -h->vocab : h->vocab,
+				  .hidden = h->dim,
+				  .ffn = h->ffn,
+				  .layers = h->layers,
+				  .heads = h->heads,
+				  .kv_heads = h->kv_heads,
+				  .head_dim = h->dim / h->heads,
+				  .max_seq = h->seq,
+				  .norm = DT_NORM_RMS,
+				  .norm_eps = 1e-5,
+				  .pos = DT_POS_ROPE,
+				  .rope_theta = 10000,
+				  .rope_factor = 1,
+				  .rope_pairing = DT_ROPE_ADJACENT,
+				  .act = DT_ACT_SILU,
+				  .gated = true,
+				  .tied = h->vocab > 0,
+				  .bos = 1,
+				  .eos = 2,
+				  .init_std = 0.02};
+}
+
 int src_open_llama2c(struct dt_source *s, struct dt_err *err)
 {
-	struct llama2c h;
+	struct src_llama2c h;
 	const uint8_t *p;
 	size_t n;
 	int rc = src_map(s, s->path, &p, &n, err);
@@ -216,28 +238,7 @@ int src_open_llama2c(struct dt_source *s, struct dt_err *err)
 		return rc;
 	if (!head_llama2c(p, n, &h) || lay_llama2c(NULL, p + 28, n - 28, &h) != (int64_t)n - 28)
 		return wrong_size(s->path, "llama2.c", err);
-	s->config = (struct dt_config){.name = "llama2c",
-				       .family = "llama",
-				       .vocab = h.vocab < 0 ? -h.vocab : h.vocab,
-				       .hidden = h.dim,
-				       .ffn = h.ffn,
-				       .layers = h.layers,
-				       .heads = h.heads,
-				       .kv_heads = h.kv_heads,
-				       .head_dim = h.dim / h.heads,
-				       .max_seq = h.seq,
-				       .norm = DT_NORM_RMS,
-				       .norm_eps = 1e-5,
-				       .pos = DT_POS_ROPE,
-				       .rope_theta = 10000,
-				       .rope_factor = 1,
-				       .rope_pairing = DT_ROPE_ADJACENT,
-				       .act = DT_ACT_SILU,
-				       .gated = true,
-				       .tied = h.vocab > 0,
-				       .bos = 1,
-				       .eos = 2,
-				       .init_std = 0.02};
+	s->config = src_llama2c_config(&h);
 	rc = dt_config_check(&s->config, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "'%s'", s->path);

@@ -111,6 +111,11 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err);
 int src_open_gguf(struct dt_source *s, bool weights, struct dt_err *err);
 int src_open_llmc(struct dt_source *s, struct dt_err *err);
 int src_open_llama2c(struct dt_source *s, struct dt_err *err);
+/* The head of llama2.c's file (vocab < 0: the head is not tied), and the model that a reader takes it for. */
+struct src_llama2c {
+	int32_t dim, ffn, layers, heads, kv_heads, vocab, seq;
+};
+struct dt_config src_llama2c_config(const struct src_llama2c *h);
 /* Whether a file begins as llm.c's, or holds just what llama2.c's head says. */
 bool src_is_llmc(const uint8_t *p, size_t n);
 bool src_is_llama2c(const uint8_t *p, size_t n);

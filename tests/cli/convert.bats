@@ -340,6 +340,13 @@ quiet() {
 	[[ $output == *"File exists"* ]]
 	run "$S" convert --to llama2c "$T/a" "$T/c.bin"
 	[ "$status" -eq 1 ]
+	quiet py make llama F32 "$T/llama"
+	jq 'del(.rope_scaling)' "$T/llama/config.json" >"$T/config" && cp "$T/config" "$T/llama/config.json"
+	quiet "$S" convert --to llama2c "$T/llama" "$T/llama.bin"
+	jq '.model_type = "smollm3" | .no_rope_layer_interval = 2' "$T/config" >"$T/llama/config.json" # a layer without positions
+	run "$S" convert --to llama2c "$T/llama" "$T/c.bin"
+	[ "$status" -eq 1 ]
+	[[ $output == *"the format of llama2.c cannot represent this model"* ]]
 	run "$S" convert "$T/nothing" "$T/c"
 	[ "$status" -eq 1 ]
 	head -c 3000 /dev/urandom >"$T/noise"
