@@ -43,13 +43,6 @@ static bool may_begin(const struct answer *a, size_t at, const char *with)
 	return !a->ended && left < strlen(with) && !memcmp(a->s + at, with, left);
 }
 
-static size_t skip_blanks(const char *s, size_t at, size_t n)
-{
-	while (at < n && strchr(" \t\r\n", s[at]) && s[at])
-		at++;
-	return at;
-}
-
 /*
  * Where the name behind " to=" begins in s [at, n); inside: behind "=". n: nowhere. *cut: so far, because s
  * ends before the name.
@@ -61,10 +54,12 @@ static size_t receiver(const char *s, size_t at, size_t n, bool inside, bool *cu
 	*cut = false;
 	if (!to)
 		return n;
-	at = skip_blanks(s, (size_t)(to - s) + (inside ? 0 : 3), n);
+	at = (size_t)(to - s) + (inside ? 0 : 3);
+	at += dt_tools_blanks(s + at, n - at);
 	if (at < n && s[at] != '=')
 		return n;
-	at = at < n ? skip_blanks(s, at + 1, n) : n;
+	if (at < n)
+		at += 1 + dt_tools_blanks(s + at + 1, n - at - 1);
 	*cut = at == n;
 	return at;
 }

@@ -3,50 +3,39 @@
 
 #include <string.h>
 
-struct cursor {
-	const char *s, *end;
-};
-
-static void skip_blanks(struct cursor *c)
-{
-	while (c->s < c->end && strchr(" \t\r\n", *c->s))
-		c->s++;
-}
-
 /* Whether s is `text`, or its beginning while more may come. */
-static bool may_be(struct cursor c, const char *text, bool ended)
+static bool may_be(const char *s, size_t n, const char *text, bool ended)
 {
-	const size_t left = (size_t)(c.end - c.s), n = strlen(text);
+	const size_t whole = strlen(text);
 
-	return left >= n ? !memcmp(c.s, text, n) : !ended && !memcmp(c.s, text, left);
+	return n >= whole ? !memcmp(s, text, whole) : !ended && !memcmp(s, text, n);
 }
 
 size_t dt_tools_thought(const char *s, size_t n, bool ended, struct dt_tool_calls *ret)
 {
 	static const char open[] = "<think>", close[] = "</think>";
-	struct cursor c = {s, s + n};
-	size_t left, len;
+	const size_t nopen = strlen(open), nclose = strlen(close);
+	size_t at, len;
 
 	ret->thought = NULL;
 	ret->nthought = 0;
-	if (n > 0 && may_be(c, "<|channel|>", ended)) {
+	if (n > 0 && may_be(s, n, "<|channel|>", ended)) {
 		dt_tools_channels(false, false, s, n, ended, ret);
 		return ret->content > ret->from ? ret->from : n;
 	}
-	skip_blanks(&c);
-	left = (size_t)(c.end - c.s);
-	if (left < 7 || memcmp(c.s, open, 7))
-		return !ended && left < 7 && !memcmp(c.s, open, left) ? n : 0;
-	c.s += 7;
-	skip_blanks(&c);
-	left = (size_t)(c.end - c.s);
-	len = dt_tools_before(c.s, left, close, ended);
-	ret->thought = c.s;
-	ret->nthought = dt_tools_trimmed(c.s, len);
-	if (len == left)
+	at = dt_tools_blanks(s, n);
+	if (!may_be(s + at, n - at, open, ended))
+		return 0;
+	if (n - at < nopen)
 		return n;
-	c.s += len + 8 < left ? len + 8 : left;
-	skip_blanks(&c);
-	return (size_t)(c.s - s);
+	at += nopen;
+	at += dt_tools_blanks(s + at, n - at);
+	len = dt_tools_before(s + at, n - at, close, ended);
+	ret->thought = s + at;
+	ret->nthought = dt_tools_trimmed(s + at, len);
+	if (at + len == n)
+		return n;
+	at = at + len + nclose < n ? at + len + nclose : n;
+	return at + dt_tools_blanks(s + at, n - at);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -34,10 +34,18 @@ struct cursor {
 	const char *s, *end;
 };
 
+size_t dt_tools_blanks(const char *s, size_t n)
+{
+	size_t i = 0;
+
+	while (i < n && strchr(" \t\r\n", s[i]))
+		i++;
+	return i;
+}
+
 static void skip_space(struct cursor *c)
 {
-	while (c->s < c->end && strchr(" \t\r\n", *c->s))
-		c->s++;
+	c->s += dt_tools_blanks(c->s, (size_t)(c->end - c->s));
 }
 
 static bool eat(struct cursor *c, char b)

@@ -41,7 +41,8 @@ void dt_tools_scan(enum dt_tool_form form, bool inside, const char *s, size_t n,
 size_t dt_tools_object(const char *s, size_t n, const char **ret, bool *whole);
 /* Where mark begins in s, or may begin at the end of s unless it has ended; n: nowhere. */
 size_t dt_tools_before(const char *s, size_t n, const char *mark, bool ended);
-/* n without blanks at the end of s. */
+/* Number of blanks at the beginning of s; n without those at its end. */
+size_t dt_tools_blanks(const char *s, size_t n);
 size_t dt_tools_trimmed(const char *s, size_t n);
 /*
  * Finds reasoning, content and calls in the channels of harmony. calls: text after "to=" in a header is the
