@@ -45,7 +45,8 @@ static bool spans(const struct dt_attn *p, const struct dt_attn_span *s, struct 
 	    p->kv_heads < 1 || p->heads < 1 || p->heads % p->kv_heads || d < 1 || !(p->scale > 0) ||
 	    !(p->softcap >= 0) || dt_rows(q) != p->batch * s->rows || dt_cols(q) < p->heads * d ||
 	    s->nrun < 1 || s->nrun > DT_ATTN_RUNS || s->run_keys < 1 || s->k_col < 0 || s->v_col < 0 ||
-	    dt_cols(kv) < k_end || dt_cols(kv) < v_end || p->value_dim < 0 || s->stride < 0)
+	    dt_cols(kv) < k_end || dt_cols(kv) < v_end || p->value_dim < 0 || s->stride < 0 ||
+	    (s->all && p->window))
 		return false;
 	for (int i = 0; i < s->nrun; i++)
 		if (s->run[i].row < 0 ||

@@ -22,7 +22,8 @@
  *
  * Spans: queries and keys in different rows (context parallelism), and packed documents
  *   attention_span_forward, _backward compute the same, but the keys are rows of a separate matrix kv that
- *   struct dt_attn_span describes. Query i sees keys at positions max(first_i, pos_i - window + 1) .. pos_i.
+ *   struct dt_attn_span describes. Query i sees keys at positions max(first_i, pos_i - window + 1) .. pos_i,
+ *   or with span.all, which needs window 0, all from first_i on (attention without a causal mask: images).
  *   q [batch * rows, >= heads * head_dim], its first columns; kv [any, >= v_col + kv_heads * head_dim]. q and
  *       kv may be the same matrix. o [batch * rows, heads * head_dim] is f32 or of q's type, lse
  *       [batch, heads, rows]. A row that sees no key: o = 0, lse = -Inf.
@@ -83,6 +84,7 @@ struct dt_attn_run {
 	int64_t pos, row;
 };
 #define DT_ATTN_RUNS 64
+#define DT_ATTN_END  (INT64_MAX / 4) /* a position behind all keys */
 
 struct dt_attn_span {
 	int64_t rows; /* queries per sequence; p->seq is not read */
@@ -96,6 +98,7 @@ struct dt_attn_span {
 	int64_t stride;		       /* rows of kv between the starts of two sequences */
 	int64_t k_col, v_col;	       /* first column of the keys and of the values in kv */
 	bool add;		       /* backward: accumulate into dq and dkv */
+	bool all;		       /* every query sees all keys from first_i on; pos is not read */
 };
 
 /* Elements per head of v and o. */

@@ -42,6 +42,7 @@
 #include "kernels/rope.h"
 #include "kernels/sample.h"
 #include "kernels/step.h"
+#include "kernels/tokens.h"
 #include "kernels/unpack.h"
 
 #define DT_LIST(...) __VA_ARGS__ /* the parameters or names of a line of ops.list, without their brackets */

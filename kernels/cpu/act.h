@@ -155,6 +155,54 @@ DT_INLINE void act_grad_quick(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, co
 	}
 }
 
+DT_INLINE void act_grad_loop(float *dx, float *dgate, const float *dy, const float *x, const float *gate,
+			     int64_t n, enum dt_act_fn f)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		float d, slope = 1.f, a = act(x[j], f, &d), g = dy[j];
+
+		dx[j] = g * d * (gate ? act_up(gate[j], f, &slope) : 1.f);
+		if (dgate)
+			dgate[j] = g * a * slope;
+	}
+}
+
+DT_INLINE void act_widen(struct powers *to, const dt_pair *from, int64_t n)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++) {
+		const struct dt_two v = dt_pair_get(from[j]);
+
+		to->lo[j] = v.lo;
+		to->hi[j] = v.hi;
+	}
+}
+
+DT_INLINE void act_narrow(dt_pair *to, const struct powers *from, int64_t n)
+{
+#pragma omp simd
+	for (int64_t j = 0; j < n; j++)
+		to[j] = dt_pair_of(from->lo[j], from->hi[j]);
+}
+
+/* Functions with branches: gcc vectorises their derivatives over arrays of f32, not over pairs. */
+DT_INLINE void act_grad_widened(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, const dt_pair *x,
+				const dt_pair *gate, int64_t n, enum dt_act_fn f)
+{
+	struct powers top, v, g, out, out_gate;
+
+	act_widen(&top, dy, n);
+	act_widen(&v, x, n);
+	if (gate)
+		act_widen(&g, gate, n);
+	act_grad_loop(out.lo, dgate ? out_gate.lo : NULL, top.lo, v.lo, gate ? g.lo : NULL, n, f);
+	act_grad_loop(out.hi, dgate ? out_gate.hi : NULL, top.hi, v.hi, gate ? g.hi : NULL, n, f);
+	act_narrow(dx, &out, n);
+	if (dgate)
+		act_narrow(dgate, &out_gate, n);
+}
+
 DT_INLINE void act_grad_some(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, const dt_pair *x,
 			     const dt_pair *gate, int64_t n, enum dt_act_fn f)
 {
@@ -162,20 +210,7 @@ DT_INLINE void act_grad_some(dt_pair *dx, dt_pair *dgate, const dt_pair *dy, con
 		act_grad_quick(dx, dgate, dy, x, gate, n, f);
 		return;
 	}
-#pragma omp simd
-	for (int64_t j = 0; j < n; j++) {
-		const struct dt_two v = dt_pair_get(x[j]), top = dt_pair_get(dy[j]),
-				    g = gate ? dt_pair_get(gate[j]) : (struct dt_two){1, 1};
-		struct dt_two a, d, by = {1, 1}, slope = {1, 1};
-
-		a.lo = act(v.lo, f, &d.lo);
-		a.hi = act(v.hi, f, &d.hi);
-		if (gate)
-			by = (struct dt_two){act_up(g.lo, f, &slope.lo), act_up(g.hi, f, &slope.hi)};
-		dx[j] = act_slopes(top, d, by);
-		if (dgate)
-			dgate[j] = dt_pair_of(top.lo * a.lo * slope.lo, top.hi * a.hi * slope.hi);
-	}
+	act_grad_widened(dx, dgate, dy, x, gate, n, f);
 }
 
 /* dgate and gate: both or neither. */

@@ -14,19 +14,6 @@ DT_INLINE void act_loop(float *y, const float *x, const float *gate, int64_t n, 
 		y[j] = act(x[j], f, &unused) * (gate ? act_up(gate[j], f, &unused) : 1.f);
 }
 
-DT_INLINE void act_grad_loop(float *dx, float *dgate, const float *dy, const float *x, const float *gate,
-			     int64_t n, enum dt_act_fn f)
-{
-#pragma omp simd
-	for (int64_t j = 0; j < n; j++) {
-		float d, slope = 1.f, a = act(x[j], f, &d), g = dy[j];
-
-		dx[j] = g * d * (gate ? act_up(gate[j], f, &slope) : 1.f);
-		if (dgate)
-			dgate[j] = g * a * slope;
-	}
-}
-
 static DT_SIMD void act_chunk(float *y, const float *x, const float *gate, int64_t n, enum dt_act_fn f)
 {
 	gate ? WITH_CONSTANT(f, act_loop, y, x, gate, n) : WITH_CONSTANT(f, act_loop, y, x, NULL, n);

@@ -106,7 +106,10 @@ static inline int64_t dt_attn_before(const struct dt_attn_span *s, int64_t pos)
 static inline void dt_attn_sees(const struct dt_attn_in *a, int64_t b, int64_t i, int64_t *first,
 				int64_t *last)
 {
-	const int64_t at = b * a->s->rows + i, pos = a->s->pos ? a->s->pos[at] : i, w = a->p->window;
+	const int64_t at = b * a->s->rows + i, w = a->p->window,
+		      pos = a->s->all	? DT_ATTN_END
+			    : a->s->pos ? a->s->pos[at]
+					: i;
 	int64_t from = a->s->first ? a->s->first[at] : 0;
 
 	if (w > 0 && pos - w + 1 > from)

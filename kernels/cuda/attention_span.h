@@ -25,7 +25,7 @@ struct dt_span_args : dt_attn_args {
 	void *dq, *dkv;
 	const int32_t *pos, *first;
 	int nrun, out_t, dq_t, dkv_t;
-	bool add;
+	bool add, all;
 	int64_t dq_width, kv_width, run_keys, stride, k_col, v_col;
 	struct dt_attn_run run[DT_ATTN_RUNS];
 };
@@ -43,6 +43,7 @@ static inline struct dt_span_args dt_span_args(const struct dt_attn *p, const st
 	a.first = s->first;
 	a.nrun = s->nrun;
 	a.add = s->add;
+	a.all = s->all;
 	a.kv_width = dt_cols(kv);
 	a.run_keys = s->run_keys;
 	a.stride = s->stride;
@@ -61,7 +62,10 @@ struct dt_span_seen {
 
 DT_DEVICE struct dt_span_seen dt_span_seen(const struct dt_span_args &a, int64_t b, int64_t i)
 {
-	const int64_t at = b * a.seq + i, to = a.pos ? dt_at(a.pos, at) : i,
+	const int64_t at = b * a.seq + i,
+		      to = a.all   ? DT_ATTN_END
+			   : a.pos ? dt_at(a.pos, at)
+				   : i,
 		      from = a.first ? dt_at(a.first, at) : 0, near = to - a.window + 1;
 
 	return {a.window && near > from ? near : from, to};

@@ -9,7 +9,7 @@ int exp_dims(const struct exporter *e, const struct exp_tensor *t, int64_t ret[4
 	const struct dt_param *p = t->buffer ? NULL : &dt_source_params(e->s)->p[t->part[0]];
 	int n = 0;
 
-	if (p && p->kernel)
+	if (p && (p->kernel || p->ones))
 		return dt_param_dims(p, ret);
 	if (t->stack)
 		ret[n++] = t->stack;

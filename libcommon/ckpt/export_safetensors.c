@@ -207,6 +207,40 @@ static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err
 	return rc;
 }
 
+/* Writes class names as transformers has them, and if it is known how pixels are normalised, preprocessor_config.json. */
+static int write_preprocessor(struct exporter *e, const char *folder, json_t *config, struct dt_err *err)
+{
+	const json_t *images = dt_source_images(e->s), *classes = json_object_get(images, "classes");
+	json_t *mean = json_object_get(images, "mean"), *ids = json_object(), *labels = json_object(), *o;
+	const json_int_t side = (json_int_t)dt_source_config(e->s)->image_size;
+	char key[24];
+	json_t *name;
+	size_t i;
+	int rc;
+
+	json_array_foreach(classes, i, name)
+	{
+		snprintf(key, sizeof(key), "%zu", i);
+		json_object_set(labels, key, name);
+		json_object_set_new(ids, json_string_value(name), json_integer((json_int_t)i));
+	}
+	if (classes && json_object_size(ids) == json_array_size(classes)) {
+		json_object_set(config, "id2label", labels);
+		json_object_set(config, "label2id", ids);
+	}
+	json_decref(labels);
+	json_decref(ids);
+	if (!mean)
+		return 0;
+	o = json_pack("{s:s, s:b, s:{s:I, s:I}, s:b, s:f, s:b, s:O, s:O}", "image_processor_type",
+		      "ViTImageProcessor", "do_resize", 1, "size", "height", side, "width", side,
+		      "do_rescale", 1, "rescale_factor", 1.0 / 255, "do_normalize", 1, "image_mean", mean,
+		      "image_std", json_object_get(images, "deviation"));
+	rc = write_json(folder, "preprocessor_config.json", o, err);
+	json_decref(o);
+	return rc;
+}
+
 /* Writes the image fields where timm looks for them, or as a manifest has them. */
 static void put_images(const json_t *images, json_t *config)
 {
@@ -246,7 +280,8 @@ static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 				  "a config.json of family '%s' cannot represent this model%s%s", c->family,
 				  *what ? ": " : "", what);
 	}
-	put_images(dt_source_images(e->s), o);
+	if (!json_object_get(o, "model_type"))
+		put_images(dt_source_images(e->s), o);
 	if (e->x->packing)
 		json_object_set_new(o, "quantization_config", exp_packed_config(e));
 	*ret = o;
@@ -261,7 +296,10 @@ static int fill(void *arg, const char *folder, struct dt_err *err)
 
 	if (rc < 0)
 		return rc;
-	rc = write_json(folder, "config.json", config, err);
+	if (dt_config_is_image(dt_source_config(e->s)) && json_object_get(config, "model_type"))
+		rc = write_preprocessor(e, folder, config, err);
+	if (rc == 0)
+		rc = write_json(folder, "config.json", config, err);
 	if (rc == 0)
 		rc = write_tokenizer(e, folder, err);
 	if (rc == 0)

@@ -82,6 +82,8 @@ void src_add_update(const struct dt_source *s, int i, const int64_t *off, const 
 
 /* s->images from a manifest, or from timm's config.json in o. */
 int src_images(struct dt_source *s, const json_t *o, struct dt_err *err);
+/* The same from transformers' config.json and the preprocessor_config.json in its folder, if there is one. */
+int src_images_hf(struct dt_source *s, const json_t *config, const char *folder, struct dt_err *err);
 
 /* Maps a regular file until close. */
 int src_map(struct dt_source *s, const char *path, const uint8_t **ret, size_t *ret_n, struct dt_err *err);

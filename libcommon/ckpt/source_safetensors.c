@@ -290,8 +290,9 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 	if (rc == 0)
 		rc = src_resolve(s, DT_NAMES_HF, err);
 	if (rc == 0)
-		rc = dt_config_is_image(&s->config) ? src_images(s, o, err)
-						    : src_hf_tokenizer(s, folder, err);
+		rc = !dt_config_is_image(&s->config)	? src_hf_tokenizer(s, folder, err)
+		     : json_object_get(o, "model_type") ? src_images_hf(s, o, folder, err)
+							: src_images(s, o, err);
 	json_decref(o);
 	return rc;
 }

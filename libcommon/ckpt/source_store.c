@@ -86,7 +86,7 @@ static int shape_at(const struct dt_param *p, const struct dt_place_in_file *at,
 	const int64_t rows = at->stack ? at->rows / at->stack : at->rows;
 	int n = 0;
 
-	if (p->kernel)
+	if (p->kernel || p->ones)
 		return dt_param_dims(p, ret);
 	if (at->stack)
 		ret[n++] = at->stack;
@@ -260,7 +260,7 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 	s->view = calloc((size_t)s->params.n, sizeof(*s->view));
 	if (!s->view)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
-	for (int i = 0; i < s->nstored && dt_config_is_image(&s->config); i++) {
+	for (int i = 0; i < s->nstored && dt_config_is_image(&s->config) && !s->config.patch; i++) {
 		char text[DT_NAMES_MAX];
 		const char *name = dt_names_of_images(s->stored[i].name, text);
 

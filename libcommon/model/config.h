@@ -109,6 +109,7 @@ struct dt_config {
 		[24]; /* "3-4-6-3": blocks of a ResNet's stages, widths of a perceptron's or CNN's layers */
 	bool bottleneck;	 /* blocks of three convolutions */
 	enum dt_stem stem;	 /* 7 x 7 and pooling, or 3 x 3 */
+	int64_t patch;		 /* image transformers: side of a patch; 0: convolutions */
 	bool zero_init_residual; /* the last norm of each block begins with weight 0 */
 	struct dt_lora lora;
 	char freeze[256]; /* of a run (model/freeze.h), in no file: tensors that are not trained; "": none */
@@ -117,6 +118,11 @@ struct dt_config {
 static inline bool dt_config_is_image(const struct dt_config *c)
 {
 	return c->image_size > 0;
+}
+/* Tokens of an image: its patches and the class token. 0: a network of convolutions. */
+static inline int64_t dt_config_tokens(const struct dt_config *c)
+{
+	return c->patch ? (c->image_size / c->patch) * (c->image_size / c->patch) + 1 : 0;
 }
 
 /* The numbers of c->blocks; returns how many, -EINVAL where it has others or too many. */

@@ -38,8 +38,14 @@ void dt_config_complete_image(struct dt_config *c)
 	int64_t blocks[DT_STAGES_MAX] = {0};
 	int n = dt_config_blocks(c, blocks);
 
-	c->hidden = c->ffn = c->heads = c->kv_heads = c->head_dim = c->max_seq = 1;
+	c->max_seq = 1;
 	c->bos = c->eos = -1;
+	if (is(c, "vit")) {
+		c->kv_heads = c->heads;
+		c->head_dim = c->heads > 0 ? c->hidden / c->heads : 0;
+		return;
+	}
+	c->hidden = c->ffn = c->heads = c->kv_heads = c->head_dim = 1;
 	if (is(c, "resnet9"))
 		n = 3;
 	c->layers = n;
@@ -52,10 +58,31 @@ static int halvings(const struct dt_config *c, int n)
 {
 	return is(c, "mlp")	   ? 0
 	       : is(c, "policy")   ? 0
+	       : is(c, "vit")	   ? 0
 	       : is(c, "cnn")	   ? n
 	       : is(c, "airbench") ? n
 	       : is(c, "resnet9")  ? 3
 				   : n - 1 + (c->stem == DT_STEM_IMAGENET);
+}
+
+/* Checks the sizes of an image transformer. */
+static int check_transformer(const struct dt_config *c, struct dt_err *err)
+{
+	if (c->hidden < 1 || c->hidden > WIDTH_MAX || c->ffn < 1 || c->ffn > WIDTH_MAX || c->heads < 1 ||
+	    c->hidden % c->heads || c->kv_heads != c->heads || c->head_dim * c->heads != c->hidden)
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: %lld heads over %lld columns, an MLP of width %lld",
+				  (long long)c->heads, (long long)c->hidden, (long long)c->ffn);
+	if (c->patch < 1 || c->image_size % c->patch)
+		return dt_err_set(
+			err, -EINVAL,
+			"'%s' cuts images into patches of %lld pixels, which do not divide a side of %lld",
+			c->name, (long long)c->patch, (long long)c->image_size);
+	if (c->norm != DT_NORM_LAYER || c->pos != DT_POS_LEARNED || c->gated || !c->out_bias ||
+	    !c->mlp_bias || c->window || c->experts || c->qk_norm)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' is an image transformer of a kind that is not supported", c->name);
+	return 0;
 }
 
 int dt_config_check_image(const struct dt_config *c, struct dt_err *err)
@@ -78,6 +105,8 @@ int dt_config_check_image(const struct dt_config *c, struct dt_err *err)
 	if (n < 0 || (is(c, "resnet") && (n < 1 || n > 4)) || (is(c, "airbench") && n < 1) || c->layers < 1 ||
 	    c->layers > 4096)
 		return dt_err_set(err, -EINVAL, "impossible model: its blocks are '%s'", c->blocks);
+	if (is(c, "vit"))
+		return check_transformer(c, err);
 	if ((c->image_size - is(c, "airbench")) >> halvings(c, n) < 1)
 		return dt_err_set(err, -EINVAL,
 				  "'%s' halves its images %d times; a side of %lld pixels is too small",

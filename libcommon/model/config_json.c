@@ -98,6 +98,7 @@ static const struct field {
 	F(INT, image_size, NULL, true),
 	F(INT, channels, NULL, true),
 	F(STR, blocks, NULL, true),
+	F(INT, patch, NULL, true),
 	F(BOOL, bottleneck, NULL, true),
 	F(WORD, stem, "imagenet|cifar", true),
 	F(BOOL, zero_init_residual, NULL, true),
@@ -167,7 +168,7 @@ json_t *dt_config_to_json(const struct dt_config *c)
 		const void *p = (const char *)c + f->off;
 		json_t *v = NULL;
 
-		if ((f->text && dt_config_is_image(c)) || (f->optional && is_zero(f, p)))
+		if ((f->text && dt_config_is_image(c) && !c->patch) || (f->optional && is_zero(f, p)))
 			continue;
 		switch (f->kind) {
 		case STR:

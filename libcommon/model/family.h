@@ -42,9 +42,9 @@ struct dt_family {
 	const struct dt_tensor_name *hf[5], *gguf[4]; /* tables, ended by NULL */
 	int64_t hf_vocab;			      /* default of vocab_size; 0: must be given */
 	bool gguf_adjacent;			      /* rotary pairs are adjacent rows in GGUF files */
-	bool hf_plus_one;	/* weights of norms are stored less 1 in safetensors files */
-	bool images;		/* classifies images; tensors go by their names in files too */
-	bool gguf_factors;	/* GGUF has those of embeddings, scores, residuals and logits */
+	bool hf_plus_one;  /* weights of norms are stored less 1 in safetensors files */
+	bool images;	   /* classifies images; without tables, tensors go by their names in files too */
+	bool gguf_factors; /* GGUF has those of embeddings, scores, residuals and logits */
 	bool gguf_expert_width; /* GGUF has the experts' width under a key of its own */
 	/* Sets what the file says; ret has vocab and the defaults of config_hf.c. */
 	int (*from_hf)(const json_t *o, struct dt_config *ret, struct dt_err *err);

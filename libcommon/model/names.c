@@ -69,7 +69,8 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 	const struct dt_family *f = dt_family_find(c->family);
 	const struct dt_tensor_name *t = f ? name_of(scheme, f, p->role) : NULL;
 
-	if (f && f->images && scheme == DT_NAMES_HF) { /* our names are torchvision's and timm's */
+	if (f && f->images && !f->hf[0] &&
+	    scheme == DT_NAMES_HF) { /* our names are torchvision's and timm's */
 		*ret = (struct dt_place_in_file){.rows = p->shape[0], .split = 1, .step = 1};
 		snprintf(ret->name, sizeof(ret->name), "%s", p->name);
 		return true;

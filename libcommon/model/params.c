@@ -22,9 +22,11 @@ void dt_params_release(struct dt_params *t)
 
 int dt_param_dims(const struct dt_param *p, int64_t ret[4])
 {
+	for (int i = 0; i < p->ones; i++)
+		ret[i] = 1;
 	if (!p->kernel) {
-		memcpy(ret, p->shape, sizeof(p->shape));
-		return p->ndim;
+		memcpy(ret + p->ones, p->shape, (size_t)p->ndim * sizeof(*ret));
+		return p->ones + p->ndim;
 	}
 	ret[0] = p->shape[0];
 	ret[1] = p->shape[1] / (p->kernel * p->kernel);

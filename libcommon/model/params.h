@@ -72,7 +72,8 @@ enum dt_role {
 	DT_W_EXPERT_GATE_B,
 	DT_W_EXPERT_UP_B,
 	DT_W_EXPERT_DOWN_B,
-	DT_W_CONV, /* of images; they go by their names */
+	DT_W_CLASS_TOKEN, /* of an image transformer, in front of its patches */
+	DT_W_CONV,	  /* of images; those of networks without a table of names go by their names */
 	DT_W_CONV_B,
 	DT_W_BATCH_NORM,
 	DT_W_BATCH_NORM_B,
@@ -124,6 +125,7 @@ struct dt_param {
 	enum dt_cut cut;
 	int cut_dim;
 	int64_t cut_unit;
+	int ones;	 /* dimensions of length 1 in front of shape in files */
 	int64_t kernel;	 /* > 0: of a convolution, in files [shape[0], shape[1] / kernel^2, kernel, kernel] */
 	int64_t experts; /* stacked in dimension 0, which ep divides among its ranks; 0: not an expert's */
 };

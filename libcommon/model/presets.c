@@ -84,7 +84,13 @@
 	.blocks = b, .norm_eps = 1e-5, .hidden = 1, .ffn = 1, .heads = 1, .kv_heads = 1, .head_dim = 1,      \
 	.max_seq = 1, .bos = -1, .eos = -1
 #define RESNET(n, l, b) IMAGES(n, "resnet", 1000, 224, 3, l, b)
-#define CIFAR(n, l, b)	IMAGES(n, "resnet", 10, 32, 3, l, b), .stem = DT_STEM_CIFAR
+/* Dosovitskiy et al. 2021, table 1, and smaller ones of Touvron et al. 2021 (DeiT). */
+#define VIT(n, h, l, a, p, classes, size)                                                                    \
+	.name = n, .family = "vit", .vocab = classes, .image_size = size, .channels = 3, .patch = p,         \
+	.hidden = h, .ffn = 4 * h, .layers = l, .heads = a, .kv_heads = a, .head_dim = (h) / (a),            \
+	.max_seq = 1, .norm_eps = 1e-12, .act = DT_ACT_GELU_ERF, .qkv_bias = true, .out_bias = true,         \
+	.mlp_bias = true, .init_std = 0.02, .bos = -1, .eos = -1
+#define CIFAR(n, l, b) IMAGES(n, "resnet", 10, 32, 3, l, b), .stem = DT_STEM_CIFAR
 
 static const struct dt_config presets[] = {
 	GPT2("gpt2-124m", 50257, 768, 3072, 12, 12, 1024, 50256),
@@ -207,6 +213,13 @@ static const struct dt_config presets[] = {
 	{CIFAR("resnet-18-cifar", 8, "2-2-2-2")},
 	{CIFAR("resnet-34-cifar", 16, "3-4-6-3")},
 	{CIFAR("resnet-50-cifar", 16, "3-4-6-3"), .bottleneck = true},
+	{VIT("vit-ti-16", 192, 12, 3, 16, 1000, 224)},
+	{VIT("vit-s-16", 384, 12, 6, 16, 1000, 224)},
+	{VIT("vit-b-16", 768, 12, 12, 16, 1000, 224)},
+	{VIT("vit-b-32", 768, 12, 12, 32, 1000, 224)},
+	{VIT("vit-l-16", 1024, 24, 16, 16, 1000, 224)},
+	{VIT("vit-ti-4-cifar", 192, 12, 3, 4, 10, 32)},
+	{VIT("vit-h-14", 1280, 32, 16, 14, 1000, 224)},
 	{IMAGES("resnet-9", "resnet9", 10, 32, 3, 3, "")},
 	{IMAGES("airbench94", "airbench", 10, 32, 3, 3, "64-256-256")},
 	{IMAGES("airbench95", "airbench", 10, 32, 3, 3, "128-384-384")},

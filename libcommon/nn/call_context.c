@@ -8,8 +8,8 @@
 
 static struct dt_attn attention_of(const struct dt_exec *x, const struct dt_node *n, int64_t seq)
 {
-	return (struct dt_attn){.batch = x->batch,
-				.seq = seq,
+	return (struct dt_attn){.batch = n->attr.tokens ? x->p->rows[DT_ROWS_ALL] : x->batch,
+				.seq = n->attr.tokens ? n->attr.tokens : seq,
 				.heads = n->attr.heads,
 				.kv_heads = n->attr.kv_heads,
 				.head_dim = n->attr.head_dim,
@@ -25,12 +25,16 @@ static int64_t seq_of(const struct dt_exec *x, int v)
 	return x->p->value[v].rows == DT_ROWS_SEQ ? x->positions : x->seq;
 }
 
-/* A span with queries, keys and values as columns of one matrix of whole sequences, by document. */
-static struct dt_attn_span documents(const struct dt_exec *x, const struct dt_attn *a,
-				     const struct dt_attn_run *run)
+/*
+ * A span with queries, keys and values as columns of one matrix of whole sequences: by document, or without a
+ * causal mask.
+ */
+static struct dt_attn_span joined(const struct dt_exec *x, const struct dt_node *n, const struct dt_attn *a,
+				  const struct dt_attn_run *run)
 {
 	return (struct dt_attn_span){.rows = a->seq,
 				     .first = x->flight->first,
+				     .all = n->attr.tokens > 0,
 				     .nrun = 1,
 				     .run = run,
 				     .run_keys = a->seq,
@@ -113,8 +117,8 @@ int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	if (n->in[1] >= 0) {
 		s = blocks(x, &a, 0, x->cp_size, run);
 		TRY(o->attention_span_forward(x->dev, out, lse, qkv, dt_call_mat(x, n->in[1]), &a, &s));
-	} else if (x->flight->first) {
-		s = documents(x, &a, run);
+	} else if (x->flight->first || n->attr.tokens) {
+		s = joined(x, n, &a, run);
 		TRY(o->attention_span_forward(x->dev, out, lse, qkv, qkv, &a, &s));
 	} else {
 		TRY(o->attention_forward(x->dev, out, lse, qkv, &a));
@@ -136,8 +140,8 @@ int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_er
 		s = blocks(x, &a, 0, x->cp_size, run);
 		TRY(o->attention_span_backward(x->dev, d, dt_call_mat(x, n->out[1]), dout, out, lse, qkv,
 					       dt_call_mat(x, n->in[4]), &a, &s));
-	} else if (x->flight->first) {
-		s = documents(x, &a, run);
+	} else if (x->flight->first || n->attr.tokens) {
+		s = joined(x, n, &a, run);
 		TRY(o->attention_span_backward(x->dev, d, d, dout, out, lse, qkv, qkv, &a, &s));
 	} else {
 		TRY(o->attention_backward(x->dev, d, dout, out, lse, qkv, &a));

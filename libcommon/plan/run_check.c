@@ -269,18 +269,20 @@ static int check_images(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
 	const int64_t n = r->bn_span, mb = r->microbatch;
-	const char *what =
-		l->tp > 1				 ? "tensor parallelism (tp)"
-		: l->pp > 1				 ? "a pipeline (pp)"
-		: l->cp > 1				 ? "context parallelism (cp)"
-		: l->ep > 1				 ? "expert parallelism (ep)"
-		: r->fp8				 ? "--fp8"
-		: r->compute == DT_F16			 ? "--precision fp16"
-		: r->reproducible			 ? "--reproducible"
-		: r->documents == DT_RUN_DOCUMENTS_APART ? "--documents apart"
-		: r->recompute.fit || r->recompute.mode	 ? "--recompute: batch norms are computed only once"
-		: r->noise_scale && dt_rounds_uneven(r)	 ? "--noise-scale and ranks with unequal batches"
-							 : NULL;
+	const char *what = l->tp > 1 && !r->config->patch	    ? "tensor parallelism (tp)"
+			   : l->seq_parallel			    ? "sequence parallelism (s1)"
+			   : l->pp > 1				    ? "a pipeline (pp)"
+			   : l->cp > 1				    ? "context parallelism (cp)"
+			   : l->ep > 1				    ? "expert parallelism (ep)"
+			   : r->fp8				    ? "--fp8"
+			   : r->compute == DT_F16		    ? "--precision fp16"
+			   : r->reproducible			    ? "--reproducible"
+			   : r->documents == DT_RUN_DOCUMENTS_APART ? "--documents apart"
+			   : (r->recompute.fit || r->recompute.mode) && !r->config->patch
+				   ? "--recompute: batch norms are computed only once"
+			   : r->noise_scale && dt_rounds_uneven(r)
+				   ? "--noise-scale and ranks with unequal batches"
+				   : NULL;
 
 	if (what)
 		return no_images(r, what, err);

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Writes golden-resnet18.h5, golden-resnet50.h5 and golden-airbench94.h5: torchvision's ResNets and PyTorch's
-airbench94 on random weights and images, in fp64.
+"""Writes golden-resnet18.h5, golden-resnet50.h5, golden-vit.h5 and golden-airbench94.h5: torchvision's ResNets and
+vision transformer and PyTorch's airbench94 on random weights and images, in fp64.
 
     python3 -m venv V && V/bin/pip install torch torchvision h5py && V/bin/python golden_resnets.py
 
@@ -82,11 +82,33 @@ def digest(name, grad):
     return np.concatenate([[np.linalg.norm(flat)], [np.dot(s, flat) for s in signs], flat[at]])
 
 
+def parts(key, shape):
+    """Returns a parameter's names, rows and shapes in dt: those of torchvision but for the vision transformer."""
+    ends = {"class_token": "class_token", "encoder.pos_embedding": "pos.weight", "conv_proj": "patch", "encoder.ln": "norm",
+            "heads.head": "fc"}
+    layer = {"ln_1": "attn_norm", "self_attention.out_proj": "attn.o", "ln_2": "mlp_norm", "mlp.0": "mlp.up",
+             "mlp.3": "mlp.down"}
+    if key in ends:  # [1, 1, hidden] and [1, tokens, hidden]
+        return [(ends[key], slice(None), tuple(n for n in shape if n > 1))]
+    module, kind = key.rsplit(".", 1) if "." in key else (key, "")
+    if module in ends:
+        return [("%s.%s" % (ends[module], kind), slice(None), shape)]
+    if not module.startswith("encoder.layers."):
+        return [(key, slice(None), shape)]
+    number, name = module[len("encoder.layers.encoder_layer_"):].split(".", 1)
+    if name in layer:
+        return [("layers.%s.%s.%s" % (number, layer[name], kind), slice(None), shape)]
+    rows = shape[0] // 3  # self_attention.in_proj_weight
+    return [("layers.%s.attn.%s.%s" % (number, "qkv"[i], kind.rsplit("_")[-1]), slice(i * rows, (i + 1) * rows),
+             (rows,) + shape[1:]) for i in range(3)]
+
+
 def compute(build, size, batch):
     net = build(num_classes=CLASSES).double()
     buffers = {k: b for k, b in net.named_buffers() if "num_batches" not in k}
     for key, t in list(net.named_parameters()) + list(buffers.items()):
-        t.data.copy_(value(key, tuple(t.shape)))
+        for name, rows, shape in parts(key, tuple(t.shape)):
+            t.data[rows].copy_(value(name, shape).reshape(t.data[rows].shape))
     x = torch.from_numpy(drawn("images", batch * 3 * size * size).reshape(batch, 3, size, size))
     target = torch.arange(batch) * 3 % CLASSES
     other = torch.arange(batch) * 7 % CLASSES
@@ -98,14 +120,21 @@ def compute(build, size, batch):
     logits = net(x)
     loss = loss_of(logits, target, other, share)
     loss.backward()
-    params = {k: p for k, p in net.named_parameters() if p.requires_grad}
+    grads = {name: p.grad[rows] for k, p in net.named_parameters() if p.requires_grad
+             for name, rows, _ in parts(k, tuple(p.shape))}
     return {
         "eval_logits": eval_logits,
         "logits": logits.detach().numpy(),
         "loss": np.float64(loss.item()),
-        "grads": np.stack([digest(k, params[k].grad) for k in sorted(params)]),
-        "running": np.array([[b.sum(), b.square().sum()] for _, b in sorted(buffers.items())]),
+        "grads": np.stack([digest(k, grads[k]) for k in sorted(grads)]),
+        "running": np.array([[b.sum(), b.square().sum()] for _, b in sorted(buffers.items())]).reshape(-1, 2),
     }
+
+
+def vit(num_classes):
+    return torchvision.models.VisionTransformer(
+        image_size=64, patch_size=16, num_layers=12, num_heads=3, hidden_dim=192, mlp_dim=768, num_classes=num_classes,
+        norm_layer=lambda n: torch.nn.LayerNorm(n, eps=1e-12))
 
 
 def act(x):
@@ -146,6 +175,7 @@ def main():
     different = 0
     # airbench94: with so few images, any two values in a pooling window differ by at least 1e-6
     nets = (("resnet18", torchvision.models.resnet18, 64, 4), ("resnet50", torchvision.models.resnet50, 64, 4),
+            ("vit", vit, 64, 4),
             ("airbench94", Airbench94, 32, 3))
     for name, build, size, batch in nets:
         path = os.path.join(HERE, "golden-%s.h5" % name)

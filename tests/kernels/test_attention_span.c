@@ -13,11 +13,14 @@ struct whole {
 	double *q, *k, *v, *g; /* [batch, s, heads or kv_heads, d]; g is dout */
 	double *o, *lse, *dq, *dk, *dv;
 	int32_t *first; /* [batch, s] */
+	bool all;	/* keys behind a query count too */
 };
+
+enum { DOCS = 1, ALL = 2 };
 
 static bool sees(const struct whole *w, int64_t b, int64_t i, int64_t j)
 {
-	return j <= i && j >= w->first[b * w->s + i] && (w->p.window <= 0 || i - j < w->p.window);
+	return (w->all || j <= i) && j >= w->first[b * w->s + i] && (w->p.window <= 0 || i - j < w->p.window);
 }
 
 static void row(struct whole *w, int64_t b, int64_t h, int64_t i, double *prob, double *dp)
@@ -72,8 +75,8 @@ static double *drawn(int64_t n, enum dt_dtype t, uint32_t stream)
 	return r;
 }
 
-/* Documents of 1, 5, 13 ... tokens, other ones in each sequence; docs false: one. */
-static struct whole whole_make(struct dt_attn p, int64_t s, enum dt_dtype t, bool docs)
+/* DOCS: documents of 1, 5, 13 ... tokens, other ones in each sequence; else one. */
+static struct whole whole_make(struct dt_attn p, int64_t s, enum dt_dtype t, int how)
 {
 	const int64_t nq = p.batch * s * p.heads * p.head_dim, nk = p.batch * s * p.kv_heads * p.head_dim;
 	struct whole w = {.p = p,
@@ -87,10 +90,11 @@ static struct whole whole_make(struct dt_attn p, int64_t s, enum dt_dtype t, boo
 			  .dk = reals(nk),
 			  .dv = reals(nk),
 			  .lse = reals(p.batch * p.heads * s),
-			  .first = calloc((size_t)(p.batch * s), 4)};
+			  .first = calloc((size_t)(p.batch * s), 4),
+			  .all = how & ALL};
 	double *prob = reals(s), *dp = reals(s);
 
-	for (int64_t b = 0; b < p.batch && docs; b++)
+	for (int64_t b = 0; b < p.batch && (how & DOCS); b++)
 		for (int64_t i = 0, end = 0, n = 1 + b, start = 0; i < s; i++) {
 			if (i == end) {
 				start = i;
@@ -161,7 +165,8 @@ static struct part part_make(const struct whole *w, enum dt_dtype t, int n, int 
 				       .run_keys = c,
 				       .stride = rows,
 				       .k_col = g * d + 5,
-				       .v_col = 0};
+				       .v_col = 0,
+				       .all = w->all};
 	for (int q = 0; q < 2 * n; q++) { /* chunks in order */
 		const int owner = q < n ? q : 2 * n - 1 - q;
 
@@ -227,9 +232,9 @@ static double tolerance(enum dt_dtype t)
 }
 
 /* Every rank of n over all keys at once, as after a gather; n 1: documents on one rank. */
-static void gathered(struct dt_attn p, int64_t s, enum dt_dtype t, int n, bool docs)
+static void gathered(struct dt_attn p, int64_t s, enum dt_dtype t, int n, int how)
 {
-	struct whole w = whole_make(p, s, t, docs);
+	struct whole w = whole_make(p, s, t, how);
 	const int64_t keys = p.batch * s * p.kv_heads * p.head_dim, rows = p.batch * s / n,
 		      wide = p.heads * p.head_dim;
 	double *dk = reals(keys), *dv = reals(keys), tol = tolerance(t);
@@ -290,9 +295,9 @@ static void test_gathered(void **state)
 }
 
 /* Block after block, as in a ring: parts of o are merged, those of gradients add up. */
-static void ring(struct dt_attn p, int64_t s, enum dt_dtype t, int n, bool docs)
+static void ring(struct dt_attn p, int64_t s, enum dt_dtype t, int n, int how)
 {
-	struct whole w = whole_make(p, s, t, docs);
+	struct whole w = whole_make(p, s, t, how);
 	const int64_t keys = p.batch * s * p.kv_heads * p.head_dim, rows = p.batch * s / n,
 		      wide = p.heads * p.head_dim;
 	double *dk = reals(keys), *dv = reals(keys), tol = tolerance(t);
@@ -364,6 +369,18 @@ static void test_ring(void **state)
 			ring(shapes[i], 90, DT_F32, 3, docs);
 			ring(shapes[i], 48, i ? DT_F16 : DT_BF16, 4, docs);
 		}
+}
+
+/* Without a causal mask, as images attend; and ranks' keys block after block. */
+static void test_all(void **state)
+{
+	gathered(shapes[0], 90, DT_F32, 1, ALL);
+	gathered(shapes[0], 132, DT_BF16, 1, ALL);
+	gathered(shapes[2], 66, DT_F16, 1, ALL | DOCS);
+	gathered(shapes[0], 72, DT_F32, 2, ALL | DOCS);
+	ring(shapes[2], 90, DT_F32, 3, ALL);
+	if (!emulated(dev))
+		gathered(shapes[0], 394, DT_BF16, 1, ALL);
 }
 
 /* Self-attention as a span has the bits of attention_forward and _backward, on a processor. */
@@ -450,6 +467,7 @@ static void test_refused(void **state)
 	const struct dt_attn_run apart[] = {{0, 0}, {3, 3}}, beyond[] = {{0, 0}, {3, 4}},
 				 meet[] = {{0, 0}, {2, 3}};
 	struct dt_attn_span s = {6, NULL, NULL, 2, apart, 3, 6, 0, 4, false};
+	struct dt_attn windowed = p;
 
 	assert_int_equal(dev->ops->attention_span_forward(dev, o, lse, q, kv, &p, &s), 0);
 	s.run = beyond;
@@ -459,15 +477,20 @@ static void test_refused(void **state)
 	s.run = apart;
 	s.v_col = 5;
 	assert_int_equal(dev->ops->attention_span_forward(dev, o, lse, q, kv, &p, &s), -EINVAL);
+	s.v_col = 4;
+	s.all = true;
+	assert_int_equal(dev->ops->attention_span_forward(dev, o, lse, q, kv, &p, &s), 0);
+	windowed.window = 2;
+	assert_int_equal(dev->ops->attention_span_forward(dev, o, lse, q, kv, &windowed, &s), -EINVAL);
 	free_all(q.data, kv.data, o.data, lse.data);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gathered),      cmocka_unit_test(test_ring),
-		cmocka_unit_test(test_same_as_whole), cmocka_unit_test(test_sinks),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_gathered), cmocka_unit_test(test_ring),
+		cmocka_unit_test(test_all),	 cmocka_unit_test(test_same_as_whole),
+		cmocka_unit_test(test_sinks),	 cmocka_unit_test(test_refused),
 	};
 	int rc;
 

@@ -1,4 +1,4 @@
-/* Embedding over a shard of the vocabulary, and rotary position embedding, against f64. */
+/* Embedding over a shard of the vocabulary, tokens of images, and rotary position embedding, against f64. */
 #include "group.h"
 
 static void one_embedding(int64_t rows, int64_t n, enum dt_dtype type, bool with_wpe)
@@ -145,9 +145,57 @@ static void test_rope(void **state)
 			 compute_types[v % TYPES]);
 }
 
+/* Tokens of images: class token and positions, and their gradients. */
+static void one_tokens(int64_t images, int64_t patches, int64_t n, enum dt_dtype type)
+{
+	const int64_t tokens = patches + 1;
+	struct dt_tensor x = random_tensor(type, images * patches, n, 1, 1),
+			 first = random_tensor(type, 1, n, 2, 1), pos = random_tensor(type, tokens, n, 3, 1),
+			 y = tensor(type, images * tokens, n),
+			 dy = random_tensor(type, images * tokens, n, 4, 1),
+			 dx = tensor(type, images * patches, n), dfirst = random_tensor(DT_F32, 1, n, 5, 1),
+			 dpos = random_tensor(DT_F32, tokens, n, 6, 1);
+	double *ry = reals(images * tokens * n), *rx = reals(images * patches * n), *rf = values(dfirst),
+	       *rp = values(dpos);
+
+	for (int64_t i = 0; i < images * tokens * n; i++) {
+		const int64_t c = i % n, at = i / n % tokens, b = i / n / tokens,
+			      from = ((b * patches) + at - 1) * n + c;
+
+		ry[i] = (at ? get(x, from) : get(first, c)) + get(pos, at * n + c);
+		rp[at * n + c] += get(dy, i);
+		if (at)
+			rx[from] = get(dy, i);
+		else
+			rf[c] += get(dy, i);
+	}
+	assert_int_equal(dev->ops->image_tokens(dev, y, x, first, pos), 0);
+	check_close("y", y, ry, 1e-7, 1e-7);
+	assert_int_equal(dev->ops->image_tokens_backward(dev, dx, dfirst, dpos, dy, tokens), 0);
+	check_close("dx", dx, rx, 0, 0);
+	check_close("dclass", dfirst, rf, 1e-6, 1e-6);
+	check_close("dpos", dpos, rp, 1e-6, 1e-6);
+	assert_int_equal(dev->ops->image_tokens_backward(dev, dx, DT_NONE, DT_NONE, dy, tokens), 0);
+	check_close("dx alone", dx, rx, 0, 0);
+	pos.dim[0]--;
+	assert_int_equal(dev->ops->image_tokens(dev, y, x, first, pos), -EINVAL);
+	free_all(x.data, first.data, pos.data, y.data, dy.data, dx.data, dfirst.data, dpos.data, ry, rx, rf,
+		 rp);
+}
+
+static void test_image_tokens(void **state)
+{
+	for (int t = 0; t < TYPES; t++) {
+		one_tokens(3, 4, 16, compute_types[t]);
+		one_tokens(2, 1, 1, compute_types[t]);
+		one_tokens(5, 7, emulated(dev) ? 33 : 2051, compute_types[t]);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_embedding), cmocka_unit_test(test_frequent),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_image_tokens),
+					   cmocka_unit_test(test_embedding), cmocka_unit_test(test_frequent),
 					   cmocka_unit_test(test_rope)};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

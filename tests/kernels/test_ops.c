@@ -257,7 +257,7 @@ static void rows(enum dt_dtype t, int64_t m, int64_t n)
 	both_round_random(0, r(DT_BF16, m, n), r(DT_F32, m, n), &round);
 }
 
-/* Of mixtures and latent attention what serving does not need. */
+/* Of mixtures, latent attention and images what serving does not need. */
 static void training(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const struct dt_moe p = {.experts = 11, .used = 3, .scale = 1.5f},
@@ -288,6 +288,9 @@ static void training(enum dt_dtype t, int64_t m, int64_t n)
 	both_grouped_bias(tol, r(t, m, n), r(DT_F32, 1, 3 * n), DT_NONE, &g);
 	both_grouped_bias_backward(1e-5, r(DT_F32, 1, 9 * n), r(DT_F32, 1, 6 * n), r(t, m, 5 * n), &g);
 	both_latent_heads(0, r(t, m, 3 * n + 2), r(t, m, 3 * n + 1), &h);
+	both_image_tokens(tol, r(t, 6 * 3, n), r(t, 5 * 3, n), r(t, 1, n), r(t, 6, n));
+	both_image_tokens_backward(1e-5, r(t, 5 * 3, n), r(DT_F32, 1, n), r(DT_F32, 6, n), r(t, 6 * 3, n), 6);
+	both_image_tokens_backward(1e-5, r(t, 5 * 3, n), DT_NONE, DT_NONE, r(t, 6 * 3, n), 6);
 	h.to = (struct dt_latent_place){2, n + 2, 0};
 	h.sum = true;
 	both_latent_heads(1e-6, r(t, m, n + 2), r(t, m, 3 * n + 1), &h);

@@ -328,6 +328,7 @@ static void residual_networks(void **state)
 		{"resnet-50", 25557032, 4.089},	      {"resnet-101", 44549160, 7.802},
 		{"resnet-18-cifar", 11173962, 0.555}, {"resnet-34-cifar", 21282122, 1.159},
 		{"resnet-50-cifar", 23520842, 1.298}, {"mlp:784-512-10", 407050, 0.000406528},
+		{"vit-b-32", 88224232, 4.409},
 	};
 	struct dt_params t;
 	struct dt_config c;

@@ -127,6 +127,15 @@ static void parameters(void **state)
 		{"resnet-50-cifar", 23520842},
 		{"resnet-9", 6573130},
 		{"airbench94", 1972792},
+		/* DeiT (Touvron et al. 2021); torchvision */
+		{"vit-ti-16", 5717416},
+		{"vit-s-16", 22050664},
+		{"vit-b-16", 86567656},
+		{"vit-b-32", 88224232},
+		{"vit-l-16", 304326632},
+		{"vit-h-14", 632045800},
+		/* the layers and norm of vit-ti-16; patches of 4 x 4 and a head of 10 */
+		{"vit-ti-4-cifar", 5717416 - 192 * (768 + 197 + 1000) - 1000 + 192 * (48 + 65 + 10) + 10},
 		{"airbench95", 4606520},
 		/* two convolutions of 3 x 3, batch norms, a head over 7 x 7; one hidden layer of 512 */
 		{"cnn2", 9 * 32 + 2 * 32 + 9 * 32 * 64 + 2 * 64 + 64 * 49 * 10 + 10},

@@ -29,7 +29,10 @@ void dt_block_head(struct dt_builder *b, int h, int embed);
 /* A linear y = h w^T + bias with n weights joined along their rows. */
 int dt_block_linear(struct dt_builder *b, const char *name, const char *out, int h, int n, const int *weight,
 		    const int *bias);
-/* Initial standard deviation of projections that write to the residual stream (GPT-2, section 2.3). */
+/*
+ * Initial standard deviation of projections that write to the residual stream (GPT-2, section 2.3); that of
+ * all matrices in image transformers.
+ */
 double dt_block_residual_std(const struct dt_builder *b);
 
 #endif

@@ -82,6 +82,57 @@ struct dt_plane dt_block_whiten(struct dt_builder *b, struct dt_plane x, const c
 	return slid(x, n->out[0], out, w);
 }
 
+struct dt_plane dt_block_patches(struct dt_builder *b, struct dt_plane x)
+{
+	static const char *const outs[] = {"patches", "bias"};
+	const int64_t side = b->c->patch, out = b->c->hidden;
+	const struct dt_sliding w = window_over(x, side, side, 0);
+	const int t[2] = {dt_tensor_add_conv(b, "patch.weight", out, x.channels, side),
+			  dt_tensor_add(b, DT_W_CONV_B, "patch.bias", out, 0)};
+	struct dt_node *n = dt_node_add(b, DT_OP_CONV, "patches", 2, outs);
+
+	if (!n)
+		return x;
+	dt_tensor_at(b, t[0])->init_std = b->c->init_std;
+	n->in[0] = x.v;
+	n->param[0] = t[0];
+	n->param[3] = t[1];
+	n->attr.window2d = w;
+	return slid(x, n->out[0], out, w);
+}
+
+int dt_block_tokens(struct dt_builder *b, struct dt_plane x)
+{
+	static const char *const outs[] = {"resid"};
+	const int t[2] = {dt_tensor_add(b, DT_W_CLASS_TOKEN, "class_token", b->c->hidden, 0),
+			  dt_tensor_add(b, DT_W_POS, "pos.weight", dt_config_tokens(b->c), b->c->hidden)};
+	struct dt_node *n = dt_node_add(b, DT_OP_TOKENS, "tokens", 1, outs);
+
+	if (!n)
+		return -1;
+	dt_tensor_at(b, t[0])->ones = 2;
+	dt_tensor_at(b, t[0])->init = DT_INIT_NORMAL;
+	dt_tensor_at(b, t[0])->init_std = b->c->init_std;
+	dt_tensor_at(b, t[1])->ones = 1;
+	dt_tensor_at(b, t[1])->decay = false;
+	n->in[0] = x.v;
+	n->param[0] = t[0];
+	n->param[1] = t[1];
+	return n->out[0];
+}
+
+struct dt_plane dt_block_class_row(struct dt_builder *b, int x)
+{
+	static const char *const outs[] = {"class"};
+	struct dt_node *n = dt_node_add(b, DT_OP_CLASS_ROW, "class_row", 1, outs);
+
+	if (n) {
+		n->in[0] = x;
+		n->attr.tokens = dt_config_tokens(b->c);
+	}
+	return (struct dt_plane){n ? n->out[0] : -1, b->c->hidden, 1, 1};
+}
+
 struct dt_plane dt_block_act(struct dt_builder *b, struct dt_plane x, enum dt_act_fn act)
 {
 	static const char *const outs[] = {"act"};

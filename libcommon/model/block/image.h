@@ -29,6 +29,12 @@ struct dt_plane dt_block_batch_norm(struct dt_builder *b, struct dt_plane x, con
 				    const char *name, int residual, bool relu);
 struct dt_plane dt_block_pool(struct dt_builder *b, struct dt_plane x, bool max, int64_t kernel,
 			      int64_t stride, int64_t pad);
+/* Patches of config's size as rows: a convolution whose stride is its kernel, with a bias. */
+struct dt_plane dt_block_patches(struct dt_builder *b, struct dt_plane x);
+/* Tokens of patches: the class token in front of them, and positions; returns the residual stream. */
+int dt_block_tokens(struct dt_builder *b, struct dt_plane x);
+/* The row of each image's class token. */
+struct dt_plane dt_block_class_row(struct dt_builder *b, int x);
 /* An element-wise activation. */
 struct dt_plane dt_block_act(struct dt_builder *b, struct dt_plane x, enum dt_act_fn act);
 /* Makes all pixels of a sample one row. */

@@ -90,13 +90,15 @@ void dt_shape_attention(struct dt_lower *lo, struct dt_node *n)
 {
 	int lse = n->out[1];
 
-	enum dt_rows rows = lo->p->value[n->in[0]].rows;
+	const struct dt_value x = lo->p->value[n->in[0]];
+	const int64_t heads = n->attr.heads;
 
-	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, rows, 1,
-				n->attr.heads * n->attr.value_dim);
-	n->out[1] = dt_lo_serves(lo)
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, x.rows, x.mul,
+				heads * n->attr.value_dim);
+	/* serving has it for images alone, whose attention is training's */
+	n->out[1] = dt_lo_serves(lo) && !n->attr.tokens
 			    ? -1
-			    : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, rows, n->attr.heads, 1);
+			    : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, x.rows, x.mul * heads, 1);
 }
 
 void dt_lo_sinks(struct dt_lower *lo, const struct dt_node *n, int dy, int o, int lse)
@@ -166,7 +168,9 @@ static struct dt_node_cost products(const struct dt_cost_site *s, const struct d
 {
 	const struct dt_attr *a = &n->attr;
 	double seq = (double)s->seq, rows = (double)s->p->rows[s->p->value[n->out[0]].rows];
-	double span = a->window > 0 && a->window < s->seq ? (double)a->window : seq;
+	double span = a->tokens				    ? (double)(a->tokens * a->tokens)
+		      : a->window > 0 && a->window < s->seq ? (double)a->window
+							    : seq;
 	double d = (double)a->head_dim, v = (double)a->value_dim, heads = (double)a->heads, met;
 	bool cut = s->cp > 1 && s->p->value[n->out[0]].rows != DT_ROWS_SEQ; /* Ulysses has whole sequences */
 	struct dt_node_cost r = dt_cost_move(s, n);
@@ -178,8 +182,9 @@ static struct dt_node_cost products(const struct dt_cost_site *s, const struct d
 		r.read += rows * span * s->cache_row;
 		return r;
 	}
-	met = cut ? rows * s->cp / seq * pairs_here(s, (double)a->window)
-		  : rows / seq * pairs(seq, (double)a->window);
+	met = a->tokens ? (double)(a->tokens * a->tokens) * rows
+	      : cut	? rows * s->cp / seq * pairs_here(s, (double)a->window)
+			: rows / seq * pairs(seq, (double)a->window);
 	r.flops = 2 * heads * met * (keys * d + values * v);
 	r.model_flops = model * 2 * heads * rows * span * (d + v);
 	return r;
@@ -217,8 +222,11 @@ static void attention(const struct dt_cost_site *s, const struct dt_node *n, str
 		      enum dt_timed op)
 {
 	double batch = (double)s->p->rows[DT_ROWS_ALL] / (double)s->seq;
+	const int64_t tokens = n->attr.tokens;
 
-	dt_timed_put(t, op, 1, batch * (double)n->attr.heads, (double)s->seq, (double)n->attr.head_dim);
+	/* measured with a causal mask: half of the pairs */
+	dt_timed_put(t, op, tokens ? 2 : 1, batch * (double)n->attr.heads, (double)(tokens ? tokens : s->seq),
+		     (double)n->attr.head_dim);
 }
 
 void dt_timed_attention(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)

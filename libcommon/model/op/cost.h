@@ -97,7 +97,8 @@ dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_co
 	dt_cost_head, dt_cost_kv_gather, dt_cost_kv_scatter, dt_cost_exchange, dt_cost_ring, dt_cost_ring_b,
 	dt_cost_enter, dt_cost_leave, dt_cost_lora_down, dt_cost_dropout, dt_cost_lora_norm,
 	dt_cost_lora_scale, dt_cost_lora_up, dt_cost_lora_up_b, dt_cost_lora_dx, dt_cost_conv,
-	dt_cost_batch_norm, dt_cost_batch_norm_b, dt_cost_classify, dt_cost_heads_norm, dt_cost_heads_norm_b;
+	dt_cost_batch_norm, dt_cost_batch_norm_b, dt_cost_classify, dt_cost_class_row, dt_cost_class_row_b,
+	dt_cost_heads_norm, dt_cost_heads_norm_b;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

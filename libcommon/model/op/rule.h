@@ -176,6 +176,8 @@ DT_RULE(batch_norm);
 DT_RULE(pool_max);
 DT_RULE(pool_avg);
 DT_RULE(flatten);
+DT_RULE(tokens);
+DT_RULE(class_row);
 DT_RULE(classify);
 DT_RULE(dispatch);
 DT_RULE(exchange);

@@ -152,7 +152,8 @@ static void heads_norm_b(const struct dt_need *w, const struct dt_node *n)
 
 static struct dt_attn attn_of(const struct dt_need *w, const struct dt_attr *a)
 {
-	return (struct dt_attn){.batch = w->s->p->rows[DT_ROWS_ALL] * w->s->cp / w->s->seq,
+	return (struct dt_attn){.batch = w->s->p->rows[DT_ROWS_ALL] * (a->tokens ? 1 : w->s->cp) /
+					 (a->tokens ? 1 : w->s->seq),
 				.heads = a->heads,
 				.kv_heads = a->kv_heads,
 				.head_dim = a->head_dim,
@@ -163,7 +164,7 @@ static struct dt_attn attn_of(const struct dt_need *w, const struct dt_attr *a)
 static void attend(const struct dt_need *w, const struct dt_node *n, int qkv, bool gathered, bool backward)
 {
 	const struct dt_attn a = attn_of(w, &n->attr);
-	const int64_t seq = w->s->seq, here = seq / w->s->cp,
+	const int64_t seq = n->attr.tokens ? n->attr.tokens : w->s->seq, here = seq / w->s->cp,
 		      rows = w->s->p->value[qkv].rows == DT_ROWS_SEQ ? seq : here,
 		      keys = gathered ? seq : rows;
 
