@@ -1,6 +1,6 @@
 /*
- * Class names, mean and deviation of image classifiers: from dt's manifests, from timm's config.json, and from
- * config.json and preprocessor_config.json of transformers.
+ * Class names, mean and deviation of image classifiers: from dt's manifests, from timm's config.json, and
+ * from config.json and preprocessor_config.json of transformers.
  */
 #include "ckpt/source_internal.h"
 
