@@ -100,6 +100,11 @@ const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t
  * 1, a channel each; what is not known is left out. Owned by s; NULL of models of text.
  */
 const json_t *dt_source_images(const struct dt_source *s);
+/*
+ * Makes an image transformer one for images of `size` pixels a side: positions of patches are interpolated.
+ * Nothing changes for size 0 and for other models. *s is replaced, and still the caller's after a failure.
+ */
+int dt_source_at_size(struct dt_source **s, int64_t size, struct dt_err *err);
 
 /*
  * Text that dt_tokenizer_from_text (data/tokenizer.h) takes, and the Jinja chat template, NUL-terminated;

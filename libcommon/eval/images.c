@@ -91,6 +91,8 @@ static int open_job(struct job *j, const struct dt_eval_opts *o, struct dt_err *
 	int rc = dt_source_open(j->model, DT_SOURCE_AUTO, "none", &j->src, err);
 
 	if (rc == 0)
+		rc = dt_source_at_size(&j->src, q->image_size, err);
+	if (rc == 0)
 		rc = dt_images_open(q->data, &j->data, err);
 	if (rc < 0)
 		return rc;

@@ -23,11 +23,16 @@ static bool is_new(const struct trainer *t)
 	return !t->init;
 }
 
-/* The size of a sample: the option's, else the data's, else (if its images differ) the model's. */
+/*
+ * The size of a sample: the option's, else the data's, else (if its images differ) the model's. Positions of an
+ * image transformer belong to a size: with weights it keeps its own.
+ */
 static int64_t side(const struct trainer *t, const struct dt_images_info *i)
 {
 	if (t->run.image.size)
 		return t->run.image.size;
+	if (!is_new(t) && t->config.patch)
+		return t->config.image_size;
 	return i->height && i->height == i->width ? i->height : t->config.image_size;
 }
 

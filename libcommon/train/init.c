@@ -64,6 +64,8 @@ int init_open(struct trainer *t, struct dt_err *err)
 		return 0;
 	}
 	rc = dt_source_open(r->model, DT_SOURCE_AUTO, "none", &t->init, err);
+	if (rc == 0)
+		rc = dt_source_at_size(&t->init, r->image.size, err);
 	if (rc < 0)
 		return rc;
 	t->config = *dt_source_config(t->init);

@@ -93,6 +93,12 @@ setup() {
     jq -en --slurpfile a one.json --slurpfile b two.json '$a[0].top1 == $b[0].top1 and ($a[0].loss - $b[0].loss | fabs) < 1e-6'
     echo bars/middle/7.pgm | dt-serve --batch hf --precision fp32 --threads 1 2>/dev/null >served.json
     jq -e '.predictions[0].class == "middle" or .predictions[1].class == "middle"' served.json
+    # tuned at another size of images, from interpolated positions
+    dt-train --model few --data bars.h5 --image-size 42 --microbatch 24 --steps 3 --precision fp32 --threads 1 --no-mfu --save large \
+        --metrics /dev/null 2>/dev/null
+    jq -e '.model.image_size == 42' large/latest/manifest.json
+    dt-shard-ckpt ls large | grep -E "pos.* 37x60"
+    dt-eval images bars.h5 few --image-size 42 --precision fp32 --threads 1 --json | jq -e '.images == 72'
     # a file without its preprocessor does not say how pixels are normalised
     rm hf/preprocessor_config.json
     run -1 dt-eval images bars.h5 hf
@@ -117,8 +123,8 @@ setup() {
     run -1 dt-memest odd.json --train
     [[ $output == *swish2* ]]
     dt-train "${common[@]}" --microbatch 8 --steps 1 --save one --metrics /dev/null 2>/dev/null
-    run -1 dt-eval images bars.h5 one --image-size 56
-    [[ $output == *"of 28 pixels a side, not of 56"* ]]
+    run -1 dt-eval images bars.h5 one --image-size 32
+    [[ $output == *"patches of 7 pixels, which do not divide a side of 32"* ]]
     run -1 dt-shard-ckpt export one one.onnx
     [[ $output == *"'tokens' to ONNX is not supported"* ]]
 }

@@ -2,9 +2,11 @@
 #include "base/json.h"
 #include "ckpt/source.h"
 #include "ckpt/source_internal.h"
+#include "kernels/activation.h"
 #include "kernels/rope.h"
 
 #include <errno.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -402,6 +404,78 @@ static void scores_become_merges(void **state)
 	free(m);
 }
 
+/*
+ * Positions of an image transformer, 4 x 4 patches of -5 .. 5 as below, at other sizes, in one box and in rows:
+ * torch.nn.functional.interpolate(x, size=(n, n), mode='bicubic', align_corners=False) in fp64.
+ */
+static void positions_are_interpolated(void **state)
+{
+	static const float want6[] = {-6.21135947f,  -1.07888455f,  2.27533436f,  -2.36213992f,	 0.992078993f,
+				      6.12455392f,   -1.5719401f,   -1.53417969f, -0.684570312f, 0.983398438f,
+				      2.45605469f,   3.09895833f,   0.975565844f, -1.47337963f,	 -1.78889237f,
+				      3.18619658f,   1.80150463f,   -1.68589651f, -4.23598251f,	 -0.30787037f,
+				      2.63864642f,   0.229240344f,  -3.0931713f,  -5.25384597f,	 -1.68847656f,
+				      -0.247070313f, 1.41894531f,   1.85514323f,  -0.424804688f, -2.81597222f,
+				      2.9509428f,    -0.702365451f, -1.65302292f, 4.64036378f,	 4.26660156f,
+				      1.17361111f},
+			   want3[] = {-3.26271407f, 0.0451750579f, 3.55243565f, -1.31076389f, 1.36230469f,
+				      -2.78313079f, 0.641186289f,  1.60282841f, 0.716961645f};
+	static const struct {
+		int64_t side, n;
+		const float *want;
+	} to[] = {{24, 36, want6}, {12, 9, want3}};
+	struct dt_config c = {.family = "vit",
+			      .hidden = 1,
+			      .ffn = 1,
+			      .heads = 1,
+			      .kv_heads = 1,
+			      .head_dim = 1,
+			      .layers = 1,
+			      .vocab = 2,
+			      .norm_eps = 1e-6,
+			      .act = DT_ACT_GELU_ERF,
+			      .image_size = 16,
+			      .patch = 4,
+			      .channels = 1,
+			      .max_seq = 1,
+			      .out_bias = true,
+			      .mlp_bias = true,
+			      .bos = -1,
+			      .eos = -1};
+	float pos[17], zero[32] = {0}, got[37];
+	const void *data[32];
+	struct dt_params t;
+	struct dt_err err = {0};
+
+	assert_int_equal(dt_model_params(&c, &t, &err), 0);
+	assert_true(t.n <= 32);
+	for (int i = 0; i < 17; i++)
+		pos[i] = i ? (float)((i - 1) * 7 % 11 - 5) : 9;
+	for (int i = 0; i < t.n; i++)
+		data[i] = t.p[i].role == DT_W_POS ? pos : zero;
+	for (int k = 0; k < 2; k++) {
+		const int64_t all[2] = {to[k].n + 1, 1}, off[2] = {0}, at[2] = {to[k].n, 0}, one[2] = {1, 1};
+		struct dt_source *s;
+		const int p = dt_params_find(&t, "pos.weight");
+
+		assert_int_equal(dt_source_memory(&c, data, DT_F32, &s, &err), 0);
+		assert_int_equal(dt_source_at_size(&s, 18, &err), -EINVAL); /* not whole patches */
+		assert_int_equal(dt_source_at_size(&s, 0, &err), 0);
+		assert_int_equal(dt_source_config(s)->image_size, 16);
+		if (dt_source_at_size(&s, to[k].side, &err) < 0)
+			fail_msg("%s", err.msg);
+		assert_int_equal(dt_source_config(s)->image_size, to[k].side);
+		assert_int_equal(dt_source_read(s, p, off, all, DT_F32, got, &err), 0);
+		assert_true(got[0] == 9);
+		for (int64_t i = 0; i < to[k].n; i++)
+			assert_true(fabsf(got[1 + i] - to[k].want[i]) < 2e-6f);
+		assert_int_equal(dt_source_read(s, p, at, one, DT_F32, zero, &err), 0);
+		assert_true(zero[0] == got[to[k].n]);
+		dt_source_close(s);
+	}
+	dt_params_release(&t);
+}
+
 static int setup(void **state)
 {
 	return mkdtemp(dir) ? 0 : -1;
@@ -426,6 +500,7 @@ int main(void)
 		cmocka_unit_test(heads_of_files),
 		cmocka_unit_test(indexes_must_tell_the_truth),
 		cmocka_unit_test(scores_become_merges),
+		cmocka_unit_test(positions_are_interpolated),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -72,6 +72,8 @@ static int open_net(struct dt_classify *c, int local_rank, struct dt_err *err)
 	int rc = dt_source_open(c->p.model, DT_SOURCE_AUTO, "none", &src, err);
 
 	if (rc == 0)
+		rc = dt_source_at_size(&src, c->p.image_size, err);
+	if (rc == 0)
 		rc = dt_nn_device_open(&c->dev, c->p.device, local_rank, (int)threads, err);
 	if (rc == 0)
 		rc = dt_classifier_open(&c->net, c->dev, src, &np, err);
