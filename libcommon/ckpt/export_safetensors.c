@@ -207,7 +207,7 @@ static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err
 	return rc;
 }
 
-/* Writes class names as transformers has them, and preprocessor_config.json if the mean of pixels is known. */
+/* Writes class names as transformers has them, and preprocessor_config.json if pixels have a known mean. */
 static int write_preprocessor(struct exporter *e, const char *folder, json_t *config, struct dt_err *err)
 {
 	const json_t *images = dt_source_images(e->s), *classes = json_object_get(images, "classes");

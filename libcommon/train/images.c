@@ -24,8 +24,8 @@ static bool is_new(const struct trainer *t)
 }
 
 /*
- * The size of a sample: the option's, else the data's, else (if its images differ) the model's. Positions of an
- * image transformer belong to a size: with weights it keeps its own.
+ * The size of a sample: the option's, else the data's, else (if its images differ) the model's. Positions of
+ * an image transformer belong to a size: with weights it keeps its own.
  */
 static int64_t side(const struct trainer *t, const struct dt_images_info *i)
 {

@@ -405,8 +405,8 @@ static void scores_become_merges(void **state)
 }
 
 /*
- * Positions of an image transformer, 4 x 4 patches of -5 .. 5 as below, at other sizes, in one box and in rows:
- * torch.nn.functional.interpolate(x, size=(n, n), mode='bicubic', align_corners=False) in fp64.
+ * Positions of an image transformer, 4 x 4 patches of -5 .. 5 as below, at other sizes, in one box and in
+ * rows: torch.nn.functional.interpolate(x, size=(n, n), mode='bicubic', align_corners=False) in fp64.
  */
 static void positions_are_interpolated(void **state)
 {
