@@ -128,3 +128,4 @@ setup() {
     run -1 dt-shard-ckpt export one one.onnx
     [[ $output == *"'tokens' to ONNX is not supported"* ]]
 }
+# SPDX-License-Identifier: Apache-2.0
