@@ -1,6 +1,6 @@
 /*
- * DeepSeek-V2 and V3 (2024): latent attention, and shared experts beside the routed ones. The module for
- * multi-token prediction is left out.
+ * DeepSeek-V2 and V3 (2024): latent attention, and shared experts beside the routed ones; V3 with the module
+ * for multi-token prediction (block/mtp.c).
  */
 #include "model/family/family.h"
 
@@ -202,6 +202,7 @@ const struct dt_family dt_family_deepseek_v2 = {
 const struct dt_family dt_family_deepseek_v3 = {
 	.type = "deepseek_v3",
 	.class = "DeepseekV3ForCausalLM",
+	.mtp = true,
 	.from_hf = v3_from_hf,
 	BOTH,
 };

@@ -1,6 +1,6 @@
 /*
  * GLM-4 (Z.ai 2025): norms also after attention and MLP, and half of each head is rotated; GLM-4.5 (2025), a
- * mixture of experts with DeepSeek-V3's router. Its module for a second token is left out.
+ * mixture of experts with DeepSeek-V3's router and module for a further token.
  */
 #include "model/family/family.h"
 
@@ -128,6 +128,7 @@ const struct dt_family dt_family_glm4 = {
 const struct dt_family dt_family_glm4_moe = {
 	.type = "glm4_moe",
 	.class = "Glm4MoeForCausalLM",
+	.mtp = true,
 	.arch = "glm4moe",
 	.prefix = "model.",
 	.hf_vocab = 151552,
