@@ -23,6 +23,21 @@ setup() {
         --precision fp32 --no-mfu --threads 1 --steps 4 --comm-timeout 120)
 }
 
+# header FILE: the names of the tensors in a safetensors file
+header() {
+    local n
+    n=$(od -An -t u8 -N 8 "$1")
+    head -c $((n + 8)) "$1" | tail -c +9 | jq -r 'keys[] | select(. != "__metadata__")'
+}
+
+# flip_byte FILE TENSOR: changes the first byte of a tensor in a safetensors file
+flip_byte() {
+    local n at
+    n=$(od -An -t u8 -N 8 "$1")
+    at=$((8 + n + $(head -c $((n + 8)) "$1" | tail -c +9 | jq --arg t "$2" '.[$t].data_offsets[0]')))
+    printf '\125' | dd of="$1" bs=1 seek="$at" conv=notrunc status=none
+}
+
 # near FILE KEY: the value of the last line that has it is ln 2 / 2
 near() {
     jq -es "map(select(.$2 != null)) | .[-1].$2 | . > 0.33 and . < 0.37" "$1"
@@ -83,6 +98,63 @@ near() {
     dt-memest one.json --serve >without.txt
     [ "$(grep -i weights with.txt)" = "$(grep -i weights without.txt)" ]
     echo '{"prompt": "aA", "max_tokens": 2}' | dt-serve --batch run/latest --precision fp32 --threads 1 | jq -e .text
+}
+
+# same_losses FILE: a run from its weights, with and without the module, has the losses of run/latest
+same_losses() {
+    local f
+    for f in run/latest "$1"; do
+        dt-train "${common[@]}" --model $f --steps 1 --lr 0 --mtp-layers 1 --metrics ${f//\//-}.jsonl >/dev/null
+        dt-train "${common[@]}" --model $f --steps 1 --lr 0 --metrics ${f//\//-}.plain.jsonl >/dev/null
+    done
+    [ "$(jq -c '[.loss, .mtp_loss]' run-latest.jsonl)" = "$(jq -c '[.loss, .mtp_loss]' "${1//\//-}.jsonl")" ]
+    [ "$(jq -c '[.loss, .mtp_loss]' run-latest.plain.jsonl)" = "$(jq -c '[.loss, .mtp_loss]' "${1//\//-}.plain.jsonl")" ]
+    jq -e '.mtp_loss == null' "${1//\//-}.plain.jsonl"
+}
+
+@test "Hugging Face folders and GGUF files hold the module under its published names" {
+    local model layer
+    jq -n '{model_type: "glm4_moe", vocab_size: 257, hidden_size: 32, intermediate_size: 32, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, max_position_embeddings: 64, use_qk_norm: true,
+        n_routed_experts: 4, num_experts_per_tok: 2, n_shared_experts: 1, moe_intermediate_size: 24, attention_bias: true,
+        first_k_dense_replace: 1, norm_topk_prob: true, routed_scaling_factor: 1.5, n_group: 1, topk_group: 1,
+        partial_rotary_factor: 0.5}' >glm.json
+    for model in one glm; do
+        layer=$([ $model = one ] && echo 1 || echo 2)
+        rm -rf run hf dt g.gguf from-gguf
+        dt-train "${common[@]}" --model $model.json --mtp-layers 1 --save run >/dev/null
+        dt-shard-ckpt convert --to safetensors run/latest hf
+        jq -e ".num_hidden_layers == $layer and .num_nextn_predict_layers == 1" hf/config.json
+        header hf/model.safetensors >names
+        for name in enorm hnorm eh_proj embed_tokens shared_head.norm shared_head.head input_layernorm post_attention_layernorm \
+            self_attn.o_proj mlp.gate mlp.experts.3.down_proj mlp.shared_experts.up_proj; do
+            grep -qx "model.layers.$layer.$name.weight" names
+        done
+        [ "$(grep -c "model.layers.$((layer + 1))" names)" -eq 0 ]
+        dt-shard-ckpt convert --to dt hf dt
+        dt-shard-ckpt diff dt hf
+        dt-shard-ckpt convert --to gguf hf g.gguf
+        dt-shard-ckpt ls --json g.gguf | grep -q mtp.proj.weight
+        for name in enorm hnorm eh_proj shared_head_norm; do
+            grep -aq "blk.$layer.nextn.$name.weight" g.gguf
+        done
+        dt-shard-ckpt convert --to dt g.gguf from-gguf
+        dt-shard-ckpt diff dt from-gguf
+        same_losses hf
+        same_losses from-gguf
+        echo '{"prompt": "aA", "max_tokens": 2}' | dt-serve --batch hf --tokenizer byte --precision fp32 --threads 1 | jq -e .text
+    done
+    # an embedding of its own
+    flip_byte hf/model.safetensors "model.layers.2.embed_tokens.weight"
+    run ! dt-train "${common[@]}" --model hf --mtp-layers 1 --steps 1
+    [[ $output == *"tensor 'layers.2.embed_tokens.weight' differs from 'embed_tokens.weight'"* ]]
+    dt-train "${common[@]}" --model hf --steps 1 >/dev/null
+    # files without the module: it is initialised, which is said
+    rm -rf plain
+    dt-train "${common[@]}" --save plain >/dev/null
+    run --separate-stderr dt-train "${common[@]}" --model plain/latest --mtp-layers 1 --steps 1
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"has no module for a further token: it is initialised at random"* ]]
 }
 
 @test "models and options that have no module are refused in one line" {
