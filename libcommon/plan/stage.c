@@ -70,7 +70,7 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 	const struct dt_graph *g = &m->stage->graph;
 	int tp = m->r->layout.tp;
 
-	if (n->unit < 0 || n->unit >= g->layers)
+	if (n->unit < 0 || (n->unit >= g->layers && !n->ahead))
 		return false;
 	/* the first and the last rank have different shares */
 	for (int r = 0; r<tp; r += tp> 1 ? tp - 1 : 1) {

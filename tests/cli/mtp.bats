@@ -100,6 +100,21 @@ near() {
     echo '{"prompt": "aA", "max_tokens": 2}' | dt-serve --batch run/latest --precision fp32 --threads 1 | jq -e .text
 }
 
+@test "--fp8 computes the module as it does layers, and the memory plan is exact" {
+    jq '.moe_intermediate_size = 32 | .kv_lora_rank = 32 | .q_lora_rank = 32 | .v_head_dim = 16' one.json >eight.json
+    local over
+    for over in none full; do
+        dt-train "${common[@]}" --model eight.json --mtp-layers 1 --fp8 --precision bf16 --recompute $over --metrics $over.jsonl >/dev/null 2>$over.err
+        grep -q 'in 8 bits: .*proj' $over.err
+        dt-memest eight.json --train --optimizer adamw --fp8 --seq 32 --microbatch 2 --accumulate 2 --mtp-layers 1 --recompute $over \
+            --check $over.jsonl
+    done
+    dt-train "${common[@]}" --model eight.json --mtp-layers 1 --precision bf16 --metrics plain.jsonl >/dev/null
+    [ "$(jq -s '.[-1] | [.loss, .mtp_loss]' none.jsonl)" = "$(jq -s '.[-1] | [.loss, .mtp_loss]' full.jsonl)" ]
+    jq -es '.[-1].mtp_loss != .[-2].mtp_loss' <(tail -n 1 none.jsonl) <(tail -n 1 plain.jsonl)
+    jq -es '(.[0].mtp_loss - .[1].mtp_loss) / .[1].mtp_loss | . < 0.01 and . > -0.01' <(tail -n 1 none.jsonl) <(tail -n 1 plain.jsonl)
+}
+
 # same_losses FILE: a run from its weights, with and without the module, has the losses of run/latest
 same_losses() {
     local f
