@@ -187,9 +187,10 @@ metric() { # FILE KEY: value of the last step
 @test "a module for a further token: layouts agree with one rank, and the memory plan is exact" {
     jq '. + {tie_word_embeddings: true}' glm4_moe.json >tied.json
     verify deepseek.json tp2.pp2.s1,dp2.pp2.ep2.z2,+dp2.ep2.z3,dp2.tp2.pp2.s1.z2,dp4.ep2.z3,tp4.s1,pp2.v2 --mtp-layers 1
-    verify tied.json dp2.pp2.z2,+pp2.cp2,dp2.z3,pp2.tp2.s1 --mtp-layers 1
+    # at a rate of 1e-3 the choice of an expert can depend on a rounding
+    verify tied.json dp2.pp2.z2,+pp2.cp2,dp2.z3,pp2.tp2.s1 --mtp-layers 1 --lr 3e-4
     verify deepseek.json tp2,pp2 --pipeline zb-h1 --recompute selective --mtp-layers 1
-    verify tied.json cp2,tp2.cp2.s1 --cp-comm ring --recompute full --mtp-layers 1
+    verify tied.json cp2,tp2.cp2.s1 --cp-comm ring --recompute full --mtp-layers 1 --lr 3e-4
     local over on
     for over in none selective full; do
         dt-train --model deepseek.json "${common[@]}" --steps 2 --mtp-layers 1 --recompute $over --metrics m.jsonl >/dev/null
