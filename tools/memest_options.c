@@ -43,6 +43,7 @@ const struct dt_opt memest_opts[] = {
 	 "for formulas: whether the seq x seq attention scores are stored", .def = "flash",
 	 .without = "serve"},
 	DT_RUN_OPT("freeze", .without = "serve"),
+	DT_RUN_OPT("mtp-layers", .without = "serve"),
 	DT_RUN_OPT("lora", .without = "serve"),
 	DT_RUN_OPT("lora-targets", .with = "lora"),
 	DT_RUN_OPT("lora-modules-to-save", .with = "lora,max-loras"),

@@ -42,6 +42,7 @@ const struct dt_opt plan_opts[] = {
 		   .def_text = "the model's"),
 	DT_RUN_OPT("rope-scaling"),
 	DT_RUN_OPT("freeze", .without = "serve"),
+	DT_RUN_OPT("mtp-layers", .without = "serve"),
 	DT_RUN_OPT("lora", .without = "serve"),
 	DT_RUN_OPT("lora-targets", .with = "lora"),
 	DT_RUN_OPT("lora-modules-to-save", .with = "lora"),

@@ -36,7 +36,8 @@ static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char 
 	} sizes[] = {
 		{"context_length", c->max_seq, true},
 		{"embedding_length", c->hidden, true},
-		{"block_count", c->layers, true},
+		{"block_count", dt_config_blocks_all(c), true},
+		{"nextn_predict_layers", c->mtp_layers, c->mtp_layers > 0},
 		{"feed_forward_length", c->ffn, true},
 		{"vocab_size", c->vocab, true},
 		{"attention.head_count", c->heads, true},
@@ -194,7 +195,7 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	const struct dt_config *c = dt_source_config(e->s);
 	const char *what = "";
 	struct dt_err why = {0};
-	struct dt_config back;
+	struct dt_config back, without = *c; /* readers see modules by their tensors */
 	struct dt_gguf g;
 	int rc;
 
@@ -207,12 +208,13 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 
 		memcpy(p + n + 4 * i, &x, 4);
 	}
+	without.mtp_layers = 0;
 	rc = dt_gguf_parse(p, size, "the file to be written", &g, err);
 	if (rc == 0) {
 		rc = dt_config_from_gguf(&g, &back, &why);
 		if (rc < 0)
 			what = why.msg;
-		else if (dt_config_same(c, &back, &what) &&
+		else if (dt_config_same(&without, &back, &what) &&
 			 (back.rope_pairing != e->pairing || (c->rope_dim && c->rope_pairing != e->pairing)))
 			what = "its rotary order"; /* rows that are rotated in part are not reordered */
 		if (*what)

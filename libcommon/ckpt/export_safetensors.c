@@ -267,14 +267,15 @@ static int make_config(struct exporter *e, json_t **ret, struct dt_err *err)
 			    : e->t[0].format == DT_FMT_F16 ? "float16"
 							   : "bfloat16",
 		   *what = "";
-	struct dt_config back;
+	struct dt_config back, without = *c;
 	json_t *o = NULL;
 	int rc = dt_config_to_hf(c, dtype, &o, err);
 
 	if (rc < 0)
 		return rc;
 	rc = dt_config_from_any(o, e->s->path, &back, err);
-	if (rc < 0 || !dt_config_same(c, &back, &what)) {
+	without.mtp_layers = 0; /* readers see modules by their tensors */
+	if (rc < 0 || !dt_config_same(&without, &back, &what)) {
 		json_decref(o);
 		return dt_err_set(err, -ENOTSUP,
 				  "a config.json of family '%s' cannot represent this model%s%s", c->family,

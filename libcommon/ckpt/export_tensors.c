@@ -133,11 +133,27 @@ static void list_buffers(struct exporter *e)
 	}
 }
 
+/* Hugging Face folders have the embedding and the head once more in a module for a further token. */
+static void list_copies(struct exporter *e, bool blocks)
+{
+	const struct dt_config *c = dt_source_config(e->s);
+	const struct dt_params *params = dt_source_params(e->s);
+	const char *const name[] = {"embed_tokens", "shared_head.head"};
+
+	for (int k = 0; k < 2 && c->mtp_layers && e->scheme == DT_NAMES_HF; k++) {
+		const int i = dt_params_find(params, k && !c->tied ? "head.weight" : "embed.weight");
+		struct dt_place_in_file at = {.split = 1, .step = 1, .rows = params->p[i].shape[0]};
+
+		snprintf(at.name, sizeof(at.name), "layers.%lld.%s.weight", (long long)c->layers, name[k]);
+		list_one(e, i, 0, &at, blocks);
+	}
+}
+
 int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 {
 	const struct dt_params *params = dt_source_params(e->s);
 	int rc = exp_buffers(e, err);
-	size_t most = (size_t)e->buffers.n;
+	size_t most = (size_t)e->buffers.n + 2; /* list_copies */
 
 	if (rc < 0)
 		return rc;
@@ -164,6 +180,7 @@ int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 			}
 		}
 	}
+	list_copies(e, blocks);
 	list_buffers(e);
 	return 0;
 }

@@ -100,6 +100,8 @@ static int open_dt(struct dt_source *s, const char *set, struct dt_err *err)
 	rc = dt_config_from_json(json_object_get(dt_ckpt_meta(s->ck), "model"), &s->config, err);
 	if (rc < 0)
 		return dt_err_prefix(err, "checkpoint '%s'", dt_ckpt_path(s->ck));
+	if (!s->modules)
+		s->config.mtp_layers = 0;
 	rc = dt_model_params(&s->config, &s->params, err);
 	if (rc < 0)
 		return rc;
@@ -143,8 +145,8 @@ static int other_tokenizer(struct dt_source *s, const char *path, struct dt_err 
 	return 0;
 }
 
-int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
-		   struct dt_err *err)
+static int open_source(const char *path, enum dt_source_kind kind, const char *tokenizer, bool modules,
+		       struct dt_source **ret, struct dt_err *err)
 {
 	struct dt_source *s = calloc(1, sizeof(*s));
 	int rc = 0;
@@ -156,6 +158,7 @@ int dt_source_open(const char *path, enum dt_source_kind kind, const char *token
 	if (rc == 0 && kind == DT_SOURCE_AUTO)
 		rc = dt_source_guess(path, &kind, err);
 	if (rc == 0) {
+		s->modules = modules;
 		s->kind = kind == DT_SOURCE_EMA ? DT_SOURCE_DT : kind;
 		rc = kind == DT_SOURCE_SAFETENSORS ? src_open_safetensors(s, err)
 		     : kind == DT_SOURCE_GGUF	   ? src_open_gguf(s, true, err)
@@ -171,6 +174,18 @@ int dt_source_open(const char *path, enum dt_source_kind kind, const char *token
 	}
 	*ret = s;
 	return 0;
+}
+
+int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
+		   struct dt_err *err)
+{
+	return open_source(path, kind, tokenizer, false, ret, err);
+}
+
+int dt_source_open_all(const char *path, enum dt_source_kind kind, const char *tokenizer,
+		       struct dt_source **ret, struct dt_err *err)
+{
+	return open_source(path, kind, tokenizer, true, ret, err);
 }
 
 void src_made_of(struct dt_source *s, struct dt_source *const *of, int n)

@@ -42,6 +42,9 @@ struct dt_source;
  */
 int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
 		   struct dt_err *err);
+/* Likewise, with the modules for further tokens (model/block/mtp.c) that the source has, else left out. */
+int dt_source_open_all(const char *path, enum dt_source_kind kind, const char *tokenizer,
+		       struct dt_source **ret, struct dt_err *err);
 void dt_source_close(struct dt_source *s);
 /*
  * A source of parameters in memory: data [table.n], by index in the config's table, whole, all of one type

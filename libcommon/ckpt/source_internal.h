@@ -41,6 +41,7 @@ struct dt_source {
 	enum dt_source_kind kind;
 	char *path;
 	struct dt_config config;
+	bool modules; /* those for further tokens belong to the model, where the source has them */
 	struct dt_params params;
 	struct src_view *view; /* a parameter; NULL: dt */
 	struct src_stored *stored;

@@ -3,6 +3,7 @@
 #include "base/room.h"
 #include "ckpt/internal.h"
 #include "ckpt/source_internal.h"
+#include "model/family.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -234,32 +235,70 @@ static int check_tied(const struct dt_source *s, struct dt_err *err)
 			  s->path, head->name);
 }
 
+/* The tensor of a module for a further token at this layer, by which it is known. */
+static const struct src_stored *module_at(const struct dt_source *s, enum dt_names scheme, int64_t layer)
+{
+	char key[64];
+
+	snprintf(key, sizeof(key),
+		 scheme == DT_NAMES_GGUF ? "blk.%lld.nextn.eh_proj.weight" : "layers.%lld.eh_proj.weight",
+		 (long long)layer);
+	return src_find(s, key);
+}
+
 /*
  * Whether the tensor belongs to a module that predicts a further token. Files of DeepSeek-V3 and GLM-4.5 have
- * one behind the layers; it is not loaded.
+ * one behind the layers, with copies of the embedding and of the head.
  */
 static bool is_of_module(const struct dt_source *s, enum dt_names scheme, const char *name)
 {
-	const bool gguf = scheme == DT_NAMES_GGUF;
-	char key[64];
 	long long layer;
 
-	if (sscanf(name, gguf ? "blk.%lld." : "layers.%lld.", &layer) != 1 || layer < s->config.layers)
-		return false;
-	snprintf(key, sizeof(key), gguf ? "blk.%lld.nextn.eh_proj.weight" : "layers.%lld.eh_proj.weight",
-		 layer);
-	return src_find(s, key);
+	return sscanf(name, scheme == DT_NAMES_GGUF ? "blk.%lld." : "layers.%lld.", &layer) == 1 &&
+	       layer >= s->config.layers && module_at(s, scheme, layer);
+}
+
+/* Whether the tensor `copy` of a module is the tensor `of` of the model, where the file has it. */
+static int check_copy(const struct dt_source *s, const char *copy, const char *of, struct dt_err *err)
+{
+	const struct src_stored *a, *b = src_find(s, of);
+	char name[64];
+
+	snprintf(name, sizeof(name), "layers.%lld.%s", (long long)s->config.layers, copy);
+	a = src_find(s, name);
+	if (!a || !b)
+		return 0;
+	if (a->format_known && b->format_known && a->format == b->format && a->ndim == 2 && b->ndim == 2 &&
+	    a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1] &&
+	    !memcmp(a->data, b->data, dt_format_bytes(b->format, b->shape[0] * b->shape[1])))
+		return 0;
+	return dt_err_set(err, -ENOTSUP,
+			  "'%s': tensor '%s' differs from '%s': modules for further tokens with an embedding "
+			  "or a head of their own are not supported",
+			  s->path, a->name, b->name);
+}
+
+static int check_copies(const struct dt_source *s, struct dt_err *err)
+{
+	int rc = check_copy(s, "embed_tokens.weight", "embed_tokens.weight", err);
+
+	return rc < 0 ? rc
+		      : check_copy(s, "shared_head.head.weight",
+				   s->config.tied ? "embed_tokens.weight" : "lm_head.weight", err);
+}
+
+/* Whether the model has a module for a further token, which is wanted. */
+static bool has_module(const struct dt_source *s, enum dt_names scheme)
+{
+	const struct dt_family *f = dt_family_find(s->config.family);
+
+	return s->modules && f && f->mtp && module_at(s, scheme, s->config.layers);
 }
 
 int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 {
-	int rc = dt_model_params(&s->config, &s->params, err);
+	int rc;
 
-	if (rc < 0)
-		return rc;
-	s->view = calloc((size_t)s->params.n, sizeof(*s->view));
-	if (!s->view)
-		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
 	for (int i = 0; i < s->nstored && dt_config_is_image(&s->config) && !s->config.patch; i++) {
 		char text[DT_NAMES_MAX];
 		const char *name = dt_names_of_images(s->stored[i].name, text);
@@ -267,6 +306,13 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 		memmove(s->stored[i].name, name, strlen(name) + 1);
 	}
 	src_sort(s);
+	s->config.mtp_layers = has_module(s, scheme);
+	rc = dt_model_params(&s->config, &s->params, err);
+	if (rc < 0)
+		return rc;
+	s->view = calloc((size_t)s->params.n, sizeof(*s->view));
+	if (!s->view)
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
 	for (int i = 0; i < s->params.n && rc == 0; i++)
 		rc = bind_param(s, scheme, i, err);
 	for (int i = 0; i < s->nstored && rc == 0; i++)
@@ -274,6 +320,8 @@ int src_resolve(struct dt_source *s, enum dt_names scheme, struct dt_err *err)
 		    !is_of_module(s, scheme, s->stored[i].name))
 			rc = dt_err_set(err, -ENOTSUP, "'%s': tensor '%s' is not part of a %s model", s->path,
 					s->stored[i].name, s->config.family);
-	return rc < 0 ? rc : scheme == DT_NAMES_HF ? check_tied(s, err) : 0;
+	if (rc == 0 && scheme == DT_NAMES_HF)
+		rc = check_tied(s, err);
+	return rc == 0 && scheme == DT_NAMES_HF && s->config.mtp_layers ? check_copies(s, err) : rc;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

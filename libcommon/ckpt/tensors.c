@@ -119,7 +119,7 @@ int dt_tensors_open(const char *path, struct dt_tensors **ret, struct dt_err *er
 		if (rc == 0)
 			rc = list_ckpt(t, err);
 	} else if (rc == 0) {
-		rc = dt_source_open(path, kind, "none", &t->src, err);
+		rc = dt_source_open_all(path, kind, "none", &t->src, err);
 		if (rc == 0)
 			rc = list_source(t, err);
 	}

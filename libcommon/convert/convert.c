@@ -114,8 +114,10 @@ int dt_convert(const char *const *src, int n, const char *dst, const struct dt_c
 			 : 0,
 	    k = 0;
 
-	for (; k < n && rc == 0; k++)
-		rc = dt_source_open(src[k], c->from, c->tokenizer, &v[k], err);
+	for (; k < n && rc == 0;
+	     k++) /* what runs the model, or packs its layers, has no modules beside them */
+		rc = (c->change || c->packing ? dt_source_open : dt_source_open_all)(
+			src[k], c->from, c->tokenizer, &v[k], err);
 	if (rc < 0) {
 		for (k -= 2; k >= 0; k--)
 			dt_source_close(v[k]);

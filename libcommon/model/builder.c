@@ -56,7 +56,10 @@ int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int
 		return -1;
 	p = &t->p[t->n];
 	*p = plain(b, role, rows, cols);
-	dt_layer_name(p->name, sizeof(p->name), b->layer < b->c->layers ? b->layer : -1, name);
+	if (b->ahead)
+		snprintf(p->name, sizeof(p->name), "mtp.%s", name);
+	else
+		dt_layer_name(p->name, sizeof(p->name), b->layer < b->c->layers ? b->layer : -1, name);
 	return t->n++;
 }
 
@@ -120,6 +123,7 @@ struct dt_node *dt_node_add(struct dt_builder *b, enum dt_op op, const char *nam
 		return NULL;
 	n = &g->node[g->nnode++];
 	*n = dt_node_blank(op, b->layer, name);
+	n->ahead = b->ahead;
 	for (int i = 0; i < outs; i++)
 		if (out_names[i])
 			n->out[i] = value_add(b, out_names[i]);

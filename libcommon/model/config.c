@@ -41,6 +41,7 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 		{"number of experts used", c->experts_used, c->experts > 0, c->experts},
 		{"width of an expert", c->expert_ffn, c->experts > 0, 1 << 22},
 		{"width of shared experts", c->shared_ffn, 0, 1 << 22},
+		{"number of modules for further tokens", c->mtp_layers, 0, 1},
 		{"number of dense layers", c->dense_layers, 0, c->layers},
 		{"number of groups of experts", c->router_groups, 0, c->experts},
 		{"number of groups used", c->router_groups_used, c->router_groups > 0, c->router_groups},
@@ -62,7 +63,8 @@ static int check_total(const struct dt_config *c, struct dt_err *err)
 	const double wide = (double)c->ffn, experts = (double)c->experts * (double)c->expert_ffn,
 		     mlp = 3 * fmax(wide, experts + (double)c->shared_ffn),
 		     heads = (double)(2 * c->heads + 2 * c->kv_heads) * (double)c->head_dim,
-		     total = (double)c->hidden * (2 * (double)c->vocab + (double)c->layers * (heads + mlp));
+		     total = (double)c->hidden *
+			     (2 * (double)c->vocab + (double)dt_config_blocks_all(c) * (heads + mlp));
 
 	return total <= MOST_PARAMS
 		       ? 0

@@ -94,6 +94,8 @@ struct dt_config {
 	double router_scale;			   /* of the weights of choices; 0: 1 */
 	bool router_unscaled; /* weights of the experts used are the softmax's over all, not scaled to add up
 				 to 1 */
+	int64_t mtp_layers;   /* modules behind the last layer, each of which predicts one more token
+				 (block/mtp.c) */
 	bool expert_bias;     /* biases of the experts' products and of the router's scores (gpt-oss) */
 	int64_t kv_rank,
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
@@ -138,7 +140,8 @@ int dt_config_perceptron(const char *name, struct dt_config *ret, struct dt_err 
 /*
  * NAME is a preset, a config.json (or "-"), a Hugging Face folder holding one, or one of our checkpoints
  * (manifest.json with a "model" object). An architecture we do not know is refused by name. A safetensors
- * file is described by the config.json beside it, else by its tensors, if they are a ResNet's.
+ * file is described by the config.json beside it, else by its tensors, if they are a ResNet's. Modules for
+ * further tokens (mtp_layers) are left out: whoever uses them says so.
  */
 int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err);
 /* What the tensors of a safetensors file say; -EINVAL where they are not a ResNet's. */
@@ -204,6 +207,16 @@ static inline int64_t dt_config_span(const struct dt_config *c)
 static inline int64_t dt_layer_width(const struct dt_config *c, int64_t layer)
 {
 	return dt_layer_has_experts(c, layer) ? c->experts_used * c->expert_ffn + c->shared_ffn : c->ffn;
+}
+/* Decoder blocks: layers, and behind them those of modules for further tokens. */
+static inline int64_t dt_config_blocks_all(const struct dt_config *c)
+{
+	return c->layers + c->mtp_layers;
+}
+/* Whether the last unit reads the embedding too: as its head, or to embed tokens that a module is given. */
+static inline bool dt_config_shares_embed(const struct dt_config *c)
+{
+	return c->tied || c->mtp_layers > 0;
 }
 /* Width of a head's value: head_dim, but in latent attention. */
 static inline int64_t dt_value_dim(const struct dt_config *c)

@@ -88,6 +88,7 @@ static const struct field {
 	F(INT, router_groups_used, NULL, true),
 	F(REAL, router_scale, NULL, true),
 	F(BOOL, expert_bias, NULL, true),
+	F(INT, mtp_layers, NULL, true),
 	F(INT, kv_rank, NULL, true),
 	F(INT, q_rank, NULL, true),
 	F(INT, rope_dim, NULL, true),

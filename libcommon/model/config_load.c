@@ -127,7 +127,7 @@ static int load_folder(const char *name, struct dt_config *ret, struct dt_err *e
 	return dt_err_set(err, -ENOENT, "folder '%s' holds neither a config.json nor a checkpoint", name);
 }
 
-int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
+static int load(const char *name, struct dt_config *ret, struct dt_err *err)
 {
 	struct dt_suggest near = dt_suggest(name);
 	char magic[5] = "", text[128];
@@ -168,5 +168,17 @@ int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
 	if (strlen(name) > 12 && !strcmp(name + strlen(name) - 12, ".safetensors"))
 		return load_tensors(name, ret, err);
 	return load_file(name, MAX_MANIFEST_BYTES, ret, err);
+}
+
+int dt_config_load(const char *name, struct dt_config *ret, struct dt_err *err)
+{
+	struct dt_config c;
+	int rc = load(name, &c, err);
+
+	if (rc < 0)
+		return rc;
+	c.mtp_layers = 0;
+	*ret = c;
+	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -39,10 +39,11 @@ struct dt_family {
 	const char *class;  /* transformers' class; NULL: no config.json is written */
 	const char *arch;   /* GGUF's general.architecture; NULL: none */
 	const char *prefix; /* of tensors other than lm_head.weight in safetensors files */
-	const struct dt_tensor_name *hf[5], *gguf[4]; /* tables, ended by NULL */
+	const struct dt_tensor_name *hf[6], *gguf[5]; /* tables, ended by NULL */
 	int64_t hf_vocab;			      /* default of vocab_size; 0: must be given */
 	bool gguf_adjacent;			      /* rotary pairs are adjacent rows in GGUF files */
 	bool hf_plus_one;  /* weights of norms are stored less 1 in safetensors files */
+	bool mtp;	   /* may have modules for further tokens behind the last layer */
 	bool images;	   /* classifies images; without tables, tensors go by their names in files too */
 	bool gguf_factors; /* GGUF has those of embeddings, scores, residuals and logits */
 	bool gguf_expert_width; /* GGUF has the experts' width under a key of its own */

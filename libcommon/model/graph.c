@@ -39,6 +39,10 @@ int dt_graph_build(const struct dt_config *c, struct dt_graph *ret, struct dt_er
 	if (!f)
 		return dt_err_set(err, -ENOTSUP, "'%s' is of family '%s', which is not known", c->name,
 				  c->family);
+	if (c->mtp_layers && !f->mtp)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' is of family '%s', which has no modules for further tokens", c->name,
+				  c->family);
 	f->build(&b);
 	if (b.failed) {
 		dt_graph_release(&g);

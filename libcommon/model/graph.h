@@ -91,6 +91,7 @@ struct dt_node {
 	int out[DT_NODE_OUT];	  /* likewise; the last ones may be scratch of this node */
 	int param[DT_NODE_PARAM]; /* tensors, by index into the table; -1: absent */
 	struct dt_attr attr;
+	bool ahead; /* of a module that predicts one token more than the model (model/block/mtp.c) */
 	bool entry; /* the unit's residual stream begins here: full recomputation starts from its sum */
 };
 
@@ -129,6 +130,7 @@ struct dt_builder {
 	struct dt_graph *g;
 	int layer;	/* of what follows, as dt_param.layer */
 	bool entered;	/* the unit's stream has begun */
+	bool ahead;	/* what follows belongs to a module for a further token */
 	int params_cap; /* of g->params */
 	int buffers_cap;
 	bool failed; /* out of memory: later calls do nothing */
@@ -136,7 +138,10 @@ struct dt_builder {
 
 /* Nodes and tensors added from now on belong to unit `layer`. */
 void dt_unit(struct dt_builder *b, int layer);
-/* Appends a parameter, named "layers.N.NAME" inside a layer; cols 0: a vector. Returns its index. */
+/*
+ * Appends a parameter, named "layers.N.NAME" inside a layer, "mtp.NAME" inside a module for a further token;
+ * cols 0: a vector. Returns its index.
+ */
 int dt_tensor_add(struct dt_builder *b, enum dt_role role, const char *name, int64_t rows, int64_t cols);
 /* Cut over tp along dim, in whole pieces of `unit` elements; kv: DT_CUT_KV. */
 void dt_tensor_cut(struct dt_builder *b, int tensor, enum dt_cut how, int dim, int64_t unit);

@@ -34,11 +34,15 @@ static int put_node(struct dt_lower *lo, struct dt_node *n)
 	return n->out[0];
 }
 
-/* Adds a node that only a program has: one that enters or leaves a tensor-parallel region, or an addition. */
-static int cut_node(struct dt_lower *lo, enum dt_op op, const char *name, int a, int b, int unit)
+/*
+ * Adds a node that only a program has: one that enters or leaves a tensor-parallel region, or an addition. It
+ * has the name of `like`.
+ */
+static int cut_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *like, int a, int b, int unit)
 {
-	struct dt_node n = dt_node_blank(op, unit, name);
+	struct dt_node n = dt_node_blank(op, unit, like->name);
 
+	n.ahead = like->ahead;
 	n.in[0] = a;
 	n.in[1] = b;
 	return put_node(lo, &n);
@@ -61,13 +65,13 @@ static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, i
 	if (v < 0)
 		return -1;
 	if (lo->info[v].partial && !(dt_node_op_flags(n->op) & DT_OPF_PARTIAL)) {
-		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v)->name, v, -1, lo->p->value[v].unit);
+		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v), v, -1, lo->p->value[v].unit);
 		lo->map[graph_value] = v;
 	}
 	if (!lo->info[v].whole || !enters(lo, n))
 		return v;
 	if (entered[graph_value] < 0)
-		entered[graph_value] = cut_node(lo, DT_OP_ENTER, n->name, v, -1, n->unit);
+		entered[graph_value] = cut_node(lo, DT_OP_ENTER, n, v, -1, n->unit);
 	return entered[graph_value];
 }
 
@@ -102,6 +106,7 @@ static int context_node(struct dt_lower *lo, enum dt_op op, const struct dt_node
 	struct dt_node n = dt_node_blank(op, like->unit, like->name);
 
 	n.attr = like->attr;
+	n.ahead = like->ahead;
 	n.attr.kv_heads = kv_heads;
 	if (!kv_heads) /* this is attention's output */
 		n.attr.head_dim = n.attr.value_dim;
@@ -241,7 +246,7 @@ static void make_output(struct dt_lower *lo, int *entered, const struct dt_node 
 {
 	int x = operand(lo, entered, next, next->in[0]), d = operand(lo, entered, next, next->in[1]);
 
-	lo->p->output = cut_node(lo, DT_OP_ADD, "output", x, d, lo->s->last_unit);
+	lo->p->output = cut_node(lo, DT_OP_ADD, &(struct dt_node){.name = "output"}, x, d, lo->s->last_unit);
 }
 
 static void forward(struct dt_lower *lo)

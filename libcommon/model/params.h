@@ -16,6 +16,7 @@
  *   layers.N.{attn,mlp}.PROJECTION.{lora_a,lora_b,lora_m} of adapters (model/lora.h)
  *   layers.N.mlp.router.{weight,bias}  layers.N.mlp.{experts,shared}.{gate,up,down}.weight
  *   layers.N.mlp.experts.{gate,up,down}.bias  layers.N.attn.sinks
+ *   mtp.{embed_norm,hidden_norm,norm,proj}.weight, and mtp.NAME of what a layer has as layers.N.NAME
  */
 #ifndef DT_MODEL_PARAMS_H
 #define DT_MODEL_PARAMS_H
@@ -72,6 +73,10 @@ enum dt_role {
 	DT_W_EXPERT_GATE_B,
 	DT_W_EXPERT_UP_B,
 	DT_W_EXPERT_DOWN_B,
+	DT_W_MTP_EMBED_NORM, /* of a module for a further token (model/block/mtp.c) */
+	DT_W_MTP_HIDDEN_NORM,
+	DT_W_MTP_NORM,
+	DT_W_MTP_PROJ,
 	DT_W_CLASS_TOKEN, /* of an image transformer, in front of its patches */
 	DT_W_CONV,	  /* of images; those of networks without a table of names go by their names */
 	DT_W_CONV_B,
@@ -151,6 +156,9 @@ static inline bool dt_param_is_scale(const struct dt_param *p)
 	case DT_W_K_NORM:
 	case DT_W_Q_A_NORM:
 	case DT_W_KV_A_NORM:
+	case DT_W_MTP_EMBED_NORM:
+	case DT_W_MTP_HIDDEN_NORM:
+	case DT_W_MTP_NORM:
 	case DT_W_BATCH_NORM:
 		return true;
 	default:

@@ -159,14 +159,15 @@ dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call
 	dt_call_heads_norm_b, dt_call_rope_b, dt_call_attention_b, dt_call_sink_b, dt_call_act_b,
 	dt_call_gated_b, dt_call_kv_gather, dt_call_kv_scatter, dt_call_to_heads, dt_call_to_tokens,
 	dt_call_ring, dt_call_ring_b, dt_call_latent_split, dt_call_latent_split_b, dt_call_latent_join,
-	dt_call_latent_join_b, dt_call_lora_norm, dt_call_lora_scale, dt_call_lora_scale_b, dt_call_dropout,
-	dt_call_dropout_b, dt_call_lora_down, dt_call_lora_up, dt_call_lora_up_b, dt_call_lora_dx,
-	dt_call_route, dt_call_route_b, dt_call_experts, dt_call_experts_dx, dt_call_experts_dw,
-	dt_call_experts_db, dt_call_dispatch, dt_call_dispatch_b, dt_call_combine, dt_call_combine_b,
-	dt_call_exchange, dt_call_exchange_wait, dt_call_pixels, dt_call_conv, dt_call_conv_bias,
-	dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm, dt_call_batch_norm_b, dt_call_pool_max,
-	dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b, dt_call_flatten, dt_call_classify,
-	dt_call_tokens, dt_call_tokens_b, dt_call_class_row, dt_call_class_row_b;
+	dt_call_latent_join_b, dt_call_join, dt_call_join_b, dt_call_lora_norm, dt_call_lora_scale,
+	dt_call_lora_scale_b, dt_call_dropout, dt_call_dropout_b, dt_call_lora_down, dt_call_lora_up,
+	dt_call_lora_up_b, dt_call_lora_dx, dt_call_route, dt_call_route_b, dt_call_experts,
+	dt_call_experts_dx, dt_call_experts_dw, dt_call_experts_db, dt_call_dispatch, dt_call_dispatch_b,
+	dt_call_combine, dt_call_combine_b, dt_call_exchange, dt_call_exchange_wait, dt_call_pixels,
+	dt_call_conv, dt_call_conv_bias, dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm,
+	dt_call_batch_norm_b, dt_call_pool_max, dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b,
+	dt_call_flatten, dt_call_classify, dt_call_tokens, dt_call_tokens_b, dt_call_class_row,
+	dt_call_class_row_b;
 
 /* Copies value `from` to `to`, unless both are at the same address. */
 int dt_call_moved(struct dt_exec *x, int to, int from);

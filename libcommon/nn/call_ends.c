@@ -6,14 +6,19 @@ static int64_t vocab_first(const struct dt_exec *x, int param)
 	return x->stage->local.p[param].off[0];
 }
 
+static const int32_t *ids(const struct dt_exec *x, const struct dt_node *n)
+{
+	return n->ahead ? x->flight->ids_ahead : x->flight->ids;
+}
+
 int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_tensor y = dt_call_mat(x, n->out[0]);
 
-	TRY(x->dev->ops->embedding_forward(x->dev, y, x->flight->ids, dt_call_pos(x), x->w[n->param[0]],
+	TRY(x->dev->ops->embedding_forward(x->dev, y, ids(x, n), dt_call_pos(x), x->w[n->param[0]],
 					   dt_call_param(x->w, n->param[1]), vocab_first(x, n->param[0])));
 	/* With a sharded vocabulary the ranks' rows are summed: only one of them adds the noise. */
-	if (x->training && x->noise.width && vocab_first(x, n->param[0]) == 0)
+	if (x->training && x->noise.width && !n->ahead && vocab_first(x, n->param[0]) == 0)
 		TRY(x->dev->ops->noise(x->dev, y, &x->noise));
 	if (n->attr.scale != 1)
 		TRY(x->dev->ops->scale(x->dev, y, n->attr.scale));
@@ -27,7 +32,7 @@ int dt_call_embed_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *e
 	if (n->attr.scale != 1) /* dy is not used after this */
 		TRY(x->dev->ops->scale(x->dev, dy, n->attr.scale));
 	TRY(x->dev->ops->embedding_backward(x->dev, x->g[n->param[0]], dt_call_param(x->g, n->param[1]), dy,
-					    x->flight->ids, dt_call_pos(x), vocab_first(x, n->param[0])));
+					    ids(x, n), dt_call_pos(x), vocab_first(x, n->param[0])));
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

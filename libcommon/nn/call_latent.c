@@ -1,26 +1,41 @@
-/* Latent attention: the operations between its projections and the scores. */
+/* Latent attention: the operations between its projections and the scores; and values side by side. */
 #include "nn/call.h"
+
+/* The columns of parts a and b side by side in whole, or (split) those of whole in a and b. */
+static int side_by_side(struct dt_exec *x, int whole, int a, int b, bool split, struct dt_err *err)
+{
+	const struct dt_ops *o = x->dev->ops;
+	struct dt_tensor w = dt_call_mat(x, whole), part[2] = {dt_call_mat(x, a), dt_call_mat(x, b)};
+
+	for (int i = 0; i < 2; i++) {
+		const int64_t at = i ? part[0].dim[1] : 0, n = part[i].dim[1];
+
+		if (split)
+			TRY(o->columns(x->dev, part[i], 0, w, at, n, false));
+		else
+			TRY(o->columns(x->dev, w, at, part[i], 0, n, false));
+	}
+	return 0;
+}
 
 int dt_call_latent_split(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_ops *o = x->dev->ops;
-	struct dt_tensor in = dt_call_mat(x, n->in[0]), latent = dt_call_mat(x, n->out[0]),
-			 key = dt_call_mat(x, n->out[1]);
-
-	TRY(o->columns(x->dev, latent, 0, in, 0, latent.dim[1], false));
-	TRY(o->columns(x->dev, key, 0, in, latent.dim[1], key.dim[1], false));
-	return 0;
+	return side_by_side(x, n->in[0], n->out[0], n->out[1], true, err);
 }
 
 int dt_call_latent_split_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const struct dt_ops *o = x->dev->ops;
-	struct dt_tensor latent = dt_call_mat(x, n->in[0]), key = dt_call_mat(x, n->in[1]),
-			 dx = dt_call_mat(x, n->out[0]);
+	return side_by_side(x, n->out[0], n->in[0], n->in[1], false, err);
+}
 
-	TRY(o->columns(x->dev, dx, 0, latent, 0, latent.dim[1], false));
-	TRY(o->columns(x->dev, dx, latent.dim[1], key, 0, key.dim[1], false));
-	return 0;
+int dt_call_join(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	return side_by_side(x, n->out[0], n->in[0], n->in[1], false, err);
+}
+
+int dt_call_join_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	return side_by_side(x, n->in[0], n->out[0], n->out[1], true, err);
 }
 
 /*

@@ -194,7 +194,7 @@ static int grad_rows(struct dt_exec *x, const struct dt_loss *l, int64_t r, int6
 				    l->targets + r, x->loss_scale * l->scale, &p));
 	} else {
 		TRY(o->ce_grad(x->dev, dl, logits, l->stats, l->stats + n, l->targets + r, weight,
-			       x->loss_scale * l->scale, l->first));
+			       x->loss_scale * l->scale * l->weight, l->first));
 	}
 	if (l->cap > 0) {
 		rc = uncap_rows(x, l, n, err);
@@ -231,8 +231,7 @@ static void take_stats(struct dt_exec *x, const struct dt_loss *l, int64_t r, in
 	const float *ce = f->host_ce ? on_host(x, r) : l->stats;
 
 	if (!x->objective.judge) {
-		x->loss_sum +=
-			dt_loss_taught(x) ? taught_loss(x, ce, r, n) : loss_of(ce, l->host_targets + r, n);
+		*l->sum += dt_loss_taught(x) ? taught_loss(x, ce, r, n) : loss_of(ce, l->host_targets + r, n);
 		return;
 	}
 #pragma omp parallel for num_threads(x->dev->nthreads)
@@ -287,10 +286,10 @@ static int judged(struct dt_exec *x, const struct dt_loss *l, struct dt_err *err
 		if (rc == 0)
 			rc = put_weights(x, l, weights, r, n, &weight, err);
 		if (rc == 0)
-			rc = grad_rows(x, l, r, n, weight, r > 0 || x->accumulate_head, err);
+			rc = grad_rows(x, l, r, n, weight, r > 0 || l->adds, err);
 	}
 	if (rc == 0 && x->loss_backward && j->value && l->value.data)
-		rc = dt_call_values_back(x, l->in, l->value, l->din, l->dvalue, x->accumulate_head, err);
+		rc = dt_call_values_back(x, l->in, l->value, l->din, l->dvalue, l->adds, err);
 	return rc;
 }
 
@@ -307,7 +306,7 @@ static int all_rows(struct dt_exec *x, const struct dt_loss *l, struct dt_err *e
 		if (rc == 0 && !f->host_ce)
 			take_stats(x, l, r, n);
 		if (rc == 0 && x->loss_backward && !x->objective.judge)
-			rc = grad_rows(x, l, r, n, NULL, r > 0 || x->accumulate_head, err);
+			rc = grad_rows(x, l, r, n, NULL, r > 0 || l->adds, err);
 	}
 	if (rc == 0 && x->objective.judge)
 		return judged(x, l, err);
@@ -331,8 +330,12 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 			    .scale = n->attr.scale,
 			    .cap = n->attr.cap,
 			    .first = x->stage->local.p[n->param[0]].off[0],
-			    .targets = x->flight->targets,
-			    .host_targets = x->flight->host_targets};
+			    .targets = n->ahead ? x->flight->targets_ahead : x->flight->targets,
+			    .host_targets =
+				    n->ahead ? x->flight->host_targets_ahead : x->flight->host_targets,
+			    .weight = n->ahead ? x->ahead_weight : 1,
+			    .adds = x->accumulate_head || n->ahead,
+			    .sum = n->ahead ? &x->ahead_sum : &x->loss_sum};
 	int rc;
 
 	if (n->param[1] >= 0) {
@@ -340,7 +343,7 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		l.dvalue = x->g[n->param[1]];
 	}
 	/* Values are not trained: the gradient is 0. */
-	if (l.dvalue.data && x->loss_backward && !x->accumulate_head && !x->objective.value)
+	if (l.dvalue.data && x->loss_backward && !l.adds && !x->objective.value)
 		TRY(x->dev->ops->fill(x->dev, l.dvalue, 0.0f));
 	l.rows = l.in.dim[0];
 	l.vocab = l.head.dim[0];
@@ -348,7 +351,7 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	rc = dt_loss_pick(x, n, &l);
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot compute the loss");
-	if (l.rows == 0 && l.dhead.data && x->loss_backward && !x->accumulate_head)
+	if (l.rows == 0 && l.dhead.data && x->loss_backward && !l.adds)
 		TRY(x->dev->ops->fill(x->dev, l.dhead, 0.0f));
 	rc = all_rows(x, &l, err);
 	if (rc == 0)

@@ -13,6 +13,9 @@ struct dt_loss {
 	int64_t vocab, ld, first; /* ld: row stride of the logits */
 	int64_t rows;
 	const int32_t *targets, *host_targets; /* [rows], on the device and the host */
+	float weight;			       /* factor of the gradients besides loss_scale */
+	bool adds;			       /* the head has a gradient already in this pass */
+	double *sum;			       /* the loss is added to this */
 	const int32_t *row; /* [rows] their rows in the microbatch; NULL: it is all of them */
 };
 

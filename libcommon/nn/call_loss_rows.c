@@ -48,7 +48,7 @@ static int open(struct dt_exec_pick *p, int64_t rows)
 int dt_loss_pick(struct dt_exec *x, const struct dt_node *n, struct dt_loss *l)
 {
 	struct dt_exec_pick *p = &x->pick;
-	const int32_t *targets = x->flight->host_targets;
+	const int32_t *targets = l->host_targets;
 	const int64_t all = l->in.dim[0], some = count(targets, all);
 	const size_t row = (size_t)(l->in.dim[1] * dt_dtype_size(l->in.dtype));
 	int rc;

@@ -122,7 +122,7 @@ static struct dt_choices host_choices(const struct dt_exec *x, const struct dt_n
 	struct dt_choices c = dt_call_choices(x, n, choices);
 
 	if (x->mixture.told) {
-		c.first = x->mixture.told + (flight * x->c->layers + n->unit) * 2 * firsts;
+		c.first = x->mixture.told + (flight * dt_config_blocks_all(x->c) + n->unit) * 2 * firsts;
 		c.owned = c.first + firsts;
 	}
 	return c;

@@ -19,8 +19,11 @@ struct dt_flight {
 	/* [rows] on the device. With --documents apart, pos: a token's position in its document, first: where
 	 * the document begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
+	/* [rows] likewise of a module for a further token: each row's next token, and the one after it or -1;
+	 * NULL without one. */
+	int32_t *ids_ahead, *targets_ahead;
 	/* The host's side: the same memory if the device is the host, else pinned. NULL: not written. */
-	int32_t *host_ids, *host_targets, *host_pos, *host_first;
+	int32_t *host_ids, *host_targets, *host_pos, *host_first, *host_ids_ahead, *host_targets_ahead;
 	float *pixels;	 /* images: [rows, channels height width] instead of ids */
 	int32_t *others; /* images: second classes (mixup), */
 	float *share;	 /* and the weights of the first ones; all 1: not mixed */
@@ -71,12 +74,15 @@ struct dt_teaching {
 	double ce_sum, kl_sum; /* sums over targets, which LOSS adds to */
 };
 
-/* Mixture of experts: the router's auxiliary losses and biases, exchanges over ep, and counts. */
+/*
+ * Mixture of experts: the router's auxiliary losses and biases, exchanges over ep, and counts. blocks:
+ * dt_config_blocks_all.
+ */
 struct dt_mixture {
 	double balance, z; /* of struct dt_run_mixture */
 	double scale;	   /* factor of both: loss scale / tokens of the step */
 	enum dt_over over;
-	float *bias;			/* [layers, experts] router biases in f32, in device memory; */
+	float *bias;			/* [blocks, experts] router biases in f32, in device memory; */
 	bool biased;			/* they are set; else the parameters are read as they are */
 	struct dt_comm *data;		/* ranks with other tokens whose choices count too; NULL: none */
 	struct dt_comm *ep;		/* ranks that experts are divided among; NULL: none */
@@ -85,15 +91,15 @@ struct dt_mixture {
 	bool some_way;			/* an exchange is in flight */
 	double exposed_s;		/* seconds spent in exchanges, part of comm_s */
 	int32_t *sent;			/* [experts] scratch of an exchange */
-	/* ep with CUDA devices: [flights, layers, 2, experts + 1] where experts' rows begin, as sent and as
+	/* ep with CUDA devices: [flights, blocks, 2, experts + 1] where experts' rows begin, as sent and as
 	 * received, in pinned memory; NULL: the host reads the choices themselves. */
 	int32_t *told;
 	/* sums since they were last cleared by their reader; in device memory, except seen */
 	bool counts;	 /* forward passes add to them */
-	double *count;	 /* [layers, experts] choices of this rank's tokens; followed by */
+	double *count;	 /* [blocks, experts] choices of this rank's tokens; followed by */
 	double *dropped; /* choices dropped because this rank's experts were full, and */
 	double *losses;	 /* [2] balance and z loss without their factors, summed over tokens and layers */
-	double *seen;	 /* [layers, experts] choices over the batch, of all ranks */
+	double *seen;	 /* [blocks, experts] choices over the batch, of all ranks */
 };
 
 /* Rows of a microbatch with a target (nn/call_loss.h): their numbers, targets, weights of an objective. */
@@ -170,6 +176,8 @@ struct dt_exec {
 	bool adapters_off;	/* low-rank adapters are switched off */
 	double hits[2];		/* LOSS adds the rows that are right by top-1 and by top-5 */
 	double loss_sum;	/* LOSS adds the sum of -log softmax at the targets */
+	double ahead_sum;	/* likewise of a module for a further token, without ahead_weight */
+	float ahead_weight;	/* factor of that module's gradients */
 	struct dt_watch *watch; /* checks every value (nn/watch.h); NULL: none. Not owned */
 	struct dt_trace *trace; /* receives a span for every node; NULL: none. Not owned */
 	/* Called before each node runs, when its operands are there; NULL: nothing is called. */

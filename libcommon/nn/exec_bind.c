@@ -133,7 +133,7 @@ static int bind_positions(struct dt_exec *x)
 static int bind_mixture(struct dt_exec *x, const struct dt_run *r)
 {
 	struct dt_mixture *m = &x->mixture;
-	size_t n = (size_t)(x->c->layers * x->c->experts);
+	size_t n = (size_t)(dt_config_blocks_all(x->c) * x->c->experts);
 
 	if (!n)
 		return 0;
@@ -151,7 +151,8 @@ static int bind_mixture(struct dt_exec *x, const struct dt_run *r)
 	if (r->layout.ep > 1 && !dt_dev_is_host(x->dev)) {
 		const size_t flights = (size_t)x->plan->flight0[x->stage->nchunk];
 		const size_t each = 2 * (size_t)(x->c->experts + 1) * sizeof(*m->told);
-		int rc = dt_dev_host_alloc(x->dev, (void **)&m->told, flights * (size_t)x->c->layers * each);
+		int rc = dt_dev_host_alloc(x->dev, (void **)&m->told,
+					   flights * (size_t)dt_config_blocks_all(x->c) * each);
 
 		if (rc < 0)
 			return rc;
@@ -197,6 +198,7 @@ int dt_exec_open(struct dt_exec *x, const struct dt_run *r, struct dt_coords at,
 			      .stream.splits = r->stream_overlap == DT_RUN_OVERLAP_ON,
 			      .seed = r->data.seed,
 			      .smoothing = (float)r->label_smoothing,
+			      .ahead_weight = (float)r->mtp_weight,
 			      .bn = {.running = dt_plan_address(plan, base, DT_B_BUFFERS, -1),
 				     .sum = dt_plan_address(plan, base, DT_B_BUFFER_SUMS, -1),
 				     .buffers = dt_params_total(&plan->stage.graph.buffers)}};
@@ -234,7 +236,7 @@ void dt_exec_close(struct dt_exec *x)
 }
 
 /* Buffers of a flight that the host writes: the device's address, the host's, and the size. */
-enum { INPUTS = 9 };
+enum { INPUTS = 11 };
 struct input {
 	void *dev, **host;
 	size_t n;
@@ -248,6 +250,8 @@ static void inputs(struct dt_flight *f, const struct dt_exec *x, struct input re
 	const struct input all[INPUTS] = {
 		{f->ids, (void **)&f->host_ids, each},
 		{f->targets, (void **)&f->host_targets, each},
+		{f->ids_ahead, (void **)&f->host_ids_ahead, each},
+		{f->targets_ahead, (void **)&f->host_targets_ahead, each},
 		{f->pos, (void **)&f->host_pos, each},
 		{f->first, (void **)&f->host_first, x ? (size_t)x->firsts * sizeof(int32_t) : 0},
 		{f->pixels, (void **)&f->host_pixels,
@@ -271,6 +275,9 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.slot = slot,
 				.ids = dt_plan_address(x->plan, x->base, DT_B_IDS, number),
 				.targets = dt_plan_address(x->plan, x->base, DT_B_TARGETS, number),
+				.ids_ahead = dt_plan_address(x->plan, x->base, DT_B_IDS_AHEAD, number),
+				.targets_ahead =
+					dt_plan_address(x->plan, x->base, DT_B_TARGETS_AHEAD, number),
 				.pixels = dt_plan_address(x->plan, x->base, DT_B_PIXELS, number),
 				.others = dt_plan_address(x->plan, x->base, DT_B_OTHERS, number),
 				.share = dt_plan_address(x->plan, x->base, DT_B_SHARE, number),

@@ -198,16 +198,18 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 void dt_local_release(struct dt_local *l);
 
 /*
- * Slots of DT_B_UNIT_W and DT_B_UNIT_G: two of layers, two of layers' experts that ep divides, the ends; then
- * the same of frozen units; of packed ones, which only layers have, the first four.
+ * Slots of DT_B_UNIT_W and DT_B_UNIT_G: two of layers, two of layers' experts that ep divides, the ends, of
+ * which the last may have such experts too; then the same of frozen units; of packed ones, which only layers
+ * have, the first four.
  */
 enum {
 	DT_UNIT_SLOT_EXPERTS = 2,
 	DT_UNIT_SLOT_EMBED = 4,
 	DT_UNIT_SLOT_FINAL = 5,
-	DT_UNIT_SLOT_FROZEN = 6,
-	DT_UNIT_SLOT_PACKED = 12,
-	DT_UNIT_SLOTS = 16
+	DT_UNIT_SLOT_FINAL_EXPERTS = 6, /* of a module for a further token */
+	DT_UNIT_SLOT_FROZEN = 7,
+	DT_UNIT_SLOT_PACKED = 14,
+	DT_UNIT_SLOTS = 18
 };
 /* Which of them local unit u lies in. */
 int dt_unit_slot(const struct dt_local *l, int u, int64_t layers);

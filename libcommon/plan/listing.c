@@ -115,7 +115,7 @@ static json_t *node(const struct dt_cost_site *s, const struct dt_run *r, int ch
 	char unit[16];
 	json_t *o = json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:b, s:o}", "chunk", chunk, "node", step,
 			      "list", dt_list_name(l.step->list), "unit",
-			      dt_unit_name(n->unit, r->config->layers, unit, sizeof(unit)), "op",
+			      dt_node_unit_name(n, r->config->layers, unit, sizeof(unit)), "op",
 			      dt_node_op_name(n->op), "name", n->name, "again", l.step->again, "results",
 			      results(s, n));
 

@@ -15,6 +15,11 @@
 const char *dt_list_name(enum dt_list l);
 /* The unit of a layer (as dt_param.layer) of a model: "embed", "final", else its number. Returns buf. */
 const char *dt_unit_name(int layer, int64_t layers, char *buf, size_t n);
+/* Likewise the unit of a node: "mtp" within the last one, of a module for a further token. */
+static inline const char *dt_node_unit_name(const struct dt_node *node, int64_t layers, char *buf, size_t n)
+{
+	return node->ahead ? "mtp" : dt_unit_name(node->unit, layers, buf, n);
+}
 
 /* A table of 80 columns for models of usual names; layers that are alike are one row. plan is r's at `at`. */
 void dt_listing_print(const struct dt_memory_plan *plan, const struct dt_run *r, struct dt_coords at,

@@ -107,7 +107,7 @@ static void put_node(struct printer *p, int step)
 	char unit[16], op[48], result[64];
 
 	dt_table_cell(p->t, "%d", step);
-	dt_table_cell(p->t, "%s", dt_unit_name(l.step->n.unit, p->r->config->layers, unit, sizeof(unit)));
+	dt_table_cell(p->t, "%s", dt_node_unit_name(&l.step->n, p->r->config->layers, unit, sizeof(unit)));
 	dt_table_cell(p->t, "%s", op_text(&l.step->n, op, sizeof(op)));
 	dt_table_cell(p->t, "%s", dt_listed_result(&p->s, &l.step->n, result, sizeof(result)));
 	put_numbers(p->t, &l);
@@ -252,7 +252,7 @@ static void print_peak(const struct dt_memory_plan *plan, const struct dt_run *r
 			step -= plan->stage.chunk[k].nstep;
 		n = &plan->stage.chunk[k].step[step].n;
 		fprintf(f, " at node %d (%s, unit %s)", step, op_text(n, op, sizeof(op)),
-			dt_unit_name(n->unit, r->config->layers, unit, sizeof(unit)));
+			dt_node_unit_name(n, r->config->layers, unit, sizeof(unit)));
 	}
 	fprintf(f, "\nlower bound of any placement %s\n",
 		dt_format_size(plan->bound_bytes, bound, sizeof(bound)));

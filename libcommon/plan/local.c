@@ -106,6 +106,27 @@ static void add(struct dt_local *l, const struct dt_params *t, int i, int layer,
 	append(l, t, i, lay, at, fused);
 }
 
+/* Which of a layer's units has the parameter: packed, frozen, trained, each with experts behind the rest. */
+static int kind_of(const struct dt_param *p, const struct dt_layout *l)
+{
+	return 2 * (p->blocks ? 0 : p->frozen ? 1 : 2) + (p->experts > 0 && l->ep > 1);
+}
+
+/* Adds a layer's parameters [first, end); embed: and a copy of the embedding. */
+static void add_layer(struct dt_local *lo, const struct dt_params *t, int first, int end, bool embed,
+		      const struct dt_layout *l, struct dt_coords at)
+{
+	const int copy = embed ? dt_params_find(t, "embed.weight") : -1;
+
+	for (int kind = 0; kind < 6; kind++) {
+		for (int k = first; k < end; k++)
+			if (kind == kind_of(&t->p[k], l))
+				add(lo, t, k, t->p[first].layer, l, at, t->p[k].fused);
+		if (copy >= 0 && kind == kind_of(&t->p[copy], l))
+			add(lo, t, copy, t->p[first].layer, l, at, false);
+	}
+}
+
 int dt_local_build(const struct dt_params *t, const struct dt_config *c, const struct dt_layout *l,
 		   struct dt_coords at, struct dt_local *ret, struct dt_err *err)
 {
@@ -131,13 +152,9 @@ int dt_local_build(const struct dt_params *t, const struct dt_config *c, const s
 		    : layer == c->layers ? at.pp < l->pp - 1
 					 : !has_layer(l, c, at.pp, layer))
 			continue;
-		for (int kind = 0; kind < 3; kind++) /* packed, frozen, trained */
-			for (int k = i; k < end; k++)
-				if (kind == (t->p[k].blocks ? 0 : t->p[k].frozen ? 1 : 2))
-					add(&lo, t, k, layer, l, at, t->p[k].fused);
+		add_layer(&lo, t, i, end, layer == c->layers && dt_config_shares_embed(c) && at.pp > 0, l,
+			  at);
 	}
-	if (c->tied && l->pp > 1 && at.pp == l->pp - 1)
-		add(&lo, t, dt_params_find(t, "embed.weight"), (int)c->layers, l, at, false);
 	close_unit(&lo, l);
 	if (l->servers && dt_layout_server(l, at.dp) == l->servers) /* another rank serves them */
 		lo.share = lo.share_trained = 0;
@@ -163,7 +180,7 @@ int dt_unit_slot(const struct dt_local *l, int u, int64_t layers)
 	if (layer < 0)
 		return kind + DT_UNIT_SLOT_EMBED;
 	if (layer == layers)
-		return kind + DT_UNIT_SLOT_FINAL;
+		return kind + (l->unit[u].experts ? DT_UNIT_SLOT_FINAL_EXPERTS : DT_UNIT_SLOT_FINAL);
 	return kind + (l->unit[u].experts ? DT_UNIT_SLOT_EXPERTS : 0) +
 	       (l->unit[u].place - (l->unit[0].layer < 0)) % 2;
 }

@@ -65,6 +65,8 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets of a flight (which), positions of all */
 		 DT_B_TARGETS,
+		 DT_B_IDS_AHEAD, /* the same of a module for a further token */
+		 DT_B_TARGETS_AHEAD,
 		 DT_B_POS,
 		 DT_B_EXPERTS, /* f64 of a step: dt_experts_room */
 		 DT_B_PIXELS,  /* f32 [N, C, H, W] of a flight, instead of ids */
@@ -92,12 +94,12 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 };
 
 /*
- * f64 numbers of DT_B_EXPERTS: choices [layers, experts] of a step, those past a capacity, both losses of the
- * router; behind them its biases [layers, experts], f32.
+ * f64 numbers of DT_B_EXPERTS: choices [blocks, experts] of a step, those past a capacity, both losses of the
+ * router; behind them its biases [blocks, experts], f32.
  */
 static inline int64_t dt_experts_room(const struct dt_config *c)
 {
-	const int64_t n = c->layers * c->experts;
+	const int64_t n = dt_config_blocks_all(c) * c->experts;
 
 	return n + 3 + (n + 1) / 2;
 }

@@ -56,6 +56,12 @@ static void put_tokens(struct dt_plan_builder *b, const struct dt_run *r, struct
 				     "tokens");
 			dt_plan_flat(b, DT_B_TARGETS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
 				     "targets", "tokens");
+			if (c->mtp_layers && last && k == p->stage.nchunk - 1) {
+				dt_plan_flat(b, DT_B_IDS_AHEAD, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD,
+					     DT_PH_STEP, i, "ids ahead", "tokens");
+				dt_plan_flat(b, DT_B_TARGETS_AHEAD, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD,
+					     DT_PH_STEP, i, "targets ahead", "tokens");
+			}
 			if (!top_k || !last || k != p->stage.nchunk - 1)
 				continue;
 			dt_plan_flat(b, DT_B_TEACHER, DT_MEM_DATA, DT_I32, t * top_k, DT_PH_FORWARD,
@@ -67,14 +73,14 @@ static void put_tokens(struct dt_plan_builder *b, const struct dt_run *r, struct
 		     "tokens");
 	if (c->experts)
 		dt_plan_flat(b, DT_B_EXPERTS, DT_MEM_DATA, DT_F64, dt_experts_room(c), DT_PH_FORWARD,
-			     DT_PH_STEP, -1, "experts' choices and biases", "layers x experts");
+			     DT_PH_STEP, -1, "experts' choices and biases", "blocks x experts");
 	if (c->pos == DT_POS_ROPE)
 		dt_plan_flat(b, DT_B_ROPE, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP, -1,
 			     "rope table", "seq x rotated part of head_dim");
 	if (c->rope_local_theta > 0)
 		dt_plan_flat(b, DT_B_ROPE_LOCAL, DT_MEM_WORKSPACE, DT_F32, angles, DT_PH_FORWARD, DT_PH_STEP,
 			     -1, "local rope table", "seq x head_dim");
-	if (c->tied && r->layout.pp > 1 && (first || last) &&
+	if (dt_config_shares_embed(c) && r->layout.pp > 1 && (first || last) &&
 	    !g->p[dt_params_find(g, "embed.weight")].frozen) {
 		const int64_t *table = p->stage.shape[p->stage.local_of[dt_params_find(g, "embed.weight")]];
 

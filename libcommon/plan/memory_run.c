@@ -326,11 +326,15 @@ static void put_fetched(struct dt_plan_builder *b, const struct dt_run *s, const
 /* Adds buffers for weights (z3, offload) and gradients (z2, z3) that are whole only while a unit computes. */
 static void put_units(struct dt_plan_builder *b, const struct dt_run *s, const struct dt_local *l)
 {
-	static const char *const names[DT_UNIT_SLOTS] = {
-		"unit a",	    "unit b",		"experts a",	    "experts b",
-		"embedding",	    "final unit",	"frozen a",	    "frozen b",
-		"frozen experts a", "frozen experts b", "frozen embedding", "frozen final",
-		"packed a",	    "packed b",		"packed experts a", "packed experts b"};
+	static const char *const names[DT_UNIT_SLOTS] = {"unit a",	     "unit b",
+							 "experts a",	     "experts b",
+							 "embedding",	     "final unit",
+							 "final experts",    "frozen a",
+							 "frozen b",	     "frozen experts a",
+							 "frozen experts b", "frozen embedding",
+							 "frozen final",     "frozen final experts",
+							 "packed a",	     "packed b",
+							 "packed experts a", "packed experts b"};
 	int64_t most[DT_UNIT_SLOTS] = {0};
 
 	for (int u = 0; u < l->nunit; u++) {

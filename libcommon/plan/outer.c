@@ -7,7 +7,7 @@ static int64_t fragments(const struct dt_run_sync *s)
 
 int dt_outer_fragment(const struct dt_run_sync *s, const struct dt_config *c, const struct dt_local *l, int u)
 {
-	const int layer = c->tied && l->unit[u].layer == c->layers ? -1 : l->unit[u].layer;
+	const int layer = dt_config_shares_embed(c) && l->unit[u].layer == c->layers ? -1 : l->unit[u].layer;
 
 	if (l->unit[u].frozen || l->unit[u].numel == 0)
 		return -1;

@@ -49,6 +49,12 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
+	c->mtp_layers = r->mtp_layers;
+	if (rc == 0 && c->mtp_layers && (l.rank || c->lora.rank))
+		rc = dt_err_set(err, -ENOTSUP,
+				"--mtp-layers cannot be combined with --lora: the module has no adapters");
+	if (rc == 0 && c->mtp_layers)
+		rc = check_names(c, err);
 	if (rc == 0 && r->image.size && dt_config_is_image(c)) {
 		c->image_size = r->image.size;
 		rc = dt_config_check(c, err);

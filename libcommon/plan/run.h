@@ -68,6 +68,8 @@ struct dt_run {
 	struct dt_run_sync sync;
 	const char *shares;	/* DT_SHARES: microbatches of the ranks; NULL: equal */
 	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
+	int64_t mtp_layers;	/* modules for further tokens that are trained, 0 or 1 */
+	double mtp_weight;	/* weight of their loss */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
 	double bn_momentum;	/* share of a step's statistics in running ones; 0: DT_BN_MOMENTUM */

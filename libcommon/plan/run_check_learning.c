@@ -304,6 +304,20 @@ static int check_objective(const struct dt_run *r, struct dt_err *err)
 	return 0;
 }
 
+/* Checks modules for further tokens: their loss is a cross-entropy beside the model's. */
+static int check_mtp(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->objective.kind != DT_OBJECTIVE_NLL ? "another --objective than nll"
+			   : r->teacher.file || r->teacher.top_k ? "--teacher"
+			   : r->sync.kind == DT_SYNC_BACKUP	 ? "--sync backup"
+			   : dt_run_served(r)			 ? "--sync ssp, async and hogwild"
+								 : NULL;
+
+	return r->config->mtp_layers && what
+		       ? dt_err_set(err, -ENOTSUP, "--mtp-layers cannot be combined with %s", what)
+		       : 0;
+}
+
 static bool has_experts(const struct dt_config *c)
 {
 	return c->experts;
@@ -345,7 +359,8 @@ int run_check_learning(const struct dt_run *r, struct dt_err *err)
 	if ((rc = check_kind(r, err)) < 0 || (rc = check_optimizer(r, err)) < 0 ||
 	    (rc = run_check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
 	    (rc = check_ema(r, err)) < 0 || (rc = check_compress(r, err)) < 0 ||
-	    (rc = check_objective(r, err)) < 0 || (rc = check_teacher(r, err)) < 0)
+	    (rc = check_objective(r, err)) < 0 || (rc = check_teacher(r, err)) < 0 ||
+	    (rc = check_mtp(r, err)) < 0)
 		return rc;
 	return check_rewards(r, err);
 }

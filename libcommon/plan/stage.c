@@ -36,7 +36,8 @@ static int local(const void *arg, int param, int64_t shape[2], int64_t off[2])
 /*
  * What is kept for backward. Selective recomputation recomputes norms and activations; full recomputation
  * recomputes a layer from the sum that its residual stream starts with; every:N starts only from every N-th
- * layer's.
+ * layer's. The block of a module for a further token, in the last unit, is kept as a layer is: all with auto,
+ * and else recomputed from what it joins.
  */
 static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 {
@@ -45,7 +46,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	int number = unit - m->first_layer;
 	bool entry = n->entry && out == (n->op == DT_OP_NORM);
 
-	if (unit < 0 || unit >= m->stage->graph.layers)
+	if (unit < 0 || (unit >= m->stage->graph.layers && (!n->ahead || k->fit)))
 		return true;
 	if (k->fit)
 		return entry || dt_keep_has(k, m->before + number, n->op, n->name, out);
@@ -59,7 +60,7 @@ static bool keep(const void *arg, const struct dt_node *n, int out, int unit)
 	case DT_RECOMPUTE_FULL:
 		break;
 	}
-	return entry && dt_keep_set(*k, number) == 0;
+	return n->ahead ? n->op == DT_OP_JOIN : entry && dt_keep_set(*k, number) == 0;
 }
 
 /* A linear is computed in 8 bits if its sizes are multiples of 16 on every tensor-parallel rank. */
@@ -69,7 +70,7 @@ static bool in_8_bits(const void *arg, const struct dt_node *n)
 	const struct dt_graph *g = &m->stage->graph;
 	int tp = m->r->layout.tp;
 
-	if (n->unit < 0 || n->unit >= g->layers)
+	if (n->unit < 0 || (n->unit >= g->layers && !n->ahead))
 		return false;
 	/* the first and the last rank have different shares */
 	for (int r = 0; r<tp; r += tp> 1 ? tp - 1 : 1) {

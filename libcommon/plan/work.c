@@ -57,7 +57,7 @@ static int collect(const struct dt_stage *stage, const struct dt_cost_site *s, s
 
 		u->params += (double)p->numel;
 		u->experts += stage->local.unit[p->unit].experts ? (double)p->numel : 0;
-		if (w->config->tied && stage->graph.params.p[p->index].role == DT_W_EMBED)
+		if (dt_config_shares_embed(w->config) && stage->graph.params.p[p->index].role == DT_W_EMBED)
 			w->unit[w->layers + 1].tied = (double)p->numel;
 	}
 	return 0;

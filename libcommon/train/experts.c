@@ -12,7 +12,7 @@
 
 static int64_t numel(const struct trainer *t)
 {
-	return t->config.layers * t->config.experts;
+	return dt_config_blocks_all(&t->config) * t->config.experts;
 }
 
 /* Returns n: elements [*ret_first, *ret_first + n) of the unit are in both lp and this rank's shard. */
@@ -106,7 +106,7 @@ static int move_biases(struct trainer *t, struct dt_err *err)
 {
 	int64_t experts = t->config.experts;
 
-	for (int64_t l = 0; l < t->config.layers; l++) {
+	for (int64_t l = 0; l < dt_config_blocks_all(&t->config); l++) {
 		const double *count = t->experts.sum + l * experts;
 		double total = 0;
 
@@ -175,7 +175,7 @@ void experts_metrics(const struct trainer *t, json_t *line)
 	if (!numel(t) || !sum)
 		return;
 	counts = json_array();
-	for (int64_t l = 0; l < t->config.layers; l++) {
+	for (int64_t l = 0; l < dt_config_blocks_all(&t->config); l++) {
 		double h, most;
 
 		if (!dt_layer_has_experts(&t->config, l))

@@ -7,9 +7,9 @@
 struct trainer;
 
 struct experts {
-	float *bias; /* [layers, experts] router biases; NULL: the model has none, or no step has begun */
+	float *bias; /* [blocks, experts] router biases; NULL: the model has none, or no step has begun */
 	/*
-	 * [layers, experts] tokens per expert in the step, all ranks; then dropped ones, balance and z loss
+	 * [blocks, experts] tokens per expert in the step, all ranks; then dropped ones, balance and z loss
 	 */
 	double *sum;
 };

@@ -57,11 +57,25 @@ int fixed_add(struct trainer *t, int u, bool last, struct dt_err *err)
 	return last && !tied_apart(t, u) ? reduce(t, u, err) : 0;
 }
 
+/*
+ * Where one rank has both ends, the last unit's backward comes first, and adds to the embedding's gradient; a
+ * head that is tied overwrites it.
+ */
+int fixed_before(struct trainer *t, int u, struct dt_err *err)
+{
+	const struct dt_tensor *g = t->config.mtp_layers && !t->config.tied ? embed_grad(t) : NULL;
+	int rc = dt_exec_zero_grads(&t->exec, u, 1, err);
+
+	if (rc < 0 || t->local.unit[u].layer < t->config.layers || !holds_embed(t) || !g || !g->data)
+		return rc;
+	return dt_kernel_check(t->dev->ops->fill(t->dev, *g, 0.0f), "->fill(", err);
+}
+
 int fixed_add_head(struct trainer *t, struct dt_err *err)
 {
 	int rc = 0;
 
-	if (!t->config.tied || !holds_embed(t) || !embed_grad(t)->data)
+	if (!dt_config_shares_embed(&t->config) || !holds_embed(t) || !embed_grad(t)->data)
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++)
 		if (t->table.p[t->local.p[i].index].role == DT_W_EMBED)

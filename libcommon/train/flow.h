@@ -22,7 +22,8 @@ struct flow {
 	struct flight *flight[DT_MAX_CHUNKS]; /* [plan.slots[chunk]] */
 	int64_t done[DT_MAX_CHUNKS];	      /* microbatches whose gradients a chunk has added, this step */
 	int64_t head_done;
-	double loss_sum; /* of this rank, this step */
+	double loss_sum;  /* of this rank, this step */
+	double ahead_sum; /* likewise of a module for a further token, or of an evaluation */
 };
 
 int pipeline_init(struct trainer *t, struct dt_err *err);

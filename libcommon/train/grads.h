@@ -84,6 +84,8 @@ int fixed_begin(struct trainer *t, struct dt_err *err);
 int fixed_add(struct trainer *t, int unit, bool last, struct dt_err *err);
 /* After the head's backward, if the head is tied to an embedding in another unit. */
 int fixed_add_head(struct trainer *t, struct dt_err *err);
+/* Before unit u's backward of a microbatch: zeroes the gradients that are added to. */
+int fixed_before(struct trainer *t, int u, struct dt_err *err);
 int fixed_finish(struct trainer *t, struct dt_err *err);
 /* value, rounded so that sums of such values are exact in any order when the run is reproducible. */
 double loss_part(const struct trainer *t, double value);

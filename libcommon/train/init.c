@@ -63,12 +63,16 @@ int init_open(struct trainer *t, struct dt_err *err)
 			return dt_err_set(err, -ENOENT, "--init weights: '%s' holds no weights", r->model);
 		return 0;
 	}
-	rc = dt_source_open(r->model, DT_SOURCE_AUTO, "none", &t->init, err);
+	rc = (r->mtp_layers ? dt_source_open_all : dt_source_open)(r->model, DT_SOURCE_AUTO, "none", &t->init,
+								   err);
 	if (rc == 0)
 		rc = dt_source_at_size(&t->init, r->image.size, err);
 	if (rc < 0)
 		return rc;
 	t->config = *dt_source_config(t->init);
+	if (t->config.mtp_layers < r->mtp_layers)
+		dt_log_msg(&t->root_log,
+			   "'%s' has no module for a further token: it is initialised at random", r->model);
 	return 1;
 }
 

@@ -11,6 +11,7 @@ struct skip;
 
 struct step_result {
 	double loss, grad_norm, lr, loss_scale;
+	double mtp_loss; /* of a module for a further token, over the same number of targets */
 	bool skipped;	 /* no update: gradients overflowed or are not finite, a spike, samples passed over */
 	const char *why; /* "nan", "spike", "passed over"; NULL: the loss scale */
 	bool passed;	 /* samples passed over: nothing was computed */
@@ -53,6 +54,7 @@ struct eval_result {
 	double loss;	   /* mean over targets */
 	int64_t targets;   /* number of tokens or images */
 	double top1, top5; /* images: top-1 and top-5 accuracy, 0 to 1 */
+	double mtp_loss;   /* as in struct step_result */
 };
 int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err);
 /* Takes step, cursor and tokens from a manifest. */

@@ -185,6 +185,8 @@ static void put_parts(struct trainer *t, json_t *line)
 /* Fields that only some runs or steps have. */
 static void put_rest(const struct trainer *t, const struct step_result *r, json_t *line)
 {
+	if (t->config.mtp_layers)
+		json_object_set_new(line, "mtp_loss", dt_json_number(r->mtp_loss));
 	if (t->run.loss_scale != 1)
 		json_object_set_new(line, "loss_scale", json_real(r->loss_scale));
 	if (t->run.noise_scale)
@@ -239,6 +241,8 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
 	line = json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->save.run_id, "step",
 			 (json_int_t)t->loop.step, "eval_loss", r->loss,
 			 images ? "eval_images" : "eval_tokens", (json_int_t)r->targets, "eval_s", seconds);
+	if (line && t->config.mtp_layers)
+		json_object_set_new(line, "eval_mtp_loss", json_real(r->mtp_loss));
 	if (line && t->run.ema > 0)
 		json_object_set_new(line, "ema", json_true());
 	if (line && images) {

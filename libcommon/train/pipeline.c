@@ -183,9 +183,10 @@ static int loss(struct trainer *t, struct flight *f, float scale, struct dt_err 
 	t->exec.accumulate_head = !t->grads.fixed && t->flow.head_done++ > 0;
 	t->exec.loss_backward = true;
 	t->exec.loss_scale = scale;
-	t->exec.loss_sum = 0;
+	t->exec.loss_sum = t->exec.ahead_sum = 0;
 	rc = dt_exec_run(&t->exec, &f->f, DT_LIST_LOSS, &h, err);
 	t->flow.loss_sum += loss_part(t, t->exec.loss_sum);
+	t->flow.ahead_sum += loss_part(t, t->exec.ahead_sum);
 	return rc;
 }
 
@@ -283,7 +284,7 @@ int pipeline_step(struct trainer *t, float scale, double *ret_loss, struct dt_er
 	for (int k = 0; k < t->plan.stage.nchunk; k++)
 		t->flow.done[k] = 0;
 	t->flow.head_done = 0;
-	t->flow.loss_sum = 0;
+	t->flow.loss_sum = t->flow.ahead_sum = 0;
 	for (int r = 0; r < rounds && rc == 0; r++)
 		for (int i = s->start[stage]; i < s->start[stage + 1] && rc == 0; i++) {
 			struct dt_action a = s->a[i];
@@ -332,9 +333,10 @@ int pipeline_forward(struct trainer *t, bool eval, int64_t first, int64_t end, d
 			continue;
 		}
 		t->exec.loss_backward = false;
-		t->exec.loss_sum = 0;
+		t->exec.loss_sum = t->exec.ahead_sum = 0;
 		rc = dt_exec_run(&t->exec, &f->f, DT_LIST_LOSS, &of_loss, err);
 		sum += t->exec.loss_sum;
+		t->flow.ahead_sum += loss_part(t, t->exec.ahead_sum);
 	}
 	*loss_sum += loss_part(t, sum);
 	return rc;

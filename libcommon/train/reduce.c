@@ -115,8 +115,8 @@ struct dt_tensor *embed_grad(const struct trainer *t)
 
 bool tied_apart(const struct trainer *t, int u)
 {
-	return t->config.tied && t->run.layout.pp > 1 && !is_layer(t, u) &&
-	       (holds_embed(t) || holds_head(t)) && embed_grad(t)->data;
+	return dt_config_shares_embed(&t->config) && t->run.layout.pp > 1 && !is_layer(t, u) &&
+	       !t->local.unit[u].experts && (holds_embed(t) || holds_head(t)) && embed_grad(t)->data;
 }
 
 bool tied_any(const struct trainer *t)
@@ -254,7 +254,7 @@ int reduce_before(struct trainer *t, int u, struct dt_err *err)
 	if (t->local.unit[u].frozen)
 		return 0;
 	if (t->grads.fixed)
-		return dt_exec_zero_grads(&t->exec, u, 1, err);
+		return fixed_before(t, u, err);
 	if (!t->grads.flat.shared)
 		return 0;
 	/* A layer's slot is reduced after each microbatch; other units hold the sum over a step. */

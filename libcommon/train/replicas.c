@@ -31,7 +31,7 @@ bool counts(const struct trainer *t, const struct dt_local_param *lp)
 
 	if (!counts_along_tp(t, lp))
 		return false;
-	/* The copy of a tied embedding on a last stage that is not the first does not count. */
+	/* The copy of an embedding on a last stage that is not the first does not count. */
 	return p->role != DT_W_EMBED || holds_embed(t);
 }
 
@@ -57,6 +57,10 @@ static bool of_rank(const struct trainer *t, const struct dt_param *p)
 	case DT_W_FINAL_NORM_B:
 	case DT_W_POST_ATTN_NORM:
 	case DT_W_POST_MLP_NORM:
+	case DT_W_MTP_EMBED_NORM:
+	case DT_W_MTP_HIDDEN_NORM:
+	case DT_W_MTP_NORM:
+	case DT_W_MTP_PROJ:
 	case DT_W_Q_A:
 	case DT_W_Q_A_NORM:
 	case DT_W_KV_A:

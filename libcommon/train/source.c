@@ -214,6 +214,13 @@ static void cut(const struct trainer *t, const struct dt_flight *f, int64_t b, c
 			f->host_ids[i] = row ? row[p] : 0;
 			f->host_targets[i] = last ? -1 : row[p + 1];
 		}
+		if (f->host_ids_ahead) {
+			bool end = p + 1 >= t->run.seq || !row || (first && first[p + 2] != first[p]) ||
+				   (mask && !mask[p + 2]);
+
+			f->host_ids_ahead[i] = row ? row[p + 1] : 0;
+			f->host_targets_ahead[i] = end ? -1 : row[p + 2];
+		}
 		if (f->host_first) {
 			int32_t doc = row ? first[p] : 0;
 

@@ -13,20 +13,22 @@ struct verdict {
 	double own;	/* sum of squares of the ranks' own gradients */
 	double join;	/* processes waiting to join */
 	double targets; /* --sync backup: targets that count */
+	double ahead;	/* loss of a module for a further token */
 };
 
 static int agree(struct trainer *t, struct verdict *v, struct dt_err *err)
 {
-	double t0 = dt_now(), sum[7] = {v->loss, v->stop, v->save, v->bad, v->own, v->join, v->targets};
+	double t0 = dt_now(),
+	       sum[8] = {v->loss, v->stop, v->save, v->bad, v->own, v->join, v->targets, v->ahead};
 	int rc;
 
 	/* All ranks of a tensor-parallel group have the same loss: count it once. */
 	if (t->mesh.at.tp != 0)
-		sum[0] = 0;
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 7, DT_F64, DT_SUM,
+		sum[0] = sum[7] = 0;
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 8, DT_F64, DT_SUM,
 			   "loss and signals", err);
 	t->t.comm[TR_OTHER] += dt_now() - t0;
-	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6]};
+	*v = (struct verdict){sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};
 	return rc;
 }
 
@@ -172,9 +174,9 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 		return rc;
 	if (t->backup.a && t->backup.dropped) /* a fault in a dropped part affects no loss */
 		fault = 1;
-	v = (struct verdict){loss * fault,	   asked.stop,	 asked.save,
-			     t->grads.bad != NULL, t->grads.own, dt_world_waiting(t->world),
-			     t->backup.targets};
+	v = (struct verdict){loss * fault,	   asked.stop,	     asked.save,
+			     t->grads.bad != NULL, t->grads.own,     dt_world_waiting(t->world),
+			     t->backup.targets,	   t->flow.ahead_sum};
 	rc = agree(t, &v, err);
 	if (rc == 0)
 		rc = shares_end(t, err);
@@ -190,6 +192,7 @@ static int compute(struct trainer *t, struct asked asked, struct step_result *re
 	if (t->backup.a)
 		targets = backup_counted(t, v.targets);
 	ret->loss = v.loss / targets;
+	ret->mtp_loss = v.ahead / targets;
 	t->peer.result = *ret;
 	if (!isfinite(v.loss))
 		return bad_step(t, isfinite(loss * fault), ret, err);
@@ -290,10 +293,12 @@ int trainer_step(struct trainer *t, struct asked asked, struct step_result *ret,
 int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 {
 	int64_t samples = source_eval_samples(t), mb = t->run.microbatch, each = mb * t->run.layout.dp;
-	double targets, sum[3] = {0}; /* sums of losses; of images whose class was top-1, and top-5 */
+	/* sums of losses; images right by top-1, by top-5; losses of a module for a further token */
+	double targets, sum[4] = {0};
 	int rc = 0;
 
 	t->exec.hits[0] = t->exec.hits[1] = 0;
+	t->flow.ahead_sum = 0;
 	if (t->run.data.eval_tokens && samples > t->run.data.eval_tokens / t->run.seq)
 		samples = t->run.data.eval_tokens / t->run.seq > 0 ? t->run.data.eval_tokens / t->run.seq : 1;
 	for (int64_t n = 0; n < samples && rc == 0; n += each)
@@ -302,15 +307,17 @@ int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err)
 		return rc;
 	sum[1] = t->exec.hits[0];
 	sum[2] = t->exec.hits[1];
+	sum[3] = t->flow.ahead_sum;
 	if (t->mesh.at.tp != 0)
 		memset(sum, 0, sizeof(sum));
-	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 3, DT_F64, DT_SUM, "evaluation loss",
+	rc = dt_all_reduce(dt_mesh_comm(&t->mesh, DT_ON_ALL), sum, NULL, 4, DT_F64, DT_SUM, "evaluation loss",
 			   err);
 	ret->targets = source_targets(t, true, 0, samples);
 	targets = (double)(ret->targets > 0 ? ret->targets : 1);
 	ret->loss = sum[0] / targets;
 	ret->top1 = sum[1] / targets;
 	ret->top5 = sum[2] / targets;
+	ret->mtp_loss = sum[3] / targets;
 	return rc;
 }
 

@@ -16,7 +16,9 @@ Compare them on the scale of the others.)
 
 File: attributes as in struct dt_config, and batch, seq;  /ids /targets [batch, seq] (target -1: ignored);
 /param/NAME;  /hidden/I [batch, seq, hidden], the residual stream before layer I, the last one before the
-final norm;  /logits [batch, seq, vocab];  /loss, the mean over targets that are not ignored;  /grad/NAME.
+final norm;  /logits [batch, seq, vocab];  /loss, the mean over targets that are not ignored;  /grad/NAME. Of a
+model with a module for a further token also /ids_ahead /targets_ahead [batch, seq] that the module reads, and
+/mtp_loss, its sum over the number of /targets that are not ignored; /grad is of loss + mtp_loss_weight mtp_loss.
 
 golden-optim.h5: /init/T [n], /grad/T [steps, n], /lr [steps];  /KIND/T [steps, n], the parameters after each
 step, and /KIND/state1/T, /KIND/state2/T, the optimizer's states after the last step; attributes of KIND:
@@ -161,6 +163,9 @@ CONFIGS = {
         norm_eps=1e-6,
     ),
 }
+# with a module that predicts the token after the next one, whose head is the model's, tied or not
+CONFIGS["glm4mtp"] = dict(CONFIGS["glm4moe"], seed=26, layers=2, tied=True, mtp_layers=1, mtp_loss_weight=0.3)
+CONFIGS["deepseek3mtp"] = dict(CONFIGS["deepseek3"], seed=27, layers=2, mtp_layers=1, mtp_loss_weight=0.7)
 
 
 def param_shapes(c):
@@ -184,8 +189,7 @@ def param_shapes(c):
 
     if c["pos"] == "learned":
         t["pos.weight"] = (c["max_seq"], h)
-    for i in range(c["layers"]):
-        p = f"layers.{i}"
+    def layer(p, i):
         if not c.get("no_pre_norms"):
             norm(p + ".attn_norm")
         rank = c.get("kv_rank")
@@ -209,18 +213,27 @@ def param_shapes(c):
         if not c.get("no_pre_norms"):
             norm(p + ".mlp_norm")
         if c.get("experts") and i >= c.get("dense_layers", 0):
-            n, f, s = c["experts"], c["expert_ffn"], c.get("shared_ffn", 0)
+            n, e, s = c["experts"], c["expert_ffn"], c.get("shared_ffn", 0)
             linears(p + ".mlp", [("router", (n, h))], c.get("router_bias") or c.get("expert_bias"))
             if s:
                 linears(p + ".mlp.shared", [("gate", (s, h)), ("up", (s, h)), ("down", (h, s))], False)
-            linears(p + ".mlp.experts", [("gate", (n * f, h)), ("up", (n * f, h)), ("down", (n * h, f))],
+            linears(p + ".mlp.experts", [("gate", (n * e, h)), ("up", (n * e, h)), ("down", (n * h, e))],
                     c.get("expert_bias"))
-            continue
+            return
         linears(p + ".mlp", ([("gate", (f, h))] if c["gated"] else []) + [("up", (f, h))], c["mlp_bias"])
         linears(p + ".mlp", [("down", (h, f))], c["mlp_bias"])
         if c.get("post_norms"):
             norm(p + ".mlp_post_norm")
+
+    for i in range(c["layers"]):
+        layer(f"layers.{i}", i)
     norm("norm")
+    if c.get("mtp_layers"):
+        norm("mtp.embed_norm")
+        norm("mtp.hidden_norm")
+        t["mtp.proj.weight"] = (h, 2 * h)
+        layer("mtp", c["layers"])
+        norm("mtp.norm")
     if not c["tied"]:
         t["head.weight"] = (c["vocab"], h)
     return t
@@ -291,8 +304,9 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
 
 
-def forward(c, w, ids):
-    """Returns logits [batch, seq, vocab] and the residual streams."""
+def forward(c, w, ids, ahead=None):
+    """Returns logits [batch, seq, vocab], the residual streams, and the logits of the module for a further
+    token, which is given the tokens `ahead`."""
     batch, seq = ids.shape
     d, heads, kv_heads = c["head_dim"], c["heads"], c["kv_heads"]
 
@@ -414,30 +428,48 @@ def forward(c, w, ids):
     def post(y, name):
         return norm(y, name) if c.get("post_norms") else y
 
-    hidden = []
-    for n in range(c["layers"]):
-        hidden.append(x)
-        p = f"layers.{n}"
+    def layer(x, p, n):
         rotates = c["pos"] == "rope" and (not c.get("rope_skip_every") or (n + 1) % c["rope_skip_every"] != 0)
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
         y = pre(x, p + ".attn_norm")
         y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window, rotates)
         x = x + post(y, p + ".attn_post_norm") * c.get("residual_factor", 1)
         y = mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0))
-        x = x + post(y, p + ".mlp_post_norm") * c.get("residual_factor", 1)
+        return x + post(y, p + ".mlp_post_norm") * c.get("residual_factor", 1)
+
+    def head(x):
+        logits = F.linear(x, w["embed.weight" if c["tied"] else "head.weight"])
+        return cap(logits / c.get("logit_divisor", 1), "logit_cap")
+
+    hidden = []
+    for n in range(c["layers"]):
+        hidden.append(x)
+        x = layer(x, f"layers.{n}", n)
     hidden.append(x)
-    logits = F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"])
-    return cap(logits / c.get("logit_divisor", 1), "logit_cap"), hidden
+    final, more = norm(x, "norm"), None
+    if ahead is not None:  # DeepSeek-V3 (2024), equations 21 to 23, in the order of its published weights
+        both = (norm(w["embed.weight"][ahead], "mtp.embed_norm"), norm(final, "mtp.hidden_norm"))
+        more = head(norm(layer(linear(torch.cat(both, dim=-1), "mtp.proj"), "mtp", c["layers"]), "mtp.norm"))
+    return head(final), hidden, more
 
 
-def run(c, params, ids, targets, dtype):
+def run(c, params, ids, targets, dtype, ids_ahead=None, targets_ahead=None):
     """Returns the contents of the golden file in this precision: logits, hidden, loss, gradients."""
     w = {k: torch.tensor(v, dtype=dtype, requires_grad=True) for k, v in params.items()}
-    logits, hidden = forward(c, w, torch.from_numpy(ids).long())
-    loss = F.cross_entropy(logits.view(-1, c["vocab"]), torch.from_numpy(targets).long().view(-1), ignore_index=-1)
-    loss.backward()
+    ahead = torch.from_numpy(ids_ahead).long() if c.get("mtp_layers") else None
+    logits, hidden, more = forward(c, w, torch.from_numpy(ids).long(), ahead)
+
+    flat = torch.from_numpy(targets).long().view(-1)
+    loss = F.cross_entropy(logits.view(-1, c["vocab"]), flat, ignore_index=-1)
+    mtp_loss = 0 * loss
+    if ahead is not None:  # over the number of the model's targets: equation 24
+        flat_ahead = torch.from_numpy(targets_ahead).long().view(-1)
+        mtp_loss = F.cross_entropy(more.view(-1, c["vocab"]), flat_ahead, ignore_index=-1, reduction="sum")
+        mtp_loss = mtp_loss / int((flat >= 0).sum())
+    (loss + c.get("mtp_loss_weight", 0) * mtp_loss).backward()
     return dict(
         logits=logits.detach().numpy(), hidden=[x.detach().numpy() for x in hidden], loss=loss.item(),
+        mtp_loss=mtp_loss.item(),
         # the bias of the expert selection has no gradient
         grad={k: np.zeros(v.shape) if v.grad is None else v.grad.numpy() for k, v in w.items()},
     )
@@ -457,12 +489,18 @@ def model_golden(c):
     ids[0, :2] = [0, c["vocab"] - 1]  # both ends of the vocabulary
     ids[1, 5] = ids[1, 6]  # the same row of the embedding twice in succession
     targets[0, :2] = [c["vocab"] - 1, 0]
-    g, g32 = run(c, params, ids, targets, torch.float64), run(c, params, ids, targets, torch.float32)
+    ahead = ()
+    if c.get("mtp_layers"):
+        ahead = (np.roll(ids, -1, axis=1), rs.randint(0, c["vocab"], ids.shape).astype(np.int32))
+        ahead[1][:, -1] = ahead[1][0, 2] = -1
+    g, g32 = (run(c, params, ids, targets, t, *ahead) for t in (torch.float64, torch.float32))
     attrs = {k: v for k, v in c.items()}
     attrs["fp32_logits_err"] = rel_err(g32["logits"], g["logits"])
     largest = max(np.abs(g["grad"][k]).max() for k in params)
     attrs["fp32_grad_err"] = max(float(np.abs(g32["grad"][k] - g["grad"][k]).max() / largest) for k in params)
     data = {"ids": ids, "targets": targets, "loss": np.float64(g["loss"]), "logits": g["logits"].astype(np.float32)}
+    if ahead:
+        data |= {"ids_ahead": ahead[0], "targets_ahead": ahead[1], "mtp_loss": np.float64(g["mtp_loss"])}
     for i, x in enumerate(g["hidden"]):
         data[f"hidden/{i}"] = x.astype(np.float32)
     for k, v in params.items():

@@ -271,6 +271,7 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "router_scale", NULL, &c.router_scale, NULL);
 	optional(g, "shared_ffn", &c.shared_ffn, NULL, NULL);
 	optional(g, "dense_layers", &c.dense_layers, NULL, NULL);
+	optional(g, "mtp_layers", &c.mtp_layers, NULL, NULL);
 	optional(g, "kv_rank", &c.kv_rank, NULL, NULL);
 	optional(g, "q_rank", &c.q_rank, NULL, NULL);
 	optional(g, "rope_dim", &c.rope_dim, NULL, NULL);

@@ -402,6 +402,43 @@ static void published_files(void **state)
 	}
 }
 
+/*
+ * A module for a further token: of DeepSeek-V3 11.6 billion parameters besides embedding and head, under the
+ * names of its files behind the last layer.
+ */
+static void mtp_module(void **state)
+{
+	const int64_t h = 7168,
+		      attention = 1536 * h + 1536 + 1536 * 128 * 192 + 576 * h + 512 + 512 * 128 * 256 +
+				  128 * 128 * h,
+		      experts = 256 * h + 256 + 257 * 3 * 2048 * h;
+	struct dt_params with, without;
+	struct dt_place_in_file at;
+	struct dt_err err = {0};
+	struct dt_config c;
+
+	assert_int_equal(dt_config_find_preset("deepseek-v3", &c), 0);
+	assert_int_equal(dt_model_params(&c, &without, &err), 0);
+	c.mtp_layers = 1;
+	assert_int_equal(dt_model_params(&c, &with, &err), 0);
+	assert_int_equal(dt_params_total(&with) - dt_params_total(&without),
+			 5 * h + 2 * h * h + attention + experts);
+	for (int i = 0; i < with.n; i++)
+		if (!strcmp(with.p[i].name, "mtp.proj.weight")) {
+			assert_true(dt_names_place(DT_NAMES_HF, &c, &with.p[i], 0, &at));
+			assert_string_equal(at.name, "layers.61.eh_proj.weight");
+			assert_true(dt_names_place(DT_NAMES_GGUF, &c, &with.p[i], 0, &at));
+			assert_string_equal(at.name, "blk.61.nextn.eh_proj.weight");
+		}
+	assert_int_not_equal(dt_params_find(&with, "mtp.mlp.experts.gate.weight"), -1);
+	dt_params_release(&with);
+	dt_params_release(&without);
+	assert_int_equal(dt_config_find_preset("llama-3-8b", &c), 0);
+	c.mtp_layers = 1;
+	assert_int_equal(dt_model_params(&c, &with, &err), -ENOTSUP);
+	assert_non_null(strstr(err.msg, "has no modules for further tokens"));
+}
+
 /* Families that are not trained, or only estimated: read, described, and refused where something would run
  * them.
  */
@@ -625,6 +662,7 @@ int main(void)
 		cmocka_unit_test(unknown_or_impossible_is_refused_by_name),
 		cmocka_unit_test(own_form_is_strict),
 		cmocka_unit_test(mangled_files_do_no_harm),
+		cmocka_unit_test(mtp_module),
 		cmocka_unit_test(not_trained),
 		cmocka_unit_test(families),
 		cmocka_unit_test(unknown_family),

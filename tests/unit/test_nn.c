@@ -30,7 +30,7 @@ struct fixture {
 	float *weights, *grads;
 	float *final; /* what the head was given */
 	int64_t batch, seq;
-	int32_t *ids, *targets;
+	int32_t *ids, *targets, *ids_ahead, *targets_ahead; /* ahead: NULL without such a module */
 	int64_t counted;
 };
 
@@ -77,6 +77,10 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 	f->seq = golden_int(&f->g, "/", "seq");
 	f->ids = golden_i32(&f->g, "ids", &n);
 	f->targets = golden_i32(&f->g, "targets", &n);
+	if (f->c.mtp_layers) {
+		f->ids_ahead = golden_i32(&f->g, "ids_ahead", &n);
+		f->targets_ahead = golden_i32(&f->g, "targets_ahead", &n);
+	}
 	shorten(f, seq);
 	f->shape = (struct dt_run){.config = &f->c,
 				   .layout = one,
@@ -86,6 +90,8 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 				   .optim.kind = DT_OPTIM_SGD,
 				   .recompute = mode,
 				   .fp8 = fp8,
+				   .mtp_weight =
+					   f->c.mtp_layers ? golden_real(&f->g, "/", "mtp_loss_weight") : 0,
 				   .loss_chunk = 5};
 	assert_int_equal(dt_model_params(&f->c, &f->table, &err), 0);
 	assert_int_equal(dt_local_build(&f->table, &f->c, &one, at, &f->local, &err), 0);
@@ -128,6 +134,8 @@ static void teardown(struct fixture *f)
 	free(f->final);
 	free(f->ids);
 	free(f->targets);
+	free(f->ids_ahead);
+	free(f->targets_ahead);
 	golden_close(&f->g);
 }
 
@@ -153,13 +161,17 @@ static double run(struct fixture *f)
 	size_t n = (size_t)(f->shape.microbatch * f->seq) * sizeof(int32_t);
 	struct dt_err err = {0};
 
-	f->x.loss_sum = 0;
+	f->x.loss_sum = f->x.ahead_sum = 0;
 	f->x.loss_backward = true;
 	f->x.loss_scale = 1.0f / (float)f->counted;
 	assert_int_equal(dt_exec_zero_grads(&f->x, 0, f->local.nunit, &err), 0);
 	for (int64_t b = 0; b < f->batch; b += f->shape.microbatch) {
 		memcpy(f->p.ids, f->ids + b * f->seq, n);
 		memcpy(f->p.targets, f->targets + b * f->seq, n);
+		if (f->ids_ahead) {
+			memcpy(f->p.ids_ahead, f->ids_ahead + b * f->seq, n);
+			memcpy(f->p.targets_ahead, f->targets_ahead + b * f->seq, n);
+		}
 		f->x.accumulate = f->x.accumulate_head = b > 0;
 		for (int l = 0; l < DT_LIST_N; l++) {
 			if (dt_exec_run(&f->x, &f->p, l, NULL, &err) < 0)
@@ -228,6 +240,12 @@ static void compare(const char *name, int64_t microbatch, struct dt_keep mode)
 	want = golden_scalar(&f.g, "loss");
 	if (!(fabs(loss - want) < 1e-5 * fabs(want)))
 		fail_msg("%s: loss %.9g, PyTorch %.9g", name, loss, want);
+	if (f.c.mtp_layers) {
+		loss = f.x.ahead_sum / (double)f.counted;
+		want = golden_scalar(&f.g, "mtp_loss");
+		if (!(fabs(loss - want) < 1e-5 * fabs(want)))
+			fail_msg("%s: loss of the module %.9g, PyTorch %.9g", name, loss, want);
+	}
 	if (f.shape.microbatch == f.batch)
 		check_logits(&f, name);
 	check_grads(&f, name);
@@ -333,6 +351,8 @@ MODEL(qwen3moe)
 MODEL(olmoe)
 MODEL(deepseek2)
 MODEL(deepseek3)
+MODEL(glm4mtp)
+MODEL(deepseek3mtp)
 MODEL(lora)
 MODEL(dora)
 MODEL(saved)
@@ -419,6 +439,8 @@ int main(void)
 		cmocka_unit_test(test_lora),
 		cmocka_unit_test(test_deepseek2),
 		cmocka_unit_test(test_deepseek3),
+		cmocka_unit_test(test_glm4mtp),
+		cmocka_unit_test(test_deepseek3mtp),
 		cmocka_unit_test(test_dora),
 		cmocka_unit_test(test_fp8),
 		cmocka_unit_test(test_saved),

@@ -23,8 +23,14 @@ int dt_block_attention(struct dt_builder *b, int h);
 int dt_block_latent_attention(struct dt_builder *b, int h);
 int dt_block_mlp(struct dt_builder *b, int h);
 int dt_block_experts(struct dt_builder *b, int h);
-/* Logits of h by head.weight, or by embed.weight if tied, and their loss. */
-void dt_block_head(struct dt_builder *b, int h, int embed);
+/* Logits of h by head.weight, or by embed.weight if tied, and their loss. Returns that tensor. */
+int dt_block_head(struct dt_builder *b, int h, int embed);
+/*
+ * The stream with which the block of a module for a further token begins, from h, the result of the final
+ * norm; and the loss of what comes out of it, by the model's head. b->ahead is set.
+ */
+int dt_block_mtp(struct dt_builder *b, int h, int embed);
+void dt_block_mtp_head(struct dt_builder *b, int h, int head);
 
 /* A linear y = h w^T + bias with n weights joined along their rows. */
 int dt_block_linear(struct dt_builder *b, const char *name, const char *out, int h, int n, const int *weight,

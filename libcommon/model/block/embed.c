@@ -20,7 +20,20 @@ int dt_block_embed(struct dt_builder *b)
 	return x;
 }
 
-void dt_block_head(struct dt_builder *b, int h, int embed)
+static struct dt_node *loss(struct dt_builder *b, const char *name, int h, int head)
+{
+	struct dt_node *n = dt_node_add(b, DT_OP_LOSS, name, 0, NULL);
+
+	if (!n)
+		return NULL;
+	n->in[0] = h;
+	n->param[0] = head;
+	n->attr.scale = (float)dt_logit_scale(b->c);
+	n->attr.cap = (float)b->c->logit_cap;
+	return n;
+}
+
+int dt_block_head(struct dt_builder *b, int h, int embed)
 {
 	const struct dt_config *c = b->c;
 	int head = embed, value = -1;
@@ -32,13 +45,14 @@ void dt_block_head(struct dt_builder *b, int h, int embed)
 	}
 	if (c->value_head)
 		value = dt_tensor_add(b, DT_W_VALUE, "value_head.weight", c->hidden, 0);
-	n = dt_node_add(b, DT_OP_LOSS, "head", 0, NULL);
-	if (!n)
-		return;
-	n->in[0] = h;
-	n->param[0] = head;
-	n->param[1] = value;
-	n->attr.scale = (float)dt_logit_scale(c);
-	n->attr.cap = (float)c->logit_cap;
+	n = loss(b, "head", h, head);
+	if (n)
+		n->param[1] = value;
+	return head;
+}
+
+void dt_block_mtp_head(struct dt_builder *b, int h, int head)
+{
+	loss(b, "head", h, head);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

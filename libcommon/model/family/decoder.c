@@ -7,27 +7,54 @@ static const char *const post1[] = {"delta", NULL, NULL, "post1.rstd"};
 static const char *const post2[] = {"delta", NULL, NULL, "post2.rstd"};
 static const char *const last[] = {"norm", "resid", "mean", "rstd"};
 
+/* Adds a layer to the stream *x, to which *delta still has to be added. */
+static void layer(struct dt_builder *b, int *x, int *delta)
+{
+	const struct dt_config *c = b->c;
+	int h = dt_block_add_norm(b, x, *delta, DT_W_ATTN_NORM, "attn_norm", norm1);
+
+	*delta = c->kv_rank ? dt_block_latent_attention(b, h) : dt_block_attention(b, h);
+	if (c->post_norms)
+		*delta = dt_block_norm(b, *delta, DT_W_POST_ATTN_NORM, "attn_post_norm", post1);
+	h = dt_block_add_norm(b, x, *delta, DT_W_MLP_NORM, "mlp_norm", norm2);
+	*delta = dt_layer_has_experts(c, b->layer) ? dt_block_experts(b, h) : dt_block_mlp(b, h);
+	if (c->post_norms)
+		*delta = dt_block_norm(b, *delta, DT_W_POST_MLP_NORM, "mlp_post_norm", post2);
+}
+
+/* The module for one more token, up to its last norm; h: the result of the model's. */
+static int module(struct dt_builder *b, int h, int embed)
+{
+	int x, delta = -1;
+
+	b->ahead = true;
+	x = dt_block_mtp(b, h, embed);
+	layer(b, &x, &delta);
+	h = dt_block_add_norm(b, &x, delta, DT_W_MTP_NORM, "norm", last);
+	b->ahead = false;
+	return h;
+}
+
 void dt_build_decoder(struct dt_builder *b)
 {
 	const struct dt_config *c = b->c;
-	int x, h, delta = -1, embed;
+	int x, h, delta = -1, embed, more = -1, head;
 
 	dt_unit(b, -1);
 	embed = b->g->params.n;
 	x = dt_block_embed(b);
 	for (int l = 0; l < c->layers; l++) {
 		dt_unit(b, l);
-		h = dt_block_add_norm(b, &x, delta, DT_W_ATTN_NORM, "attn_norm", norm1);
-		delta = c->kv_rank ? dt_block_latent_attention(b, h) : dt_block_attention(b, h);
-		if (c->post_norms)
-			delta = dt_block_norm(b, delta, DT_W_POST_ATTN_NORM, "attn_post_norm", post1);
-		h = dt_block_add_norm(b, &x, delta, DT_W_MLP_NORM, "mlp_norm", norm2);
-		delta = dt_layer_has_experts(c, l) ? dt_block_experts(b, h) : dt_block_mlp(b, h);
-		if (c->post_norms)
-			delta = dt_block_norm(b, delta, DT_W_POST_MLP_NORM, "mlp_post_norm", post2);
+		layer(b, &x, &delta);
 	}
 	dt_unit(b, (int)c->layers);
 	h = dt_block_add_norm(b, &x, delta, DT_W_FINAL_NORM, "norm", last);
-	dt_block_head(b, h, embed);
+	if (c->mtp_layers)
+		more = module(b, h, embed);
+	head = dt_block_head(b, h, embed);
+	b->ahead = true;
+	if (c->mtp_layers)
+		dt_block_mtp_head(b, more, head);
+	b->ahead = false;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,6 +1,6 @@
 /*
- * DeepSeek-V2 and V3 (2024): latent attention, and shared experts beside the routed ones. The module for
- * multi-token prediction is left out.
+ * DeepSeek-V2 and V3 (2024): latent attention, and shared experts beside the routed ones; V3 with the module
+ * for multi-token prediction (block/mtp.c).
  */
 #include "model/family/family.h"
 
@@ -111,6 +111,8 @@ static json_t *to_hf(const struct dt_config *c)
 					    c->rope_pairing == DT_ROPE_ADJACENT));
 	json_object_set_new(o, "head_dim",
 			    json_integer(c->rope_dim)); /* the class uses this key for the rotated part */
+	if (c->mtp_layers)
+		json_object_set_new(o, "num_nextn_predict_layers", json_integer(c->mtp_layers));
 	if (json_is_object(scaling) && c->score_mscale > 1)
 		json_object_set_new(scaling, "mscale_all_dim",
 				    json_real((c->score_mscale - 1) / (0.1 * log(c->rope_factor))));
@@ -166,7 +168,7 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 			err, -ENOTSUP,
 			"'blk.0.attn_k_b.weight': files that cut attn_kv_b in two are not supported");
 	c->rope_pairing = DT_ROPE_ADJACENT;
-	if ((rc = router_from_gguf(k, c, err)) < 0 ||
+	if ((rc = dt_gguf_leave_modules(k, c, err)) < 0 || (rc = router_from_gguf(k, c, err)) < 0 ||
 	    (rc = dt_gguf_key_size(k, "attention.kv_lora_rank", true, &c->kv_rank, err)) < 0 ||
 	    (rc = dt_gguf_key_size(k, "attention.q_lora_rank", false, &c->q_rank, err)) < 0 ||
 	    (rc = dt_gguf_key_size(k, "attention.value_length", true, &c->v_dim, err)) < 0 ||
@@ -188,8 +190,9 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 /* Common to both. */
 #define BOTH                                                                                                 \
 	.arch = "deepseek2", .gguf_adjacent = true, .gguf_expert_width = true, .prefix = "model.",           \
-	.hf = {hf, dt_names_shared, dt_names_experts, dt_names_llama},                                       \
-	.gguf = {gguf, dt_names_gguf_shared, dt_names_gguf}, .to_hf = to_hf, .build = dt_build_decoder
+	.hf = {hf, dt_names_shared, dt_names_experts, dt_names_mtp, dt_names_llama},                         \
+	.gguf = {gguf, dt_names_gguf_shared, dt_names_gguf_mtp, dt_names_gguf}, .to_hf = to_hf,              \
+	.build = dt_build_decoder
 
 const struct dt_family dt_family_deepseek_v2 = {
 	.type = "deepseek_v2",
@@ -202,6 +205,7 @@ const struct dt_family dt_family_deepseek_v2 = {
 const struct dt_family dt_family_deepseek_v3 = {
 	.type = "deepseek_v3",
 	.class = "DeepseekV3ForCausalLM",
+	.mtp = true,
 	.from_hf = v3_from_hf,
 	BOTH,
 };

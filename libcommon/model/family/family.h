@@ -85,6 +85,9 @@ int dt_gguf_router(struct dt_gguf_keys *k, struct dt_config *ret, int64_t *gatin
 /* The same of a family that has no other scores than sigmoids, and assumes them without the key. */
 int dt_gguf_sigmoid_router(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 
+/* Takes the modules for further tokens, which are counted with the layers, from their number. */
+int dt_gguf_leave_modules(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
+
 /* ---- names ---- */
 
 extern const struct dt_tensor_name dt_names_llama[], dt_names_gguf[];
@@ -92,6 +95,8 @@ extern const struct dt_tensor_name dt_names_llama[], dt_names_gguf[];
 extern const struct dt_tensor_name dt_names_experts[], dt_names_mixtral[];
 /* Shared experts, and what is added to the scores of the others (DeepSeek, GLM-4.5). */
 extern const struct dt_tensor_name dt_names_shared[], dt_names_gguf_shared[];
+/* Modules for further tokens (DeepSeek-V3, GLM-4.5). */
+extern const struct dt_tensor_name dt_names_mtp[], dt_names_gguf_mtp[];
 
 /* ---- the families ---- */
 

@@ -219,4 +219,16 @@ int dt_gguf_experts(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *
 		return rc < 0 ? rc : 0;
 	return dt_gguf_key_size(k, "expert_used_count", true, &c->experts_used, err);
 }
+
+int dt_gguf_leave_modules(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int64_t more = 0;
+	int rc = dt_gguf_int(k->g, dt_gguf_key(k, "nextn_predict_layers"), false, 0, c->layers - 1, &more,
+			     err);
+
+	if (rc < 0)
+		return rc;
+	c->layers -= more;
+	return 0;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

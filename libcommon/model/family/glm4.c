@@ -1,6 +1,6 @@
 /*
  * GLM-4 (Z.ai 2025): norms also after attention and MLP, and half of each head is rotated; GLM-4.5 (2025), a
- * mixture of experts with DeepSeek-V3's router. Its module for a second token is left out.
+ * mixture of experts with DeepSeek-V3's router and module for a further token.
  */
 #include "model/family/family.h"
 
@@ -66,7 +66,7 @@ static json_t *moe_to_hf(const struct dt_config *c)
 
 	dt_hf_write_router(c, o);
 	json_object_set_new(o, "use_qk_norm", json_boolean(c->qk_norm));
-	json_object_set_new(o, "num_nextn_predict_layers", json_integer(0));
+	json_object_set_new(o, "num_nextn_predict_layers", json_integer(c->mtp_layers));
 	return o;
 }
 
@@ -77,17 +77,12 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	return dt_gguf_decoder_part(k, c, err);
 }
 
-/* Counted layers may include modules for more tokens, the last ones. */
 static int moe_from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
-	int64_t more = 0;
-	int rc;
+	int rc = dt_gguf_leave_modules(k, c, err);
 
-	if ((rc = dt_gguf_int(k->g, dt_gguf_key(k, "nextn_predict_layers"), false, 0, c->layers - 1, &more,
-			      err)) < 0)
-		return rc;
-	c->layers -= more;
-	rc = dt_gguf_sigmoid_router(k, c, err);
+	if (rc == 0)
+		rc = dt_gguf_sigmoid_router(k, c, err);
 	return rc < 0 ? rc : dt_gguf_decoder_part(k, c, err);
 }
 
@@ -128,12 +123,13 @@ const struct dt_family dt_family_glm4 = {
 const struct dt_family dt_family_glm4_moe = {
 	.type = "glm4_moe",
 	.class = "Glm4MoeForCausalLM",
+	.mtp = true,
 	.arch = "glm4moe",
 	.prefix = "model.",
 	.hf_vocab = 151552,
 	.gguf_expert_width = true,
-	.hf = {dt_names_shared, dt_names_experts, dt_names_llama},
-	.gguf = {moe_gguf, dt_names_gguf_shared, dt_names_gguf},
+	.hf = {dt_names_shared, dt_names_experts, dt_names_mtp, dt_names_llama},
+	.gguf = {moe_gguf, dt_names_gguf_shared, dt_names_gguf_mtp, dt_names_gguf},
 	.from_hf = moe_from_hf,
 	.to_hf = moe_to_hf,
 	.from_gguf = moe_from_gguf,

@@ -94,6 +94,23 @@ const struct dt_tensor_name dt_names_shared[] = {
 	{0},
 };
 
+/* Of a module for a further token; its block has the names of a layer behind the last one. */
+const struct dt_tensor_name dt_names_mtp[] = {
+	{DT_W_MTP_EMBED_NORM, "layers.%d.enorm.weight"},
+	{DT_W_MTP_HIDDEN_NORM, "layers.%d.hnorm.weight"},
+	{DT_W_MTP_PROJ, "layers.%d.eh_proj.weight"},
+	{DT_W_MTP_NORM, "layers.%d.shared_head.norm.weight"},
+	{0},
+};
+
+const struct dt_tensor_name dt_names_gguf_mtp[] = {
+	{DT_W_MTP_EMBED_NORM, "blk.%d.nextn.enorm.weight"},
+	{DT_W_MTP_HIDDEN_NORM, "blk.%d.nextn.hnorm.weight"},
+	{DT_W_MTP_PROJ, "blk.%d.nextn.eh_proj.weight"},
+	{DT_W_MTP_NORM, "blk.%d.nextn.shared_head_norm.weight"},
+	{0},
+};
+
 const struct dt_tensor_name dt_names_gguf_shared[] = {
 	{DT_W_ROUTER_B, "blk.%d.exp_probs_b.bias"},
 	{DT_W_SHARED_GATE, "blk.%d.ffn_gate_shexp.weight"},

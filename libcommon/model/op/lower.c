@@ -159,6 +159,7 @@ struct dt_node *dt_lo_emit(struct dt_lower *lo, enum dt_op op, const struct dt_n
 
 	*n = dt_node_blank(op, like->unit, like->name);
 	n->attr = like->attr;
+	n->ahead = like->ahead;
 	return n;
 }
 

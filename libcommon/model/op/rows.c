@@ -79,6 +79,8 @@ static int rows_node(struct dt_lower *lo, enum dt_op op, const struct dt_node *r
 {
 	struct dt_node n = dt_node_blank(op, reader->unit, reader->name);
 
+	n.ahead = reader->ahead;
+
 	n.in[0] = reader->in[0];
 	n.in[1] = reader->in[1];
 	n.attr = *a;

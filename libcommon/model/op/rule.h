@@ -152,6 +152,7 @@ DT_RULE(latent_split);
 DT_RULE(latent_join);
 DT_RULE(latent_absorb);
 DT_RULE(latent_values);
+DT_RULE(join);
 DT_RULE(route);
 DT_RULE(experts);
 DT_RULE(combine);
