@@ -2,6 +2,7 @@
 #include "ckpt/export_internal.h"
 
 #include "base/tmpfile.h"
+#include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/family.h"
 #include "model/same.h"
@@ -131,6 +132,20 @@ static void put_factors(const struct dt_config *c, struct gguf_out *g, const cha
 	}
 }
 
+/* Readers assume the exact GELU. */
+static void put_parallel(const struct dt_config *c, struct gguf_out *g, const char *arch)
+{
+	static const char tanh_gelu[] = "gelu_new";
+	char key[96];
+
+	snprintf(key, sizeof(key), "%s.use_parallel_residual", arch);
+	gguf_out_bool(g, key, c->parallel_residual);
+	if (c->act != DT_ACT_GELU_TANH)
+		return;
+	snprintf(key, sizeof(key), "%s.hidden_activation", arch);
+	gguf_out_str(g, key, tanh_gelu, strlen(tanh_gelu));
+}
+
 static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 {
 	const struct dt_config *c = dt_source_config(e->s);
@@ -150,6 +165,8 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		put_rotary(c, g, arch);
 	if (dt_family_find(c->family)->gguf_factors)
 		put_factors(c, g, arch);
+	if (dt_family_find(c->family)->gguf_parallel)
+		put_parallel(c, g, arch);
 }
 
 /* Writes the list of tensors; returns the bytes of all data. Llama 3's frequency divisors come first. */

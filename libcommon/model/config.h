@@ -71,6 +71,7 @@ struct dt_config {
 	double rope_local_theta; /* > 0: of layers with a window, where rope_theta and its scaling are the
 				    others' */
 	int64_t rope_skip_every; /* n > 0: layers n - 1, 2n - 1, ... have no rotary positions (SmolLM3) */
+	bool parallel_residual;	 /* attention and MLP read the same stream (GPT-NeoX) */
 	bool no_pre_norms;	 /* none in front of attention and MLP (OLMo 2) */
 	bool qk_norm_whole;	 /* qk_norm's are over the whole of q and of k (OLMo 2), not over heads */
 	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */

@@ -64,6 +64,7 @@ static const struct field {
 	F(BOOL, embed_scaled, NULL, true),
 	F(REAL, rope_local_theta, NULL, true),
 	F(INT, rope_skip_every, NULL, true),
+	F(BOOL, parallel_residual, NULL, true),
 	F(BOOL, no_pre_norms, NULL, true),
 	F(BOOL, qk_norm_whole, NULL, true),
 	F(REAL, score_cap, NULL, true),

@@ -3,9 +3,9 @@
  * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
- * gpt-oss: OpenAI 2025; Granite 3.3: IBM 2025; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as
- * torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two for tests,
- * two to train on a processor.
+ * gpt-oss: OpenAI 2025; Granite 3.3: IBM 2025; GPT-NeoX-20B: Black et al. 2022; Pythia: Biderman et al. 2023;
+ * GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti et al.
+ * 2022, table 3). The last four are ours: two for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -71,6 +71,12 @@
 	LLAMA(n, "granite", 49159, h, f, 40, 32, 8, 131072, 1e-5, 10000000, 0, 0),                           \
 		.tied = true, .embed_factor = 12, .score_factor = sc, .residual_factor = 0.22,               \
 		.logit_divisor = lo
+#define NEOX(n, v, h, l, a, e)                                                                               \
+	.name = n, .family = "gpt_neox", .vocab = v, .hidden = h, .ffn = 4 * (h), .layers = l, .heads = a,   \
+	.kv_heads = a, .head_dim = (h) / (a), .rope_dim = (h) / (a) / 4, .max_seq = 2048,                    \
+	.norm = DT_NORM_LAYER, .norm_eps = 1e-5, .pos = DT_POS_ROPE, .rope_theta = 10000, .qkv_bias = true,  \
+	.out_bias = true, .mlp_bias = true, .parallel_residual = true, .bos = 0, .eos = e, .init_std = 0.02
+#define PYTHIA(n, v, h, l, a) NEOX(n, v, h, l, a, 0), .act = DT_ACT_GELU_ERF
 #define GPT_OSS(n, l, x)                                                                                     \
 	GATED(n, "gpt_oss", 201088, 2880, 2880, l, 64, 8, 64, 131072, 1e-5, 150000, 199998, 200002),         \
 		.act = DT_ACT_SILU_CLAMPED, .qkv_bias = true, .out_bias = true, .attn_sinks = true,          \
@@ -195,6 +201,15 @@ static const struct dt_config presets[] = {
 	{GATED("gemma-2-9b", "gemma2", 256000, 3584, 14336, 42, 16, 8, 256, 8192, 1e-6, 10000, 2, 1), GEMMA2},
 	{GATED("gemma-2-27b", "gemma2", 256000, 4608, 36864, 46, 32, 16, 128, 8192, 1e-6, 10000, 2, 1),
 	 GEMMA2, .score_dim = 144},
+	{PYTHIA("pythia-70m", 50304, 512, 6, 8)},
+	{PYTHIA("pythia-160m", 50304, 768, 12, 12)},
+	{PYTHIA("pythia-410m", 50304, 1024, 24, 16)},
+	{PYTHIA("pythia-1b", 50304, 2048, 16, 8)},
+	{PYTHIA("pythia-1.4b", 50304, 2048, 24, 16)},
+	{PYTHIA("pythia-2.8b", 50304, 2560, 32, 32)},
+	{PYTHIA("pythia-6.9b", 50432, 4096, 32, 32)},
+	{PYTHIA("pythia-12b", 50688, 5120, 36, 40)},
+	{NEOX("gpt-neox-20b", 50432, 6144, 44, 64, 0), .act = DT_ACT_GELU_TANH},
 	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
 	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),

@@ -35,6 +35,7 @@ static const char *subject(const char *key)
 			{"logit_", "the scale or cap of its logits"},
 			{"embed_", "the scale of its embeddings"},
 			{"residual_", "the scale of its residuals"},
+			{"parallel_", "the order of attention and MLP"},
 			{"router_", "its router"}};
 
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)

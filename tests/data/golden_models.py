@@ -124,6 +124,16 @@ CONFIGS = {
         LLAMA, family="granite", seed=25, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, tied=True,
         embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2,
     ),
+    # norms with biases, a third of each head rotated; attention and MLP read the same stream; and one after the
+    # other
+    "neox": dict(
+        LLAMA, family="gpt_neox", seed=26, hidden=48, ffn=88, layers=3, heads=4, kv_heads=4, head_dim=12, rope_dim=4,
+        norm="layer", act="gelu_erf", gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, parallel_residual=True,
+    ),
+    "neoxseq": dict(
+        LLAMA, family="gpt_neox", seed=27, hidden=32, ffn=72, layers=2, heads=4, kv_heads=4, head_dim=8, rope_dim=8,
+        norm="layer", act="gelu_tanh", gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,
+    ),
     # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(
         LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,
@@ -378,7 +388,7 @@ def forward(c, w, ids):
         if clamped:
             x = x.clamp(max=7)
             return x * torch.sigmoid(1.702 * x)
-        return F.silu(x) if c["act"] == "silu" else gelu_tanh(x)
+        return F.silu(x) if c["act"] == "silu" else F.gelu(x) if c["act"] == "gelu_erf" else gelu_tanh(x)
 
     def gated(gate, up):
         return act(gate) * (up.clamp(-7, 7) + 1 if clamped else up)
@@ -423,7 +433,8 @@ def forward(c, w, ids):
         y = pre(x, p + ".attn_norm")
         y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window, rotates)
         x = x + post(y, p + ".attn_post_norm") * c.get("residual_factor", 1)
-        y = mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0))
+        seen = hidden[-1] if c.get("parallel_residual") else x
+        y = mlp(pre(seen, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0))
         x = x + post(y, p + ".mlp_post_norm") * c.get("residual_factor", 1)
     hidden.append(x)
     logits = F.linear(norm(x, "norm"), w["embed.weight" if c["tied"] else "head.weight"])

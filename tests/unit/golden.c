@@ -258,6 +258,7 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "score_factor", NULL, &c.score_factor, NULL);
 	optional(g, "residual_factor", NULL, &c.residual_factor, NULL);
 	optional(g, "logit_divisor", NULL, &c.logit_divisor, NULL);
+	optional(g, "parallel_residual", NULL, NULL, &c.parallel_residual);
 	optional(g, "no_pre_norms", NULL, NULL, &c.no_pre_norms);
 	optional(g, "qk_norm_whole", NULL, NULL, &c.qk_norm_whole);
 	optional(g, "post_norms", NULL, NULL, &c.post_norms);

@@ -1,6 +1,7 @@
 /* What the classes of single families take for granted in config.json. */
 #include "config_text.h"
 
+#include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/graph.h"
 #include "model/params.h"
@@ -216,12 +217,47 @@ static void granite(void **state)
 	assert_non_null(strstr(err.msg, "without RMSNorms"));
 }
 
+static void gpt_neox(void **state)
+{
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	(void)state;
+	accept("{\"model_type\":\"gpt_neox\"}", &c);
+	assert_true(c.hidden == 6144 && c.layers == 44 && c.heads == 64 && c.head_dim == 96 &&
+		    c.vocab == 50432);
+	assert_true(c.rope_dim == 24 && c.parallel_residual && c.act == DT_ACT_GELU_ERF && !c.tied);
+	assert_true(c.norm == DT_NORM_LAYER && c.qkv_bias && c.out_bias && c.mlp_bias && c.bos == 0 &&
+		    c.eos == 2);
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":48,\"num_attention_heads\":4,\"rotary_pct\":1,"
+	       "\"rotary_emb_base\":500,\"use_parallel_residual\":false,\"hidden_act\":\"gelu_fast\","
+	       "\"attention_bias\":false,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+	       &c);
+	assert_true(c.rope_dim == 12 && c.rope_theta == 500 && !c.parallel_residual && !c.qkv_bias);
+	assert_true(c.act == DT_ACT_GELU_TANH && !c.out_bias && c.mlp_bias && c.rope_factor == 2);
+	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+	assert_true(dt_config_same(&c, &back, NULL));
+	json_decref(o);
+	/* as transformers 5 writes it */
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":128,\"num_attention_heads\":4,"
+	       "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":300,\"partial_rotary_factor\":"
+	       "0.5}}",
+	       &c);
+	assert_true(c.rope_dim == 16 && c.rope_theta == 300);
+	refuse("{\"model_type\":\"gpt_neox\",\"hidden_size\":50,\"num_attention_heads\":4}",
+	       "not a multiple");
+	refuse("{\"model_type\":\"gpt_neox\",\"rotary_pct\":0}", "'partial_rotary_factor' is 0");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepseek_defaults), cmocka_unit_test(deepseek_epsilons),
 		cmocka_unit_test(later_families),    cmocka_unit_test(glm),
 		cmocka_unit_test(granite),	     cmocka_unit_test(minimax),
+		cmocka_unit_test(gpt_neox),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

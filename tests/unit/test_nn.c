@@ -326,6 +326,8 @@ MODEL(glm4moe)
 MODEL(minimaxm2)
 MODEL(gptoss)
 MODEL(granite)
+MODEL(neox)
+MODEL(neoxseq)
 MODEL(phi3)
 MODEL(gemma2)
 MODEL(mixtral)
@@ -411,6 +413,8 @@ int main(void)
 		cmocka_unit_test(test_minimaxm2),
 		cmocka_unit_test(test_gptoss),
 		cmocka_unit_test(test_granite),
+		cmocka_unit_test(test_neox),
+		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),
 		cmocka_unit_test(test_gemma2),
 		cmocka_unit_test(test_mixtral),

@@ -11,7 +11,7 @@ static const struct dt_family *const families[] = {
 	&dt_family_olmo3,	&dt_family_smollm3,	&dt_family_gemma2,  &dt_family_resnet,
 	&dt_family_resnet9,	&dt_family_mlp,		&dt_family_cnn,	    &dt_family_olmoe,
 	&dt_family_policy,	&dt_family_airbench,	&dt_family_glm4,    &dt_family_glm4_moe,
-	&dt_family_minimax_m2,	&dt_family_gpt_oss,	&dt_family_granite,
+	&dt_family_minimax_m2,	&dt_family_gpt_oss,	&dt_family_granite, &dt_family_gpt_neox,
 };
 
 const struct dt_family *dt_family_at(int i)

@@ -186,21 +186,28 @@ static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	return 0;
 }
 
+int dt_gguf_attention(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	c->kv_heads = c->heads;
+	c->head_dim = c->hidden / c->heads;
+	if ((rc = dt_gguf_key_size(k, "attention.head_count_kv", false, &c->kv_heads, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.key_length", false, &c->head_dim, err)) < 0 ||
+	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "attention.sliding_window"), false, 0, DT_HF_MOST,
+			      &c->window, err)) < 0)
+		return rc;
+	return read_rope(k, c, err);
+}
+
 int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
 
 	c->norm = DT_NORM_RMS;
 	c->gated = true;
-	c->kv_heads = c->heads;
-	c->head_dim = c->hidden / c->heads;
-	if ((rc = dt_gguf_key_size(k, "attention.head_count_kv", false, &c->kv_heads, err)) < 0 ||
-	    (rc = dt_gguf_key_size(k, "attention.key_length", false, &c->head_dim, err)) < 0 ||
-	    (rc = dt_gguf_key_real(k, "attention.layer_norm_rms_epsilon", true, &c->norm_eps, err)) < 0 ||
-	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "attention.sliding_window"), false, 0, DT_HF_MOST,
-			      &c->window, err)) < 0)
-		return rc;
-	return read_rope(k, c, err);
+	rc = dt_gguf_key_real(k, "attention.layer_norm_rms_epsilon", true, &c->norm_eps, err);
+	return rc < 0 ? rc : dt_gguf_attention(k, c, err);
 }
 
 int dt_gguf_decoder_part(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)

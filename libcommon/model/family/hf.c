@@ -236,8 +236,11 @@ int dt_hf_decoder(const json_t *o, struct dt_config *c, struct dt_err *err)
 	    (rc = dt_hf_act(o, "hidden_act", &c->act, err)) < 0 ||
 	    (rc = dt_json_bool(o, "tie_word_embeddings", false, &c->tied, err)) < 0)
 		return rc;
-	if (c->head_dim)
-		return 0;
+	return c->head_dim ? 0 : dt_hf_even_heads(c, err);
+}
+
+int dt_hf_even_heads(struct dt_config *c, struct dt_err *err)
+{
 	if (c->hidden % c->heads)
 		return dt_err_set(err, -EINVAL,
 				  "'hidden_size' (%lld) is not a multiple of 'num_attention_heads' (%lld)",

@@ -12,7 +12,7 @@ const char *dt_hf_act_name(int act)
 	return names[act];
 }
 
-static json_t *rope_scaling(const struct dt_config *c)
+json_t *dt_hf_rope_scaling(const struct dt_config *c)
 {
 	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
 		return json_pack("{s:s, s:s, s:f}", "type", "linear", "rope_type", "linear", "factor",
@@ -41,8 +41,8 @@ json_t *dt_hf_write_decoder(const struct dt_config *c)
 			 (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
 			 (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_seq,
 			 "rms_norm_eps", c->norm_eps, "rope_theta", dt_rope_base(c), "rope_scaling",
-			 rope_scaling(c), "hidden_act", dt_hf_act_name(c->act), "attention_bias", c->qkv_bias,
-			 "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
+			 dt_hf_rope_scaling(c), "hidden_act", dt_hf_act_name(c->act), "attention_bias",
+			 c->qkv_bias, "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
 }
 
 void dt_hf_write_rope_part(const struct dt_config *c, json_t *o)

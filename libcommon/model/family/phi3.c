@@ -42,9 +42,6 @@ static const struct dt_tensor_name hf[] = {
 };
 
 static const struct dt_tensor_name gguf[] = {
-	{DT_W_Q, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
-	{DT_W_K, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
-	{DT_W_V, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
 	{DT_W_GATE, "blk.%d.ffn_up.weight", DT_JOINED_GATE_UP},
 	{DT_W_UP, "blk.%d.ffn_up.weight", DT_JOINED_GATE_UP},
 	{0},
@@ -57,7 +54,7 @@ const struct dt_family dt_family_phi3 = {
 	.prefix = "model.",
 	.hf_vocab = 32064,
 	.hf = {hf, dt_names_llama},
-	.gguf = {gguf, dt_names_gguf},
+	.gguf = {gguf, dt_names_gguf_qkv, dt_names_gguf},
 	.from_hf = from_hf,
 	.to_hf = to_hf,
 	.from_gguf = dt_gguf_decoder,
