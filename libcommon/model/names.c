@@ -110,7 +110,8 @@ bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const c
 		return ends(name, ".running_mean") || ends(name, ".running_var") ||
 		       ends(name, ".num_batches_tracked");
 	if (scheme == DT_NAMES_GGUF)
-		return !strcmp(name, "rope_freqs.weight");
+		return !strcmp(name, "rope_freqs.weight") || !strcmp(name, "rope_factors_short.weight") ||
+		       !strcmp(name, "rope_factors_long.weight");
 	return (f && f->is_buffer && f->is_buffer(name)) || ends(name, ".rotary_emb.inv_freq") ||
 	       (c->tied && !strcmp(name, "lm_head.weight"));
 }

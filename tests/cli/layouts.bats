@@ -50,6 +50,10 @@ setup_file() {
     jq -n '{model_type: "granite", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, embedding_multiplier: 12,
         attention_multiplier: 0.125, residual_multiplier: 0.22, logits_scaling: 3}' >granite.json
+    jq -n '{model_type: "phi3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, original_max_position_embeddings: 16,
+        partial_rotary_factor: 0.5, tie_word_embeddings: true,
+        rope_scaling: {type: "longrope", short_factor: [1, 1.1, 1.5], long_factor: [1.2, 2, 4]}}' >phi4.json
     # attention and MLP beside each other; one behind the other
     local parallel
     for parallel in true false; do
@@ -141,6 +145,13 @@ metric() { # FILE KEY: value of the last step
     verify granite.json tp2.s1 --recompute full
     dt-train --model granite.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
     dt-memest granite.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+}
+
+@test "Phi-4-mini: layouts agree with one rank, and the memory plan is exact" {
+    verify phi4.json tp2.pp2.s1,dp2.z3,tp4,pp2.cp2
+    verify phi4.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    dt-train --model phi4.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest phi4.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
 }
 
 @test "GPT-NeoX: layouts agree with one rank, and the memory plan is exact" {

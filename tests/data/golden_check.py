@@ -75,6 +75,12 @@ def hf_config(name, c):
         args.update(hidden_act={"gelu_erf": "gelu", "gelu_tanh": "gelu_new"}[c["act"]], layer_norm_eps=c["norm_eps"],
                     use_parallel_residual=bool(c.get("parallel_residual")), rotary_emb_base=c["rope_theta"],
                     rotary_pct=c["rope_dim"] / c["head_dim"])
+    if name == "phi4":
+        del args["rope_theta"]
+        args.update(original_max_position_embeddings=int(c["rope_original_seq"]), pad_token_id=None, rope_parameters=dict(
+            rope_type="longrope", rope_theta=c["rope_theta"], partial_rotary_factor=c["rope_dim"] / c["head_dim"],
+            attention_factor=c["rope_mscale"],
+            **{k + "_factor": [float(x) for x in c["rope_" + k].split()] for k in ("short", "long")}))
     if name == "granite":
         args.update(embedding_multiplier=c["embed_factor"], attention_multiplier=c["score_factor"],
                     residual_multiplier=c["residual_factor"], logits_scaling=c["logit_divisor"])
@@ -112,7 +118,7 @@ def hf_config(name, c):
             "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
             "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite",
-            "neox": "GPTNeoX", "neoxseq": "GPTNeoX"}[name]
+            "neox": "GPTNeoX", "neoxseq": "GPTNeoX", "phi4": "Phi3"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
@@ -122,7 +128,7 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
               glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
               minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM",
-              neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM")
+              neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -137,6 +143,7 @@ GLM_NAMES = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "pos
 GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 HEADS = {"neox": 4, "neoxseq": 4}
+SIZES = {"phi4": (32, 16)}  # rows of q, of k
 NEOX_NAMES = {"embed": "gpt_neox.embed_in", "norm": "gpt_neox.final_layer_norm", "head": "lm_head",
               "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm", "attn.o": "attention.dense",
               "mlp.up": "mlp.dense_h_to_4h", "mlp.down": "mlp.dense_4h_to_h"}
@@ -189,6 +196,11 @@ def our_tensors(name, hf):
             continue
         if stem == "attention.query_key_value":  # [heads, 3, head_dim] rows
             for part, piece in zip("qkv", t.unflatten(0, (HEADS[name], 3, -1)).unbind(1)):
+                out[f"{layer}attn.{part}.{leaf}"] = piece
+            continue
+        if stem == "self_attn.qkv_proj":
+            heads, kv = SIZES[name]
+            for part, piece in zip("qkv", t.split([heads, kv, kv])):
                 out[f"{layer}attn.{part}.{leaf}"] = piece
             continue
         conv1d = gpt2 and layer and t.ndim == 2

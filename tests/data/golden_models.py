@@ -97,6 +97,12 @@ CONFIGS = {
     "phi3": dict(
         LLAMA, family="phi3", seed=12, hidden=32, ffn=56, layers=2, heads=4, kv_heads=4, head_dim=8, window=6,
     ),
+    # three quarters of each head rotated, with LongRoPE's divisors of sequences longer than the original length
+    "phi4": dict(
+        LLAMA, family="phi3", seed=28, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=8, rope_dim=6, tied=True,
+        rope_theta=100.0, rope_scaling="longrope", rope_factor=3.0, rope_original_seq=8, rope_mscale=1.2360679774997898,
+        rope_short="1 1.25 1.5", rope_long="1.125 2.5 7",
+    ),
     # layers 0 and 2 attend to i - 4 .. i; capped scores and logits, many of which exceed the cap
     "gemma2": dict(
         LLAMA, family="gemma2", seed=13, hidden=48, ffn=72, layers=4, heads=4, kv_heads=2, head_dim=16,
@@ -271,6 +277,9 @@ def rope_tables(c, dtype, local=False):
         # 1: unchanged (short wavelengths), 0: divided by the factor (long wavelengths), linear in between
         keep = ((old / wavelength - low) / (high - low)).clamp(0, 1)
         freq = keep * freq + (1 - keep) * freq / c["rope_factor"]
+    if c["rope_scaling"] == "longrope":  # Ding et al. 2024; the choice is by the whole sequence
+        by = c["rope_long" if c["seq"] > c["rope_original_seq"] else "rope_short"]
+        freq = freq / torch.tensor([float(x) for x in by.split()], dtype=torch.float64)
     if c["rope_scaling"] == "yarn":  # Peng et al. 2023, section 3.2: blended over pairs between two numbers of turns
         def pair(turns):
             return d * np.log(c["rope_original_seq"] / (turns * 2 * np.pi)) / (2 * np.log(c["rope_theta"]))

@@ -8,6 +8,7 @@
 #include "model/same.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define DEEPSEEK                                                                                             \
@@ -101,7 +102,16 @@ static void later_families(void **state)
 	assert_true(c.window == 31 && c.kv_heads == 4 && c.vocab == 32064);
 	refuse("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
 	       "\"num_attention_heads\":4,\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}",
-	       "rotary scaling 'longrope'");
+	       "'short_factor' has 0 numbers, not one for each of 8 pairs");
+	accept("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
+	       "\"num_attention_heads\":4,\"partial_rotary_factor\":0.25,\"max_position_embeddings\":32768,"
+	       "\"rope_scaling\":{\"type\":\"su\",\"long_factor\":[2,8],\"short_factor\":[1,1.5]}}",
+	       &c);
+	assert_true(c.rope_scaling == DT_ROPE_SCALING_LONGROPE && c.rope_dim == 4 &&
+		    c.rope_original_seq == 4096);
+	assert_true(c.rope_long[1] == 8 && c.rope_short[1] == 1.5f && c.rope_factor == 8);
+	assert_true(fabs(c.rope_mscale - sqrt(1 + log(8) / log(4096))) < 1e-12);
+	assert_int_equal(dt_config_positions(&c), 32768);
 	accept("{\"model_type\":\"olmo2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
 	       "4,"
 	       "\"num_attention_heads\":4}",

@@ -137,7 +137,8 @@ static void test_families(void **state)
 		      {"mistral", 0},	{"llama31", 0},	     {"gemma3", I8},	{"mixtral", BF16 | Q8},
 		      {"qwen3moe", I8}, {"olmo2", 0},	     {"granite", I8},	{"gemma2", BF16},
 		      {"olmoe", 0},	{"deepseek2", BF16}, {"deepseek3", I8}, {"glm4moe", 0},
-		      {"glm4", BF16},	{"phi3", 0},	     {"neox", I8},	{"neoxseq", 0}};
+		      {"glm4", BF16},	{"phi3", 0},	     {"neox", I8},	{"neoxseq", 0},
+		      {"phi4", BF16}};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i += every_one() ? 1 : 2) {
 		const char *name = models[i].name;
@@ -207,6 +208,8 @@ static void test_from_other_formats(void **state)
 		{"gptoss", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"phi3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"phi3", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"phi4", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"phi4", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"gemma2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"mixtral", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"mixtral", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},

@@ -109,6 +109,7 @@ static void parameters(void **state)
 		{"glm-4.5-air", 106852251264},
 		{"glm-4.5", 352797829024},
 		{"minimax-m2", 228689764864},
+		{"phi-4-mini", 3836021760},
 		{"pythia-70m", 70426624},
 		{"pythia-160m", 162322944},
 		{"pythia-410m", 405334016},

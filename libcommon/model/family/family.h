@@ -71,6 +71,9 @@ const char *dt_hf_act_name(int act);
 
 /* ---- GGUF ---- */
 
+/* Divisors of LongRoPE's frequencies. */
+#define DT_GGUF_ROPE_SHORT "rope_factors_short.weight"
+#define DT_GGUF_ROPE_LONG  "rope_factors_long.weight"
 /* Writes "ARCH.NAME" to k->key and returns it. */
 const char *dt_gguf_key(struct dt_gguf_keys *k, const char *name);
 int dt_gguf_key_size(struct dt_gguf_keys *k, const char *name, bool required, int64_t *ret,
