@@ -29,6 +29,7 @@ static bool has_router_keys(const struct dt_config *c)
 
 static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char *arch)
 {
+	const struct dt_family *f = dt_family_find(c->family);
 	bool rope = c->pos == DT_POS_ROPE, deep = has_router_keys(c);
 	const struct {
 		const char *key;
@@ -51,9 +52,12 @@ static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char 
 		{"attention.sliding_window_pattern", c->global_every, c->global_every > 0},
 		{"expert_count", c->experts, c->experts > 0},
 		{"expert_used_count", c->experts_used, c->experts > 0},
-		{"expert_feed_forward_length", c->expert_ffn, dt_family_find(c->family)->gguf_expert_width},
+		{"expert_feed_forward_length", c->expert_ffn, f->gguf_expert_width},
 		{"leading_dense_block_count", c->dense_layers, deep},
-		{"expert_shared_count", c->shared_ffn ? c->shared_ffn / c->expert_ffn : 0, c->shared_ffn > 0},
+		{"expert_shared_count", c->shared_ffn ? c->shared_ffn / c->expert_ffn : 0,
+		 c->shared_ffn > 0 && !f->gguf_shared_width},
+		{"expert_shared_feed_forward_length", c->shared_ffn,
+		 c->shared_ffn > 0 && f->gguf_shared_width},
 		{"expert_gating_func", c->router_sigmoid ? 2 : 1, deep},
 		{"expert_group_count", c->router_groups, c->router_groups > 0},
 		{"expert_group_used_count", c->router_groups_used, c->router_groups > 0},

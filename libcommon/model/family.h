@@ -49,6 +49,7 @@ struct dt_family {
 	bool images;		/* classifies images; tensors go by their names in files too */
 	bool gguf_factors;	/* GGUF has those of embeddings, scores, residuals and logits */
 	bool gguf_parallel;	/* GGUF has whether attention and MLP are parallel, and the kind of GELU */
+	bool gguf_shared_width; /* GGUF has the width of shared experts, not their number */
 	bool gguf_expert_width; /* GGUF has the experts' width under a key of its own */
 	/* Sets what the file says; ret has vocab and the defaults of config_hf.c. */
 	int (*from_hf)(const json_t *o, struct dt_config *ret, struct dt_err *err);

@@ -3,9 +3,9 @@
  * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
- * gpt-oss: OpenAI 2025; Granite 3.3: IBM 2025; GPT-NeoX-20B: Black et al. 2022; Pythia: Biderman et al. 2023;
- * GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti et al.
- * 2022, table 3). The last four are ours: two for tests, two to train on a processor.
+ * gpt-oss: OpenAI 2025; Granite 3: IBM 2024, 2025; GPT-NeoX-20B: Black et al. 2022; Pythia: Biderman et al.
+ * 2023; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti
+ * et al. 2022, table 3). The last four are ours: two for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -224,6 +224,10 @@ static const struct dt_config presets[] = {
 	{PYTHIA("pythia-6.9b", 50432, 4096, 32, 32)},
 	{PYTHIA("pythia-12b", 50688, 5120, 36, 40)},
 	{NEOX("gpt-neox-20b", 50432, 6144, 44, 64, 0), .act = DT_ACT_GELU_TANH},
+	{LLAMA("granite-3.1-1b-a400m", "granitemoe", 49155, 1024, 512, 24, 16, 8, 131072, 1e-6, 1500000, 0,
+	       0),
+	 .tied = true, .embed_factor = 12, .score_factor = 0.015625, .residual_factor = 0.22,
+	 .logit_divisor = 6, .experts = 32, .experts_used = 8, .expert_ffn = 512},
 	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
 	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),

@@ -61,6 +61,10 @@ setup_file() {
             num_hidden_layers: 5, num_attention_heads: 4, max_position_embeddings: 64, rotary_pct: 0.5,
             use_parallel_residual: $parallel}' >neox-$parallel.json
     done
+    jq -n '{model_type: "granitemoeshared", vocab_size: 261, hidden_size: 48, intermediate_size: 24, num_hidden_layers: 4,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
+        num_experts_per_tok: 3, shared_intermediate_size: 40, embedding_multiplier: 12, attention_multiplier: 0.125,
+        residual_multiplier: 0.22, logits_scaling: 3}' >granitemoe.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -145,6 +149,12 @@ metric() { # FILE KEY: value of the last step
     verify granite.json tp2.s1 --recompute full
     dt-train --model granite.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
     dt-memest granite.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+}
+
+@test "GraniteMoE: layouts agree with one rank, and the memory plan is exact" {
+    verify granitemoe.json tp2.pp2,ep2.tp2.z1,pp2.cp2,dp2.ep2.z3
+    dt-train --model granitemoe.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest granitemoe.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
 }
 
 @test "Phi-4-mini: layouts agree with one rank, and the memory plan is exact" {

@@ -36,7 +36,9 @@ def write_models():
             "num_experts_per_tok": 3, "bos_token_id": None, "eos_token_id": None},
             "granite": {"embedding_multiplier": 12, "attention_multiplier": 0.125, "residual_multiplier": 0.22, "logits_scaling": 3},
             "gpt_neox": {"rotary_pct": 0.5}, "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
-            "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.5], "long_factor": [1.2, 2, 4]}}}
+            "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.5], "long_factor": [1.2, 2, 4]}},
+            "granitemoeshared": {"num_local_experts": 8, "num_experts_per_tok": 3, "shared_intermediate_size": 40,
+            "residual_multiplier": 0.22, "logits_scaling": 3}}
     paths = []
     for kind, keys in more.items():
         paths.append(os.path.join(folder, kind + ".json"))
@@ -47,7 +49,7 @@ def write_models():
 
 def draw(models):
     r = {"model": rng.choice(["gpt2-tiny", "llama-tiny", models[0]] + models)}
-    experts = any(kind in r["model"] for kind in ("mixtral", "deepseek", "glm4_moe", "gpt_oss", "minimax"))
+    experts = any(kind in r["model"] for kind in ("mixtral", "deepseek", "glm4_moe", "gpt_oss", "minimax", "granitemoe"))
     while True:
         r["dp"], r["tp"], r["pp"], r["cp"] = (rng.choice([1, 1, 2, 4]) for _ in range(4))
         r["ranks"] = r["dp"] * r["tp"] * r["pp"] * r["cp"]

@@ -81,7 +81,11 @@ def hf_config(name, c):
             rope_type="longrope", rope_theta=c["rope_theta"], partial_rotary_factor=c["rope_dim"] / c["head_dim"],
             attention_factor=c["rope_mscale"],
             **{k + "_factor": [float(x) for x in c["rope_" + k].split()] for k in ("short", "long")}))
-    if name == "granite":
+    if name.startswith("granitemoe"):
+        args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], experts_implementation="eager")
+    if name == "granitemoeshared":
+        args["shared_intermediate_size"] = c["shared_ffn"]
+    if name.startswith("granite"):
         args.update(embedding_multiplier=c["embed_factor"], attention_multiplier=c["score_factor"],
                     residual_multiplier=c["residual_factor"], logits_scaling=c["logit_divisor"])
     if name == "minimaxm2":
@@ -118,7 +122,8 @@ def hf_config(name, c):
             "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
             "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite",
-            "neox": "GPTNeoX", "neoxseq": "GPTNeoX", "phi4": "Phi3"}[name]
+            "neox": "GPTNeoX", "neoxseq": "GPTNeoX", "phi4": "Phi3",
+            "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
@@ -128,7 +133,8 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
               glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
               minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM",
-              neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM")
+              neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM",
+              granitemoe="GraniteMoeForCausalLM", granitemoeshared="GraniteMoeSharedForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -172,6 +178,14 @@ def our_tensors(name, hf):
             parts = dict(zip(("gate", "up"), t.chunk(2, dim=1))) if key.endswith("gate_up_proj") else {"down": t}
             for part, piece in parts.items():
                 out[f"{layer}.mlp.experts.{part}.weight"] = piece
+            continue
+        if ".block_sparse_moe.router." in key:
+            out["layers." + key.split(".")[2] + ".mlp.router.weight"] = t
+            continue
+        if ".shared_mlp." in key:
+            parts = zip(("gate", "up"), t.chunk(2)) if "input_linear" in key else [("down", t)]
+            for part, piece in parts:
+                out["layers." + key.split(".")[2] + f".mlp.shared.{part}.weight"] = piece
             continue
         if key.endswith(".mlp.e_score_correction_bias"):
             out["layers." + key.split(".")[2] + ".mlp.router.bias"] = t

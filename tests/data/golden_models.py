@@ -130,6 +130,17 @@ CONFIGS = {
         LLAMA, family="granite", seed=25, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, tied=True,
         embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2,
     ),
+    # the same factors; top 3 of 6 experts, whose weights add up to 1; with a shared expert of another width
+    "granitemoe": dict(
+        LLAMA, family="granitemoe", seed=29, hidden=32, ffn=32, layers=2, heads=4, kv_heads=2, head_dim=8, tied=True,
+        embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2, experts=6,
+        experts_used=3, expert_ffn=32,
+    ),
+    "granitemoeshared": dict(
+        LLAMA, family="granitemoeshared", seed=30, hidden=32, ffn=32, layers=2, heads=4, kv_heads=2, head_dim=8,
+        embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2, experts=6,
+        experts_used=3, expert_ffn=32, shared_ffn=64,
+    ),
     # norms with biases, a third of each head rotated; attention and MLP read the same stream; and one after the
     # other
     "neox": dict(

@@ -227,6 +227,34 @@ static void granite(void **state)
 	assert_non_null(strstr(err.msg, "without RMSNorms"));
 }
 
+static void granite_mixtures(void **state)
+{
+	static const char *const type[] = {"granitemoe", "granitemoeshared"};
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	char text[512];
+	json_t *o;
+
+	(void)state;
+	for (int shared = 0; shared < 2; shared++) {
+		snprintf(text, sizeof(text),
+			 "{\"model_type\":\"%s\"," SIZES ",\"num_local_experts\":6,\"num_experts_per_tok\":3,"
+			 "\"residual_multiplier\":0.5,\"shared_intermediate_size\":24}",
+			 type[shared]);
+		accept(text, &c);
+		assert_true(c.experts == 6 && c.experts_used == 3 && c.expert_ffn == c.ffn &&
+			    !c.router_unscaled);
+		assert_true(c.shared_ffn == (shared ? 24 : 0) && c.residual_factor == 0.5);
+		assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+		assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+		assert_true(dt_config_same(&c, &back, NULL));
+		json_decref(o);
+	}
+	accept("{\"model_type\":\"granitemoe\"," SIZES "}", &c);
+	assert_true(c.experts == 8 && c.experts_used == 2);
+	refuse("{\"model_type\":\"granitemoe\"," SIZES ",\"num_local_experts\":0}", "num_local_experts");
+}
+
 static void gpt_neox(void **state)
 {
 	struct dt_config c, back;
@@ -267,7 +295,7 @@ int main(void)
 		cmocka_unit_test(deepseek_defaults), cmocka_unit_test(deepseek_epsilons),
 		cmocka_unit_test(later_families),    cmocka_unit_test(glm),
 		cmocka_unit_test(granite),	     cmocka_unit_test(minimax),
-		cmocka_unit_test(gpt_neox),
+		cmocka_unit_test(gpt_neox),	     cmocka_unit_test(granite_mixtures),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

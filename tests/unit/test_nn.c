@@ -326,6 +326,8 @@ MODEL(glm4moe)
 MODEL(minimaxm2)
 MODEL(gptoss)
 MODEL(granite)
+MODEL(granitemoe)
+MODEL(granitemoeshared)
 MODEL(neox)
 MODEL(neoxseq)
 MODEL(phi3)
@@ -399,21 +401,38 @@ static void test_without_targets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_gpt2),	  cmocka_unit_test(test_llama),
-		cmocka_unit_test(test_llama31),	  cmocka_unit_test(test_mistral),
-		cmocka_unit_test(test_qwen2),	  cmocka_unit_test(test_qwen3),
-		cmocka_unit_test(test_gemma3),	  cmocka_unit_test(test_olmo2),
-		cmocka_unit_test(test_olmo3),	  cmocka_unit_test(test_smollm3),
-		cmocka_unit_test(test_glm4),	  cmocka_unit_test(test_glm4moe),
-		cmocka_unit_test(test_minimaxm2), cmocka_unit_test(test_gptoss),
-		cmocka_unit_test(test_granite),	  cmocka_unit_test(test_neox),
-		cmocka_unit_test(test_neoxseq),	  cmocka_unit_test(test_phi3),
-		cmocka_unit_test(test_phi4),	  cmocka_unit_test(test_gemma2),
-		cmocka_unit_test(test_mixtral),	  cmocka_unit_test(test_qwen3moe),
-		cmocka_unit_test(test_olmoe),	  cmocka_unit_test(test_lora),
-		cmocka_unit_test(test_deepseek2), cmocka_unit_test(test_deepseek3),
-		cmocka_unit_test(test_dora),	  cmocka_unit_test(test_fp8),
-		cmocka_unit_test(test_saved),	  cmocka_unit_test(test_without_targets),
+		cmocka_unit_test(test_gpt2),
+		cmocka_unit_test(test_llama),
+		cmocka_unit_test(test_llama31),
+		cmocka_unit_test(test_mistral),
+		cmocka_unit_test(test_qwen2),
+		cmocka_unit_test(test_qwen3),
+		cmocka_unit_test(test_gemma3),
+		cmocka_unit_test(test_olmo2),
+		cmocka_unit_test(test_olmo3),
+		cmocka_unit_test(test_smollm3),
+		cmocka_unit_test(test_glm4),
+		cmocka_unit_test(test_glm4moe),
+		cmocka_unit_test(test_minimaxm2),
+		cmocka_unit_test(test_gptoss),
+		cmocka_unit_test(test_granite),
+		cmocka_unit_test(test_granitemoe),
+		cmocka_unit_test(test_granitemoeshared),
+		cmocka_unit_test(test_neox),
+		cmocka_unit_test(test_neoxseq),
+		cmocka_unit_test(test_phi3),
+		cmocka_unit_test(test_phi4),
+		cmocka_unit_test(test_gemma2),
+		cmocka_unit_test(test_mixtral),
+		cmocka_unit_test(test_qwen3moe),
+		cmocka_unit_test(test_olmoe),
+		cmocka_unit_test(test_lora),
+		cmocka_unit_test(test_deepseek2),
+		cmocka_unit_test(test_deepseek3),
+		cmocka_unit_test(test_dora),
+		cmocka_unit_test(test_fp8),
+		cmocka_unit_test(test_saved),
+		cmocka_unit_test(test_without_targets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

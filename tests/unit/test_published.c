@@ -119,6 +119,7 @@ static void parameters(void **state)
 		{"pythia-6.9b", 6857302016},
 		{"pythia-12b", 11846072320},
 		{"gpt-neox-20b", 20554567680},
+		{"granite-3.1-1b-a400m", 1334628352},
 		{"granite-3.3-2b", 2533539840},
 		{"granite-3.3-8b", 8170864640},
 		{"gpt-oss-20b", 20914757184},
