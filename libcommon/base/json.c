@@ -346,4 +346,35 @@ json_t *dt_json_number(double x)
 {
 	return isfinite(x) ? json_real(x) : json_null();
 }
+int dt_json_floats(const json_t *o, const char *key, float *ret, size_t n, struct dt_err *err)
+{
+	const json_t *list = json_object_get(o, key), *v;
+	size_t i;
+
+	if (!list || json_is_null(list))
+		return 0;
+	if (!json_is_array(list) || json_array_size(list) > n)
+		return dt_err_set(err, -EINVAL, "'%s' is not a list of at most %zu numbers", key, n);
+	json_array_foreach(list, i, v)
+	{
+		ret[i] = (float)json_number_value(v);
+		if (!(ret[i] > 0) || !isfinite(ret[i]))
+			return dt_err_set(err, -EINVAL, "'%s' has something other than numbers above 0", key);
+	}
+	return (int)json_array_size(list);
+}
+
+double dt_json_short(float v)
+{
+	double r = (double)v;
+	char text[32];
+
+	for (int digits = 1; digits <= 9; digits++) {
+		snprintf(text, sizeof(text), "%.*g", digits, (double)v);
+		r = strtod(text, NULL);
+		if ((float)r >= v && (float)r <= v)
+			break;
+	}
+	return r;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

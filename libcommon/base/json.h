@@ -37,6 +37,10 @@ int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err
  */
 int dt_json_int(const json_t *o, const char *key, bool required, int64_t min, int64_t max, int64_t *ret,
 		struct dt_err *err);
+/* Up to n numbers above 0 of an array, if the key is there. Returns how many, or -EINVAL. */
+int dt_json_floats(const json_t *o, const char *key, float *ret, size_t n, struct dt_err *err);
+/* The number of the fewest decimal digits that is v as a float. */
+double dt_json_short(float v);
 int dt_json_real(const json_t *o, const char *key, bool required, double *ret, struct dt_err *err);
 int dt_json_bool(const json_t *o, const char *key, bool required, bool *ret, struct dt_err *err);
 /* *ret is borrowed from o. A string with a NUL in it is -EINVAL. */

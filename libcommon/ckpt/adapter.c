@@ -79,10 +79,8 @@ static int read_whole(struct adapter_in *in, struct dt_ckpt *ck, const struct dt
 		return dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	rc = dt_ckpt_read(ck, at, off, p->shape, DT_F32, x, err);
 	if (rc == 0)
-		rc = adapter_whole_add(
-			in, i,
-			&(struct adapter_whole_in){.x = x, .rows = p->shape[0], .plus_one = c->norm_plus_one},
-			err);
+		rc = adapter_whole_add(in, i,
+				       &(struct adapter_whole_in){.x = x, .plus_one = c->norm_plus_one}, err);
 	free(x);
 	return rc;
 }

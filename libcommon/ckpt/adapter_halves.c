@@ -125,13 +125,11 @@ static int add_param(struct adapter_in *in, enum dt_names scheme, const struct a
 	xb = numbers(b);
 	xm = m ? numbers(m) : NULL;
 	if (xa && xb && (xm || !m))
-		rc = adapter_add(in, i,
-				 &(struct adapter_part_in){.rank = a->rows,
-							   .scale = scale,
-							   .a = xa,
-							   .b = xb + at.first * a->rows,
-							   .m = m ? xm + at.first : NULL},
-				 err);
+		rc = adapter_add(
+			in, i,
+			&(struct adapter_part_in){
+				.rank = a->rows, .scale = scale, .a = xa, .b = xb, .m = xm, .at = &at},
+			err);
 	else
 		rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", in->a->path);
 	free(xa);

@@ -54,6 +54,7 @@ int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *from
 	for (int64_t r = 0; r < rows; r++) {
 		int64_t at = turned ? dt_rope_row(r, in->c->head_dim, in->pairing, in->c->rope_pairing) : r;
 
+		at = from->at ? dt_place_row(from->at, at) : at;
 		memcpy(part.b + r * rank, from->b + at * rank, (size_t)rank * sizeof(float));
 		if (part.m)
 			part.m[r] = from->m[at];

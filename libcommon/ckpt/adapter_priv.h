@@ -15,14 +15,16 @@ struct adapter_in {
 };
 
 /*
- * adapter_part.c. Adds a part for parameter i: a [rank, in], b [out, rank] in the file's own rotary order.
- * All are copied. -EINVAL where numbers are not finite.
+ * adapter_part.c. Adds a part for parameter i: a [rank, in], b [out, rank] in the file's own rotary order, at
+ * rows `at` of a larger linear (NULL: it is the whole of it). All are copied. -EINVAL where numbers are not
+ * finite.
  */
 struct adapter_part_in {
 	int64_t rank;
 	double scale;
 	const float *a, *b, *m; /* m: magnitudes, NULL: none */
-	bool above;		/* of dt_adapter_part */
+	const struct dt_place_in_file *at;
+	bool above; /* of dt_adapter_part */
 };
 int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *p, struct dt_err *err);
 
@@ -30,12 +32,12 @@ int adapter_add(struct adapter_in *in, int i, const struct adapter_part_in *p, s
 float *adapter_room(int64_t n);
 
 /*
- * adapter_whole.c: adds parameter i whole. x: the tensor of a file that holds it, from row `first` of `rows`
- * on (transposed: columns), in the file's own rotary order. It is copied.
+ * adapter_whole.c: adds parameter i whole. x: the tensor of a file that holds it, at rows `at` (transposed:
+ * columns; NULL: it is the whole of it), in the file's own rotary order. It is copied.
  */
 struct adapter_whole_in {
 	const float *x;
-	int64_t first, rows;
+	const struct dt_place_in_file *at;
 	bool transposed;
 	bool plus_one; /* the file's norms multiply by 1 + weight */
 };

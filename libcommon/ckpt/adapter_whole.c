@@ -46,10 +46,12 @@ int adapter_whole_add(struct adapter_in *in, int i, const struct adapter_whole_i
 	}
 	all[in->a->nwhole++] = (struct dt_adapter_whole){i, x};
 	for (int64_t r = 0; r < rows; r++) {
-		const int64_t at = w->first + other_row(in, i, r, in->pairing, in->c->rope_pairing);
+		int64_t at = other_row(in, i, r, in->pairing, in->c->rope_pairing);
+
+		at = w->at ? dt_place_row(w->at, at) : at;
 
 		for (int64_t c = 0; c < cols; c++) {
-			const float v = w->transposed ? w->x[c * w->rows + at] : w->x[at * cols + c];
+			const float v = w->transposed ? w->x[c * w->at->rows + at] : w->x[at * cols + c];
 
 			if (!isfinite(v))
 				return dt_err_set(err, -EINVAL, "adapter '%s': '%s' has NaN or Inf",
@@ -64,8 +66,9 @@ int adapter_whole_add(struct adapter_in *in, int i, const struct adapter_whole_i
 
 const char *adapter_peft_name(const char *full)
 {
-	static const char *const prefixes[] = {"base_model.model.", "language_model.model.",
-					       "model.language_model.", "model.", "transformer."};
+	static const char *const prefixes[] = {"base_model.model.",	"language_model.model.",
+					       "model.language_model.", "model.",
+					       "transformer.",		"gpt_neox."};
 
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
 		if (!strncmp(full, prefixes[i], strlen(prefixes[i])))
@@ -106,8 +109,7 @@ static int read_one(struct adapter_in *in, int i, const struct dt_place_in_file 
 	rc = adapter_whole_add(in, i,
 			       &(struct adapter_whole_in){
 				       .x = x,
-				       .first = at->first,
-				       .rows = at->rows,
+				       .at = at,
 				       .transposed = turned,
 				       .plus_one = dt_family_find(in->c->family)->hf_plus_one,
 			       },
@@ -243,7 +245,7 @@ static int put(const struct adapter_in *in, const struct dt_adapter_whole *w, st
 	if (!t->x)
 		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
 	for (int64_t r = 0; r < p->shape[0]; r++) {
-		const int64_t to = at.first + r,
+		const int64_t to = dt_place_row(&at, r),
 			      from = other_row(in, w->param, r, in->c->rope_pairing, DT_ROPE_HALF);
 
 		for (int64_t c = 0; c < cols; c++)

@@ -30,20 +30,21 @@ static void release(struct adapter_writer *w)
 
 /* Puts a part at rank offset `at` of a linear: its a into rows from there, its b into columns from there. */
 static void stack(const struct adapter_writer *w, struct adapter_linear *l, const struct dt_adapter_part *p,
-		  int64_t at, int64_t first)
+		  int64_t at, const struct dt_place_in_file *place)
 {
 	bool turned = dt_param_is_rotary(w->c, &w->in.params->p[p->param]);
 
 	memcpy(l->a + at * l->in, p->a, (size_t)(p->rank * p->in) * sizeof(float));
 	for (int64_t r = 0; r < p->out; r++) {
+		const int64_t to = dt_place_row(place, r);
 		int64_t from = turned ? dt_rope_row(r, w->c->head_dim, w->c->rope_pairing, w->pairing) : r;
 
 		for (int64_t k = 0; k < p->rank; k++)
-			l->b[(first + r) * l->rank + at + k] =
+			l->b[to * l->rank + at + k] =
 				p->b[from * p->rank + k] *
 				(p->scale == l->scale ? 1.0f : (float)(p->scale / l->scale));
 		if (l->m)
-			l->m[first + r] = p->m[from];
+			l->m[to] = p->m[from];
 	}
 }
 
@@ -116,7 +117,7 @@ static int add_linear(struct adapter_writer *w, int i, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
 	for (int k = i; k < w->a->n; k++)
 		if (lies_in(w, k, first.name, &at))
-			stack(w, &l, &w->a->part[k], place_of_a(w, i, k, first.name, &new), at.first);
+			stack(w, &l, &w->a->part[k], place_of_a(w, i, k, first.name, &new), &at);
 	return 0;
 }
 

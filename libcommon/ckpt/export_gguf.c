@@ -2,6 +2,7 @@
 #include "ckpt/export_internal.h"
 
 #include "base/tmpfile.h"
+#include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/family.h"
 #include "model/same.h"
@@ -28,6 +29,7 @@ static bool has_router_keys(const struct dt_config *c)
 
 static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char *arch)
 {
+	const struct dt_family *f = dt_family_find(c->family);
 	bool rope = c->pos == DT_POS_ROPE, deep = has_router_keys(c);
 	const struct {
 		const char *key;
@@ -51,9 +53,12 @@ static void put_sizes(const struct dt_config *c, struct gguf_out *g, const char 
 		{"attention.sliding_window_pattern", c->global_every, c->global_every > 0},
 		{"expert_count", c->experts, c->experts > 0},
 		{"expert_used_count", c->experts_used, c->experts > 0},
-		{"expert_feed_forward_length", c->expert_ffn, dt_family_find(c->family)->gguf_expert_width},
+		{"expert_feed_forward_length", c->expert_ffn, f->gguf_expert_width},
 		{"leading_dense_block_count", c->dense_layers, deep},
-		{"expert_shared_count", c->shared_ffn ? c->shared_ffn / c->expert_ffn : 0, c->shared_ffn > 0},
+		{"expert_shared_count", c->shared_ffn ? c->shared_ffn / c->expert_ffn : 0,
+		 c->shared_ffn > 0 && !f->gguf_shared_width},
+		{"expert_shared_feed_forward_length", c->shared_ffn,
+		 c->shared_ffn > 0 && f->gguf_shared_width},
 		{"expert_gating_func", c->router_sigmoid ? 2 : 1, deep},
 		{"expert_group_count", c->router_groups, c->router_groups > 0},
 		{"expert_group_used_count", c->router_groups_used, c->router_groups > 0},
@@ -99,7 +104,14 @@ static void put_rotary(const struct dt_config *c, struct gguf_out *g, const char
 		snprintf(key, sizeof(key), "%s.rope.freq_base_swa", arch);
 		gguf_out_f32(g, key, c->rope_local_theta);
 	}
-	if (c->rope_scaling == DT_ROPE_SCALING_YARN) { /* with the paper's parameters; others are refused */
+	if (c->rope_scaling == DT_ROPE_SCALING_LONGROPE) {
+		snprintf(key, sizeof(key), "%s.rope.scaling.type", arch);
+		gguf_out_str(g, key, "longrope", 8);
+		snprintf(key, sizeof(key), "%s.rope.scaling.attn_factor", arch);
+		gguf_out_f32(g, key, c->rope_mscale);
+	}
+	if (c->rope_scaling == DT_ROPE_SCALING_YARN || /* with the paper's parameters; others are refused */
+	    c->rope_scaling == DT_ROPE_SCALING_LONGROPE) {
 		snprintf(key, sizeof(key), "%s.rope.scaling.original_context_length", arch);
 		gguf_out_u32(g, key, (uint32_t)c->rope_original_seq);
 	}
@@ -132,6 +144,20 @@ static void put_factors(const struct dt_config *c, struct gguf_out *g, const cha
 	}
 }
 
+/* Readers assume the exact GELU. */
+static void put_parallel(const struct dt_config *c, struct gguf_out *g, const char *arch)
+{
+	static const char tanh_gelu[] = "gelu_new";
+	char key[96];
+
+	snprintf(key, sizeof(key), "%s.use_parallel_residual", arch);
+	gguf_out_bool(g, key, c->parallel_residual);
+	if (c->act != DT_ACT_GELU_TANH)
+		return;
+	snprintf(key, sizeof(key), "%s.hidden_activation", arch);
+	gguf_out_str(g, key, tanh_gelu, strlen(tanh_gelu));
+}
+
 static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 {
 	const struct dt_config *c = dt_source_config(e->s);
@@ -151,17 +177,49 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		put_rotary(c, g, arch);
 	if (dt_family_find(c->family)->gguf_factors)
 		put_factors(c, g, arch);
+	if (dt_family_find(c->family)->gguf_parallel)
+		put_parallel(c, g, arch);
 }
 
-/* Writes the list of tensors; returns the bytes of all data. Llama 3's frequency divisors come first. */
-static uint64_t put_infos(struct exporter *e, struct gguf_out *g, int64_t half)
+/* Tensors of a number for each rotated pair, which come first: at most 2. */
+struct pairs {
+	const char *name[2];
+	int n;
+};
+
+static struct pairs pairs_of(const struct dt_config *c)
 {
+	if (c->rope_scaling == DT_ROPE_SCALING_LLAMA3)
+		return (struct pairs){{"rope_freqs.weight"}, 1};
+	if (c->rope_scaling == DT_ROPE_SCALING_LONGROPE)
+		return (struct pairs){{"rope_factors_long.weight", "rope_factors_short.weight"}, 2};
+	return (struct pairs){{NULL}, 0};
+}
+
+static uint64_t pairs_bytes(const struct dt_config *c)
+{
+	return gguf_align_up((uint64_t)dt_rope_dim(c) * 2);
+}
+
+/* Element i of tensor k: what divides the frequency of a pair. */
+static float divisor(const struct dt_config *c, int k, int64_t i)
+{
+	const double plain = pow(c->rope_theta, -2.0 * (double)i / (double)dt_rope_dim(c));
+
+	if (c->rope_scaling == DT_ROPE_SCALING_LONGROPE)
+		return k ? c->rope_short[i] : c->rope_long[i];
+	return (float)(plain / dt_rope_frequency(c, i));
+}
+
+/* Writes the list of tensors; returns the bytes of all data. */
+static uint64_t put_infos(struct exporter *e, struct gguf_out *g, const struct dt_config *c)
+{
+	const struct pairs pairs = pairs_of(c);
+	const int64_t half = dt_rope_dim(c) / 2;
 	uint64_t at = 0;
 
-	if (half) {
-		gguf_out_tensor(g, "rope_freqs.weight", 1, &half, DT_FMT_F32, 0);
-		at = gguf_align_up((uint64_t)half * 4);
-	}
+	for (int k = 0; k < pairs.n; k++, at += pairs_bytes(c))
+		gguf_out_tensor(g, pairs.name[k], 1, &half, DT_FMT_F32, at);
 	for (int i = 0; i < e->n; i++) {
 		struct exp_tensor *t = &e->t[i];
 		int64_t dims[4];
@@ -176,18 +234,18 @@ static uint64_t put_infos(struct exporter *e, struct gguf_out *g, int64_t half)
 
 static void put_divisors(FILE *f, const struct dt_config *c)
 {
-	for (int64_t i = 0; i < dt_rope_dim(c) / 2; i++) {
-		float x = (float)(pow(c->rope_theta, -2.0 * (double)i / (double)dt_rope_dim(c)) /
-				  dt_rope_frequency(c, i));
+	for (int k = 0; k < pairs_of(c).n; k++) {
+		for (int64_t i = 0; i < dt_rope_dim(c) / 2; i++) {
+			float x = divisor(c, k, i);
 
-		fwrite(&x, 4, 1, f);
+			fwrite(&x, 4, 1, f);
+		}
+		exp_zeros(f, pairs_bytes(c) - (uint64_t)dt_rope_dim(c) * 2);
 	}
-	exp_zeros(f, gguf_align_up((uint64_t)dt_rope_dim(c) * 2) - (uint64_t)dt_rope_dim(c) * 2);
 }
 
 /* Parses the head as a reader would, in front of zeros in place of the data. */
-static int check_head(struct exporter *e, const char *head, size_t n, uint64_t data, bool factors,
-		      struct dt_err *err)
+static int check_head(struct exporter *e, const char *head, size_t n, uint64_t data, struct dt_err *err)
 {
 	size_t size = n + (size_t)data;
 	char *p =
@@ -202,12 +260,12 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 	if (p == MAP_FAILED)
 		return dt_err_sys(err, -errno, "cannot check the head of the file");
 	memcpy(p, head, n);
-	for (int64_t i = 0; factors && i < dt_rope_dim(c) / 2; i++) {
-		float x = (float)(pow(c->rope_theta, -2.0 * (double)i / (double)dt_rope_dim(c)) /
-				  dt_rope_frequency(c, i));
+	for (int k = 0; k < pairs_of(c).n; k++)
+		for (int64_t i = 0; i < dt_rope_dim(c) / 2; i++) {
+			float x = divisor(c, k, i);
 
-		memcpy(p + n + 4 * i, &x, 4);
-	}
+			memcpy(p + n + (uint64_t)k * pairs_bytes(c) + 4 * i, &x, 4);
+		}
 	without.mtp_layers = 0;
 	rc = dt_gguf_parse(p, size, "the file to be written", &g, err);
 	if (rc == 0) {
@@ -231,7 +289,6 @@ static int check_head(struct exporter *e, const char *head, size_t n, uint64_t d
 static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *ret_data, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
-	bool factors = c->rope_scaling == DT_ROPE_SCALING_LLAMA3;
 	const char *chat = dt_source_chat_template(e->s);
 	uint64_t bytes[DT_FMT_N] = {0}, best = 0;
 	int file_type = 0, rc;
@@ -241,14 +298,14 @@ static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *
 			best = bytes[e->t[i].format];
 			file_type = dt_format_info(e->t[i].format)->file_type;
 		}
-	gguf_out_begin(g, f, (uint64_t)e->n + factors);
+	gguf_out_begin(g, f, (uint64_t)(e->n + pairs_of(c).n));
 	put_config(e, g, file_type);
 	rc = exp_gguf_tokenizer(e, g, err);
 	if (rc < 0)
 		return rc;
 	if (chat)
 		gguf_out_str(g, "tokenizer.chat_template", chat, strlen(chat));
-	*ret_data = put_infos(e, g, factors ? dt_rope_dim(c) / 2 : 0);
+	*ret_data = put_infos(e, g, c);
 	exp_zeros(f, gguf_align_up((uint64_t)ftell(f)) - (uint64_t)ftell(f));
 	return 0;
 }
@@ -256,7 +313,6 @@ static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *
 int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 {
 	const struct dt_config *c = dt_source_config(e->s);
-	bool factors = c->rope_scaling == DT_ROPE_SCALING_LLAMA3;
 	struct dt_tmpfile f;
 	char *head = NULL;
 	uint64_t data = 0;
@@ -279,14 +335,13 @@ int exp_gguf(struct exporter *e, const char *dst, struct dt_err *err)
 	if (rc == 0)
 		gguf_out_patch(&g, head);
 	if (rc == 0)
-		rc = check_head(e, head, n, data, factors, err);
+		rc = check_head(e, head, n, data, err);
 	e->file = dst;
 	if (rc == 0)
 		rc = dt_tmpfile_open(&f, dst, err);
 	if (rc == 0) {
 		fwrite(head, 1, n, f.f);
-		if (factors)
-			put_divisors(f.f, c);
+		put_divisors(f.f, c);
 		for (int i = 0; i < e->n && rc == 0; i++) {
 			rc = exp_write(e, &e->t[i], f.f, err);
 			exp_zeros(f.f, gguf_align_up(e->t[i].bytes) - e->t[i].bytes);

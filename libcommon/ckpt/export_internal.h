@@ -17,9 +17,11 @@ struct exp_tensor { /* of the file to be written */
 	enum dt_format format;
 	bool transposed;
 	bool packed;	     /* stored as several tensors of the file: exp_parts */
-	int part[3], nparts; /* parameters, concatenated along our rows */
-	int64_t row0;	     /* one part: the row of the parameter at which the tensor begins (an expert's) */
-	int64_t stack;	     /* > 0: one more dimension, experts outermost */
+	int part[3], nparts; /* parameters, joined along our rows: one below the other, or (run > 0) so many
+				rows of each in turns */
+	int64_t run;
+	int64_t row0;  /* one part: the row of the parameter at which the tensor begins (an expert's) */
+	int64_t stack; /* > 0: one more dimension, experts outermost */
 	/*
 	 * Transposed and stack > 0: shape[0] rows, those of an expert one behind the other; in each the
 	 * elements of the parts in turns.

@@ -43,8 +43,9 @@ static int write_json(const char *folder, const char *name, const json_t *o, str
 static void full_name(const struct exporter *e, const struct exp_tensor *t, char name[FULL_NAME])
 {
 	const struct dt_family *f = dt_family_find(dt_source_config(e->s)->family);
+	const bool head = !strcmp(t->name, "lm_head.weight");
 
-	snprintf(name, FULL_NAME, "%s%s", strcmp(t->name, "lm_head.weight") ? f->prefix : "", t->name);
+	snprintf(name, FULL_NAME, "%s%s", head ? "" : f->prefix, head && f->head ? f->head : t->name);
 }
 
 /* Adds one tensor to the head: bytes [*at, *at + bytes). */

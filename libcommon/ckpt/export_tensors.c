@@ -85,11 +85,12 @@ static void list_one(struct exporter *e, int i, int64_t k, const struct dt_place
 				 .part = {i},
 				 .nparts = 1,
 				 .row0 = k * at->rows,
+				 .run = at->run < at->every ? at->run : 0,
 				 .stack = at->stack};
 	snprintf(t->name, sizeof(t->name), "%s", at->name);
 	t->shape[0] = at->transposed ? p->shape[1] : at->rows;
 	t->shape[1] = at->transposed ? at->rows : p->ndim == 2 ? p->shape[1] : 1;
-	if (at->stack && (at->transposed || at->step > 1)) {
+	if (at->stack && (at->transposed || at->run == 1)) {
 		t->ndim = 2;
 		t->transposed = true;
 		t->shape[0] = at->stack * (p->ndim == 2 ? p->shape[1] : 1);
@@ -171,7 +172,7 @@ int exp_list(struct exporter *e, bool blocks, struct dt_err *err)
 		for (int64_t k = 0; k < at.split; k++) {
 			if (!dt_names_place(e->scheme, dt_source_config(e->s), p, k, &at))
 				return dt_err_set(err, -ENOTSUP, "the format cannot hold '%s'", p->name);
-			if (at.first) { /* k and v follow q in the same tensor */
+			if (at.first) { /* k and v are in q's tensor */
 				struct exp_tensor *t = (struct exp_tensor *)exp_find(e, at.name);
 
 				t->part[t->nparts++] = i;
@@ -315,27 +316,50 @@ static int write_buffer(struct exporter *e, const struct exp_tensor *t, FILE *f,
 	return rc == 0 ? exp_cancelled(e, t->bytes, err) : rc;
 }
 
+/* Reads rows [row, row + n) of a tensor that is not transposed, of all its parts. */
+static int read_joined(struct exporter *e, const struct exp_tensor *t, int64_t row, int64_t n, char *dst,
+		       struct dt_err *err)
+{
+	const struct dt_params *params = dt_source_params(e->s);
+	int64_t first = 0, some;
+	int rc = 0, k = 0;
+
+	for (; n > 0 && rc == 0; row += some, n -= some) {
+		int64_t at, left;
+
+		if (t->nparts == 1) {
+			at = t->row0 + row;
+			left = n;
+		} else if (t->run) {
+			k = (int)(row / t->run % t->nparts);
+			at = row / t->run / t->nparts * t->run + row % t->run;
+			left = t->run - row % t->run;
+		} else {
+			while (row - first >= params->p[t->part[k]].shape[0])
+				first += params->p[t->part[k++]].shape[0];
+			at = row - first;
+			left = params->p[t->part[k]].shape[0] - at;
+		}
+		some = left < n ? left : n;
+		rc = read_rows(e, t->part[k], at, some, t->format, dst, err);
+		dst += dt_format_bytes(t->format, some * cols_of(t));
+	}
+	return rc;
+}
+
 /* Reads the blocks of all parts at once, as a packed word may hold several rows or columns. */
 static int write_packed(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
 {
-	const size_t row = dt_format_bytes(t->format, t->shape[1]);
-	int64_t done = 0;
-	int rc = exp_grow(&e->buf, &e->buf_bytes, (size_t)t->shape[0] * row);
+	int rc = exp_grow(&e->buf, &e->buf_bytes, dt_format_bytes(t->format, t->shape[0] * t->shape[1]));
 
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot write '%s'", t->name);
-	for (int k = 0; k < t->nparts && rc == 0; k++) {
-		int64_t rows = t->nparts == 1 ? t->shape[0] : dt_source_params(e->s)->p[t->part[k]].shape[0];
-
-		rc = read_rows(e, t->part[k], t->row0, rows, t->format, e->buf + (size_t)done * row, err);
-		done += rows;
-	}
+	rc = read_joined(e, t, 0, t->shape[0], e->buf, err);
 	return rc == 0 ? exp_write_parts(e, t, e->buf, f, err) : rc;
 }
 
 int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt_err *err)
 {
-	const struct dt_params *params = dt_source_params(e->s);
 	size_t row_bytes = dt_format_bytes(t->format, t->shape[0] * cols_of(t)) / (size_t)t->shape[0];
 	int64_t band = BAND / (int64_t)row_bytes + 1;
 	int rc = 0;
@@ -348,21 +372,16 @@ int exp_write(struct exporter *e, const struct exp_tensor *t, FILE *f, struct dt
 	if (exp_grow(&e->buf, &e->buf_bytes, (size_t)(band < t->shape[0] ? band : t->shape[0]) * row_bytes) <
 	    0)
 		return dt_err_sys(err, -ENOMEM, "cannot write '%s'", t->name);
-	for (int k = 0; k < (t->transposed ? 1 : t->nparts) && rc == 0; k++) {
-		int64_t rows = t->transposed || t->nparts == 1 ? t->shape[0] : params->p[t->part[k]].shape[0];
+	for (int64_t r = 0; r < t->shape[0] && rc == 0; r += band) {
+		int64_t n = t->shape[0] - r < band ? t->shape[0] - r : band;
 
-		for (int64_t r = 0; r < rows && rc == 0; r += band) {
-			int64_t n = rows - r < band ? rows - r : band;
-
-			rc = t->transposed && t->stack ? exp_read_experts(e, t, r, n, e->buf, err)
-			     : t->transposed
-				     ? read_turned(e, t, r, n, e->buf, err)
-				     : read_rows(e, t->part[k], t->row0 + r, n, t->format, e->buf, err);
-			if (rc == 0)
-				rc = exp_put(e, e->buf, (size_t)n * row_bytes, f, err);
-			if (rc == 0)
-				rc = exp_cancelled(e, (uint64_t)n * row_bytes, err);
-		}
+		rc = t->transposed && t->stack ? exp_read_experts(e, t, r, n, e->buf, err)
+		     : t->transposed	       ? read_turned(e, t, r, n, e->buf, err)
+					       : read_joined(e, t, r, n, e->buf, err);
+		if (rc == 0)
+			rc = exp_put(e, e->buf, (size_t)n * row_bytes, f, err);
+		if (rc == 0)
+			rc = exp_cancelled(e, (uint64_t)n * row_bytes, err);
 	}
 	return rc;
 }

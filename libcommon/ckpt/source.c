@@ -312,19 +312,20 @@ const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t
 	const struct src_view *v = s->over ? &s->over[i] : s->view ? &s->view[i] : NULL;
 	const struct dt_param *p = &s->params.p[i];
 	const uint8_t *data;
-	int64_t first;
+	int64_t at;
 
 	if (s->over && !v->data)
 		return dt_source_raw(s->mean[0], i, row, rows);
 	if (!v || v->transposed || (rows > 1 && p->ndim == 2 && v->stride != p->shape[1]) ||
-	    (v->part && row / v->part_rows != (row + rows - 1) / v->part_rows))
+	    (v->part && row / v->part_rows != (row + rows - 1) / v->part_rows) ||
+	    src_run(v, v->part ? row % v->part_rows : row, rows, &at) < rows)
 		return NULL;
-	first = v->first + (v->part ? row % v->part_rows : row) * (p->ndim == 2 ? v->stride : 1);
-	if (first % dt_format_info(v->format)->block)
+	at = v->first + at * v->stride;
+	if (at % dt_format_info(v->format)->block)
 		return NULL;
 	data = v->part ? v->part[row / v->part_rows] : v->data;
-	src_reads(s, dt_format_bytes(v->format, rows * (p->ndim == 2 ? v->stride : 1)));
+	src_reads(s, dt_format_bytes(v->format, rows * v->stride));
 	src_coded_need(s, data);
-	return data + dt_format_bytes(v->format, first);
+	return data + dt_format_bytes(v->format, at);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -23,7 +23,8 @@ struct src_stored {			   /* a tensor of a file */
 };
 
 /*
- * Element (r, c) is number first + r stride + c, or first + c stride + r when transposed.
+ * Element (r, c) is number first + R stride + c, or first + c stride + r when transposed. R is r, or for
+ * rows in runs (run > 0) r / run every + r % run.
  * each > 0: transposed in blocks of so many of our rows: block r / each begins at (r / each) cols stride, and
  * r becomes (r % each) step.
  */
@@ -31,11 +32,21 @@ struct src_view {
 	const uint8_t *data;
 	enum dt_format format;
 	int64_t first, stride;
+	int64_t run, every;
 	bool transposed;
 	int64_t each, step, cols;
 	const uint8_t **part; /* part_rows rows in each; NULL: all in data */
 	int64_t part_rows;
 };
+
+/* How many of the rows [row, row + n) lie one behind the other from row on, and the number R of that row. */
+static inline int64_t src_run(const struct src_view *v, int64_t row, int64_t n, int64_t *ret_at)
+{
+	const int64_t left = v->run ? v->run - row % v->run : n;
+
+	*ret_at = v->run ? row / v->run * v->every + row % v->run : row;
+	return left < n ? left : n;
+}
 
 struct dt_source {
 	enum dt_source_kind kind;

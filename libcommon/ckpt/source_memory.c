@@ -30,7 +30,7 @@ int dt_source_memory(const struct dt_config *c, const void *const *data, enum dt
 
 		s->view[i] = (struct src_view){.data = data[i],
 					       .format = (enum dt_format)dt_format_of_dtype(type),
-					       .stride = p->shape[p->ndim - 1]};
+					       .stride = p->ndim == 2 ? p->shape[1] : 1};
 	}
 	*ret = s;
 	return 0;

@@ -103,13 +103,13 @@ static int read_mean(struct dt_source *s, int i, const int64_t *off, const int64
 static void read_box(const struct src_view *v, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
 		     enum dt_dtype as, char *dst)
 {
-	if (cols == v->stride) { /* whole rows are one run */
-		cols *= rows;
-		rows = 1;
+	const bool whole = cols == v->stride; /* whole rows are one run */
+
+	for (int64_t n, at; rows > 0; row0 += n, rows -= n) {
+		n = src_run(v, row0, whole ? rows : 1, &at);
+		read_run(v, v->first + at * v->stride + col0, n * cols, as, dst);
+		dst += n * cols * dt_dtype_size(as);
 	}
-	for (int64_t r = 0; r < rows; r++)
-		read_run(v, v->first + (row0 + r) * v->stride + col0, cols, as,
-			 dst + r * cols * dt_dtype_size(as));
 }
 
 int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t *shape, enum dt_dtype as,
@@ -143,10 +143,10 @@ int dt_source_read(struct dt_source *s, int i, const int64_t *off, const int64_t
 		read_transposed(v, at, box, as, dst);
 		return 0;
 	}
-	row0 = p->ndim == 2 ? off[0] : 0;
-	rows = p->ndim == 2 ? shape[0] : 1;
-	col0 = off[p->ndim - 1];
-	cols = shape[p->ndim - 1];
+	row0 = off[0];
+	rows = shape[0];
+	col0 = p->ndim == 2 ? off[1] : 0;
+	cols = p->ndim == 2 ? shape[1] : 1;
 	if (!v->part)
 		read_box(v, row0, rows, col0, cols, as, dst);
 	for (int64_t n; v->part && rows > 0; row0 += n, rows -= n) {

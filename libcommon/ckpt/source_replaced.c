@@ -80,7 +80,7 @@ int dt_source_replace(struct dt_source *s, int i, enum dt_format f, const void *
 
 	if (rc < 0)
 		return dt_err_sys(err, rc, "cannot keep the new '%s'", p->name);
-	s->over[i] = (struct src_view){.data = kept, .format = f, .stride = p->shape[p->ndim - 1]};
+	s->over[i] = (struct src_view){.data = kept, .format = f, .stride = p->ndim == 2 ? p->shape[1] : 1};
 	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -23,8 +23,10 @@ static const char *bare_name(const char *name)
 {
 	/* The longest first: the text part of a multimodal model has two prefixes. */
 	static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "model.",
-					       "transformer."};
+					       "transformer.", "gpt_neox."};
 
+	if (!strcmp(name, "embed_out.weight")) /* GPT-NeoX's */
+		return "lm_head.weight";
 	for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
 		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
 			return name + strlen(prefixes[i]);

@@ -131,15 +131,16 @@ static struct src_view view_of(const struct dt_param *p, const struct dt_place_i
 	struct src_view v = {.data = t->data,
 			     .format = t->format,
 			     .first = p->ndim == 2 && !at->transposed ? at->first * p->shape[1] : at->first,
-			     .stride = p->ndim != 2	? p->shape[0]
+			     .stride = p->ndim != 2	? 1
 				       : at->transposed ? at->rows
-							: at->step * p->shape[1],
+							: p->shape[1],
+			     .run = at->run < at->every ? at->run : 0,
+			     .every = at->every,
 			     .transposed = at->transposed};
 
-	if ((at->transposed && at->stack) || (p->ndim == 1 && at->step > 1)) {
-		v.transposed = true;
-		v.each = p->shape[0] / (at->stack ? at->stack : 1);
-		v.step = at->step;
+	if (at->transposed && at->stack) {
+		v.each = p->shape[0] / at->stack;
+		v.step = at->every / at->run;
 		v.stride = v.each * v.step;
 		v.cols = p->shape[1];
 	}

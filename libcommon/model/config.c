@@ -72,6 +72,24 @@ static int check_total(const struct dt_config *c, struct dt_err *err)
 				    total, MOST_PARAMS);
 }
 
+static int check_longrope(const struct dt_config *c, struct dt_err *err)
+{
+	const int64_t half = dt_rope_dim(c) / 2;
+
+	if (half > DT_ROPE_FACTORS || !(c->rope_mscale > 0) || !isfinite(c->rope_mscale))
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: LongRoPE with heads of %lld elements and %g as the "
+				  "factor of cos and sin",
+				  (long long)dt_rope_dim(c), c->rope_mscale);
+	for (int64_t i = 0; i < half; i++)
+		if (!(c->rope_short[i] > 0) || !(c->rope_long[i] > 0) || !isfinite(c->rope_short[i]) ||
+		    !isfinite(c->rope_long[i]))
+			return dt_err_set(err, -EINVAL,
+					  "impossible model: LongRoPE divides pair %lld by %g or %g",
+					  (long long)i, (double)c->rope_short[i], (double)c->rope_long[i]);
+	return 0;
+}
+
 static int check_rope(const struct dt_config *c, struct dt_err *err)
 {
 	if (c->head_dim % 2 || dt_rope_dim(c) % 2)
@@ -98,6 +116,8 @@ static int check_rope(const struct dt_config *c, struct dt_err *err)
 				  "impossible model: YaRN's betas are %g and %g (fast, slow), its factor of "
 				  "cos and sin %g",
 				  c->rope_beta_fast, c->rope_beta_slow, c->rope_mscale);
+	if (c->rope_scaling == DT_ROPE_SCALING_LONGROPE && check_longrope(c, err) < 0)
+		return -EINVAL;
 	if (c->rope_scaling == DT_ROPE_SCALING_LLAMA3 &&
 	    (!(c->rope_low_freq > 0) || !(c->rope_high_freq > c->rope_low_freq) ||
 	     !isfinite(c->rope_high_freq)))

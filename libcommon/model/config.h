@@ -19,8 +19,10 @@ enum dt_rope_scaling {
 	DT_ROPE_SCALING_LLAMA3,
 	DT_ROPE_SCALING_NTK, /* a larger base */
 	DT_ROPE_SCALING_YARN,
-	DT_ROPE_SCALING_DYNAMIC, /* a base that grows with the length, from rope_original_seq on */
+	DT_ROPE_SCALING_DYNAMIC,  /* a base that grows with the length, from rope_original_seq on */
+	DT_ROPE_SCALING_LONGROPE, /* a divisor a pair, others for lengths above rope_original_seq */
 };
+enum { DT_ROPE_FACTORS = 128 };
 
 enum dt_stem { DT_STEM_IMAGENET, DT_STEM_CIFAR };
 
@@ -54,12 +56,14 @@ struct dt_config {
 	int64_t rope_original_seq;
 	double rope_beta_fast,
 		rope_beta_slow; /* yarn: rotations over the original length between which it blends */
-	double rope_mscale;	/* yarn: what cos and sin are multiplied by */
-	bool rope_untruncated;	/* yarn: the ends of its blend are not whole pairs */
-	int rope_pairing;	/* enum dt_rope_pairing of the stored weights */
-	int act;		/* enum dt_act_fn */
-	bool gated;		/* SwiGLU, GeGLU: gate and up */
-	bool tied;		/* head.weight is embed.weight */
+	double rope_mscale;	/* yarn, longrope: what cos and sin are multiplied by */
+	float rope_short[DT_ROPE_FACTORS],
+		rope_long[DT_ROPE_FACTORS]; /* longrope: what divides frequencies */
+	bool rope_untruncated;		    /* yarn: the ends of its blend are not whole pairs */
+	int rope_pairing;		    /* enum dt_rope_pairing of the stored weights */
+	int act;			    /* enum dt_act_fn */
+	bool gated;			    /* SwiGLU, GeGLU: gate and up */
+	bool tied;			    /* head.weight is embed.weight */
 	bool qkv_bias, out_bias, mlp_bias;
 	bool qk_norm;	/* RMSNorm over head_dim of q and k (Qwen3) */
 	int64_t window; /* sliding attention window, 0: none */
@@ -71,6 +75,7 @@ struct dt_config {
 	double rope_local_theta; /* > 0: of layers with a window, where rope_theta and its scaling are the
 				    others' */
 	int64_t rope_skip_every; /* n > 0: layers n - 1, 2n - 1, ... have no rotary positions (SmolLM3) */
+	bool parallel_residual;	 /* attention and MLP read the same stream (GPT-NeoX) */
 	bool no_pre_norms;	 /* none in front of attention and MLP (OLMo 2) */
 	bool qk_norm_whole;	 /* qk_norm's are over the whole of q and of k (OLMo 2), not over heads */
 	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */
@@ -233,12 +238,21 @@ static inline int64_t dt_rope_dim(const struct dt_config *c)
  * Radians per position of pair i of a head, after the model's scaling (Llama 3.1's: Grattafiori et al. 2024).
  */
 double dt_rope_frequency(const struct dt_config *c, int64_t i);
-/* The factor of cos and sin: 1 except for YaRN; and YaRN's value by the paper, 0.1 mscale ln(factor) + 1. */
+/*
+ * The factor of cos and sin: 1 except for YaRN and LongRoPE; YaRN's by the paper, 0.1 mscale ln(factor) + 1;
+ * LongRoPE's (Ding et al. 2024), sqrt(1 + ln(factor) / ln(rope_original_seq)), and its factor, max_seq over
+ * that length, at least 1.
+ */
+double dt_rope_long_mscale(const struct dt_config *c, double factor);
+double dt_rope_long_factor(const struct dt_config *c);
 double dt_rope_mscale(const struct dt_config *c);
 double dt_rope_yarn_mscale(double factor, double mscale);
 /* The base of the frequencies, where a larger one is all there is to the scaling. */
 double dt_rope_base(const struct dt_config *c);
-/* Fixes a dynamic scaling to its value for sequences of this length; leaves other scalings as they are. */
+/*
+ * Fixes a dynamic scaling, and LongRoPE's choice between divisors, to their value for sequences of this
+ * length; leaves other scalings as they are.
+ */
 void dt_rope_for_length(struct dt_config *c, int64_t positions);
 /* The number of positions that the model supports, with its scaling. */
 int64_t dt_config_positions(const struct dt_config *c);

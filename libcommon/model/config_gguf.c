@@ -51,13 +51,14 @@ static int refuse_experts(struct dt_gguf_keys *k, const struct dt_config *c, str
 static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, struct dt_err *err)
 {
 	const bool yarn = c->rope_scaling == DT_ROPE_SCALING_YARN;
+	const bool longrope = c->rope_scaling == DT_ROPE_SCALING_LONGROPE;
 	const double residual = dt_factor(c->residual_factor);
 	const struct {
 		const char *name;
 		double computed;
 		bool used;
 	} keys[] = {
-		{"rope.scaling.attn_factor", 1, true},
+		{"rope.scaling.attn_factor", longrope ? c->rope_mscale : 1, true},
 		{"rope.scaling.yarn_attn_factor", c->rope_mscale, yarn},
 		{"rope.scaling.yarn_ext_factor", 1, yarn},
 		{"attention.temperature_scale", 0, true},

@@ -11,9 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum kind { STR, INT, REAL, BOOL, WORD };
+enum kind { STR, INT, REAL, BOOL, WORD, LIST };
 
-/* One table for writing and reading. words: the names of an enum's values, in order. */
+/*
+ * One table for writing and reading. words: the names of an enum's values, in order. A LIST is of floats,
+ * all above 0, up to the first 0.
+ */
 static const struct field {
 	const char *key;
 	enum kind kind;
@@ -40,7 +43,7 @@ static const struct field {
 	F(REAL, norm_eps, NULL),
 	F(WORD, pos, "learned|rope", .text = true),
 	F(REAL, rope_theta, NULL, .text = true),
-	F(WORD, rope_scaling, "none|linear|llama3|ntk|yarn|dynamic", .text = true),
+	F(WORD, rope_scaling, "none|linear|llama3|ntk|yarn|dynamic|longrope", .text = true),
 	F(REAL, rope_factor, NULL, .text = true),
 	F(REAL, rope_low_freq, NULL, .text = true),
 	F(REAL, rope_high_freq, NULL, .text = true),
@@ -49,6 +52,8 @@ static const struct field {
 	F(REAL, rope_beta_slow, NULL, true),
 	F(REAL, rope_mscale, NULL, true),
 	F(BOOL, rope_untruncated, NULL, true),
+	F(LIST, rope_short, NULL, true),
+	F(LIST, rope_long, NULL, true),
 	F(WORD, rope_pairing, "half|adjacent", .text = true),
 	F(WORD, act, "gelu_tanh|gelu_erf|silu|relu|silu_clamped", .text = true),
 	F(BOOL, gated, NULL, .text = true),
@@ -64,6 +69,7 @@ static const struct field {
 	F(BOOL, embed_scaled, NULL, true),
 	F(REAL, rope_local_theta, NULL, true),
 	F(INT, rope_skip_every, NULL, true),
+	F(BOOL, parallel_residual, NULL, true),
 	F(BOOL, no_pre_norms, NULL, true),
 	F(BOOL, qk_norm_whole, NULL, true),
 	F(REAL, score_cap, NULL, true),
@@ -143,6 +149,15 @@ static json_t *word_json(const char *words, int i)
 	return words ? json_stringn(words, (size_t)(strchrnul(words, '|') - words)) : NULL;
 }
 
+static json_t *list_json(const float *x, size_t n)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < n && x[i] > 0; i++)
+		json_array_append_new(list, json_real(dt_json_short(x[i])));
+	return list;
+}
+
 static bool is_zero(const struct field *f, const void *p)
 {
 	switch (f->kind) {
@@ -156,6 +171,8 @@ static bool is_zero(const struct field *f, const void *p)
 		return !*(const int *)p;
 	case STR:
 		return !*(const char *)p;
+	case LIST:
+		return !(*(const float *)p > 0);
 	}
 	return false;
 }
@@ -186,6 +203,9 @@ json_t *dt_config_to_json(const struct dt_config *c)
 			break;
 		case WORD:
 			v = word_json(f->words, *(const int *)p);
+			break;
+		case LIST:
+			v = list_json(p, f->size / sizeof(float));
 			break;
 		}
 		if (json_object_set_new(o, f->key, v) < 0) {
@@ -222,6 +242,8 @@ static int read_field(const json_t *o, const struct field *f, struct dt_config *
 					  f->size - 1);
 		strcpy(p, s);
 		return 0;
+	case LIST:
+		return dt_json_floats(o, f->key, p, f->size / sizeof(float), err);
 	case WORD:
 		rc = dt_json_str(o, f->key, needed, &s, err);
 		if (rc <= 0)

@@ -14,6 +14,8 @@ enum dt_joined {
 	DT_JOINED_QKV,
 	DT_JOINED_GATE_UP,
 	DT_JOINED_IN_TURNS, /* a row of gate, one of up, and so on */
+	DT_JOINED_EXPERTS,  /* gate and up of an expert, then those of the next */
+	DT_JOINED_HEADS,    /* q, k and v of a head, then those of the next */
 };
 
 /* The name of a parameter in a file: %d is the layer, %e the expert (one tensor each). */
@@ -39,13 +41,16 @@ struct dt_family {
 	const char *class;  /* transformers' class; NULL: no config.json is written */
 	const char *arch;   /* GGUF's general.architecture; NULL: none */
 	const char *prefix; /* of tensors other than lm_head.weight in safetensors files */
+	const char *head;   /* what those files call lm_head.weight; NULL: that */
 	const struct dt_tensor_name *hf[6], *gguf[5]; /* tables, ended by NULL */
 	int64_t hf_vocab;			      /* default of vocab_size; 0: must be given */
 	bool gguf_adjacent;			      /* rotary pairs are adjacent rows in GGUF files */
-	bool hf_plus_one;  /* weights of norms are stored less 1 in safetensors files */
-	bool mtp;	   /* may have modules for further tokens behind the last layer */
-	bool images;	   /* classifies images; without tables, tensors go by their names in files too */
-	bool gguf_factors; /* GGUF has those of embeddings, scores, residuals and logits */
+	bool hf_plus_one;   /* weights of norms are stored less 1 in safetensors files */
+	bool mtp;	    /* may have modules for further tokens behind the last layer */
+	bool images;	    /* classifies images; without tables, tensors go by their names in files too */
+	bool gguf_factors;  /* GGUF has those of embeddings, scores, residuals and logits */
+	bool gguf_parallel; /* GGUF has whether attention and MLP are parallel, and the kind of GELU */
+	bool gguf_shared_width; /* GGUF has the width of shared experts, not their number */
 	bool gguf_expert_width; /* GGUF has the experts' width under a key of its own */
 	/* Sets what the file says; ret has vocab and the defaults of config_hf.c. */
 	int (*from_hf)(const json_t *o, struct dt_config *ret, struct dt_err *err);

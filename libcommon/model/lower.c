@@ -57,6 +57,18 @@ static bool enters(const struct dt_lower *lo, const struct dt_node *n)
 	       (flags & DT_OPF_BESIDE && dt_lo_cut(lo, n->param[3]) == 0);
 }
 
+static bool is_partial(const struct dt_lower *lo, int graph_value)
+{
+	return graph_value >= 0 && lo->map[graph_value] >= 0 && lo->info[lo->map[graph_value]].partial;
+}
+
+/* Whether n can read sums over tp that are still to be made: one sum is made of two that are added. */
+static bool takes_partial(const struct dt_lower *lo, const struct dt_node *n)
+{
+	return dt_node_op_flags(n->op) & DT_OPF_PARTIAL ||
+	       (n->op == DT_OP_ADD && is_partial(lo, n->in[0]) && is_partial(lo, n->in[1]));
+}
+
 /* The program's value of a graph value as n needs it: after LEAVE if a sum over tp is pending, or ENTER. */
 static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, int graph_value)
 {
@@ -64,7 +76,7 @@ static int operand(struct dt_lower *lo, int *entered, const struct dt_node *n, i
 
 	if (v < 0)
 		return -1;
-	if (lo->info[v].partial && !(dt_node_op_flags(n->op) & DT_OPF_PARTIAL)) {
+	if (lo->info[v].partial && !takes_partial(lo, n)) {
 		v = cut_node(lo, DT_OP_LEAVE, dt_lo_from(lo, v), v, -1, lo->p->value[v].unit);
 		lo->map[graph_value] = v;
 	}

@@ -7,33 +7,41 @@
 #include <stdio.h>
 #include <string.h>
 
-/*
- * First row of a parameter in the joined tensor that contains it; *ret_rows: rows of the parameter, becomes
- * those of the whole tensor.
- */
-static int64_t joined_row(const struct dt_config *c, const struct dt_tensor_name *at, int64_t *ret_rows)
+/* Places a parameter in the joined tensor that contains it; ret->rows: those of the parameter. */
+static void join(const struct dt_config *c, const struct dt_tensor_name *t, struct dt_place_in_file *ret)
 {
-	int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+	const int part = t->role == DT_W_K || t->role == DT_W_K_B		    ? 1
+			 : t->role == DT_W_V || t->role == DT_W_V_B		    ? 2
+			 : t->role == DT_W_UP || t->role == DT_W_UP_B		    ? 1
+			 : t->role == DT_W_EXPERT_UP || t->role == DT_W_EXPERT_UP_B ? 1
+			 : t->role == DT_W_SHARED_UP				    ? 1
+										    : 0;
 
-	if (at->joined == DT_JOINED_IN_TURNS) {
-		*ret_rows *= 2;
-		return at->role == DT_W_EXPERT_UP || at->role == DT_W_EXPERT_UP_B;
+	switch (t->joined) {
+	case DT_JOINED_NONE:
+		return;
+	case DT_JOINED_QKV:
+		ret->rows = q + 2 * kv;
+		ret->first = part == 0 ? 0 : part == 1 ? q : q + kv;
+		return;
+	case DT_JOINED_GATE_UP:
+		ret->first = part * ret->rows;
+		ret->rows *= 2;
+		return;
+	case DT_JOINED_IN_TURNS:
+		ret->run = 1;
+		break;
+	case DT_JOINED_EXPERTS:
+		ret->run = c->expert_ffn;
+		break;
+	case DT_JOINED_HEADS:
+		ret->run = c->head_dim;
+		break;
 	}
-	if (at->joined == DT_JOINED_GATE_UP) {
-		*ret_rows = 2 * c->ffn;
-		return at->role == DT_W_UP || at->role == DT_W_UP_B ? c->ffn : 0;
-	}
-	*ret_rows = q + 2 * kv;
-	switch (at->role) {
-	case DT_W_K:
-	case DT_W_K_B:
-		return q;
-	case DT_W_V:
-	case DT_W_V_B:
-		return q + kv;
-	default:
-		return 0;
-	}
+	ret->first = part * ret->run;
+	ret->every = (t->joined == DT_JOINED_HEADS ? 3 : 2) * ret->run;
+	ret->rows *= ret->every / ret->run;
 }
 
 /* Replaces %d and %e of a pattern; patterns come from our tables only. */
@@ -71,7 +79,8 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 
 	if (f && f->images && !f->hf[0] &&
 	    scheme == DT_NAMES_HF) { /* our names are torchvision's and timm's */
-		*ret = (struct dt_place_in_file){.rows = p->shape[0], .split = 1, .step = 1};
+		*ret = (struct dt_place_in_file){
+			.rows = p->shape[0], .split = 1, .run = p->shape[0], .every = p->shape[0]};
 		snprintf(ret->name, sizeof(ret->name), "%s", p->name);
 		return true;
 	}
@@ -80,12 +89,10 @@ bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struc
 	expand(t->name, p->layer, expert, ret->name, sizeof(ret->name));
 	ret->split = strstr(t->name, "%e") ? p->experts : 1;
 	ret->stack = scheme == DT_NAMES_GGUF || t->stacked ? p->experts : 0;
-	ret->step = t->joined == DT_JOINED_IN_TURNS ? 2 : 1;
 	ret->transposed = t->transposed;
 	ret->first = 0;
-	ret->rows = p->shape[0] / ret->split;
-	if (t->joined)
-		ret->first = joined_row(c, t, &ret->rows);
+	ret->rows = ret->run = ret->every = p->shape[0] / ret->split;
+	join(c, t, ret);
 	return true;
 }
 
@@ -104,7 +111,8 @@ bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const c
 		return ends(name, ".running_mean") || ends(name, ".running_var") ||
 		       ends(name, ".num_batches_tracked");
 	if (scheme == DT_NAMES_GGUF)
-		return !strcmp(name, "rope_freqs.weight");
+		return !strcmp(name, "rope_freqs.weight") || !strcmp(name, "rope_factors_short.weight") ||
+		       !strcmp(name, "rope_factors_long.weight");
 	return (f && f->is_buffer && f->is_buffer(name)) || ends(name, ".rotary_emb.inv_freq") ||
 	       (c->tied && !strcmp(name, "lm_head.weight"));
 }

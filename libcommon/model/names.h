@@ -13,13 +13,21 @@ enum dt_names {
 
 struct dt_place_in_file {
 	char name[DT_NAMES_MAX];
-	bool transposed;     /* [in, out]: GPT-2's Conv1D */
-	int64_t first, rows; /* q, k and v in one tensor: our rows are [first, first + ours) of rows */
-	int64_t step;	     /* 2: gate and up in turns: our rows are first, first + step, ... of rows */
+	bool transposed; /* [in, out]: GPT-2's Conv1D */
+	/*
+	 * Of a tensor of several parameters: how many rows it has, and the first of ours (dt_place_row). They
+	 * lie in runs, `every` rows apart.
+	 */
+	int64_t first, rows, run, every;
 	int64_t split; /* tensors that the parameter is in, one below the other: experts apart, else 1 */
 	int64_t stack; /* > 0: experts are one more dimension, the outermost, over the same rows */
 };
 
+/* The row of the tensor that is our row r. */
+static inline int64_t dt_place_row(const struct dt_place_in_file *at, int64_t r)
+{
+	return at->first + r / at->run * at->every + r % at->run;
+}
 /* Of a split parameter, the tensor of one expert. false: the scheme has no such parameter. */
 bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
 		    struct dt_place_in_file *ret);

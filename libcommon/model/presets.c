@@ -3,9 +3,9 @@
  * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
- * gpt-oss: OpenAI 2025; Granite 3.3: IBM 2025; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as
- * torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last four are ours: two for tests,
- * two to train on a processor.
+ * gpt-oss: OpenAI 2025; Granite 3: IBM 2024, 2025; GPT-NeoX-20B: Black et al. 2022; Pythia: Biderman et al.
+ * 2023; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti
+ * et al. 2022, table 3). The last four are ours: two for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -42,6 +42,18 @@
 	.rope_scaling = DT_ROPE_SCALING_LLAMA3, .rope_factor = 32, .rope_low_freq = 1, .rope_high_freq = 4,  \
 	.rope_original_seq = 8192
 
+#define PHI4_MINI_ROPE                                                                                       \
+	.rope_scaling = DT_ROPE_SCALING_LONGROPE, .rope_factor = 32, .rope_original_seq = 4096,              \
+	.rope_mscale = 1.1902380714238083, .rope_short = {[0 ... 47] = 1},                                   \
+	.rope_long = {1,	   1.118320672, 1.250641126, 1.398617824, 1.564103225, 1.74916897,           \
+		      1.956131817, 2.187582649, 2.446418898, 2.735880826, 3.059592084, 3.421605075,          \
+		      3.826451687, 4.279200023, 4.785517845, 5.351743533, 5.984965424, 6.693110555,          \
+		      7.485043894, 8.370679318, 9.36110372,  10.4687158,  11.70738129, 13.09260651,          \
+		      14.64173252, 16.37415215, 18.31155283, 20.47818807, 22.90118105, 25.61086418,          \
+		      28.64115884, 32.03,	32.1,	     32.13,	  32.23,       32.6,                 \
+		      32.61,	   32.64,	32.66,	     32.7,	  32.71,       32.93,                \
+		      32.97,	   33.28,	33.49,	     33.5,	  44.16,       47.77}
+
 #define QWEN25(n, v, h, f, l, a, g)                                                                          \
 	LLAMA(n, "qwen2", v, h, f, l, a, g, 32768, 1e-6, 1000000, 151643, 151643), .qkv_bias = true
 #define QWEN3(n, h, f, l, a, g)                                                                              \
@@ -71,6 +83,12 @@
 	LLAMA(n, "granite", 49159, h, f, 40, 32, 8, 131072, 1e-5, 10000000, 0, 0),                           \
 		.tied = true, .embed_factor = 12, .score_factor = sc, .residual_factor = 0.22,               \
 		.logit_divisor = lo
+#define NEOX(n, v, h, l, a, e)                                                                               \
+	.name = n, .family = "gpt_neox", .vocab = v, .hidden = h, .ffn = 4 * (h), .layers = l, .heads = a,   \
+	.kv_heads = a, .head_dim = (h) / (a), .rope_dim = (h) / (a) / 4, .max_seq = 2048,                    \
+	.norm = DT_NORM_LAYER, .norm_eps = 1e-5, .pos = DT_POS_ROPE, .rope_theta = 10000, .qkv_bias = true,  \
+	.out_bias = true, .mlp_bias = true, .parallel_residual = true, .bos = 0, .eos = e, .init_std = 0.02
+#define PYTHIA(n, v, h, l, a) NEOX(n, v, h, l, a, 0), .act = DT_ACT_GELU_ERF
 #define GPT_OSS(n, l, x)                                                                                     \
 	GATED(n, "gpt_oss", 201088, 2880, 2880, l, 64, 8, 64, 131072, 1e-5, 150000, 199998, 200002),         \
 		.act = DT_ACT_SILU_CLAMPED, .qkv_bias = true, .out_bias = true, .attn_sinks = true,          \
@@ -185,6 +203,8 @@ static const struct dt_config presets[] = {
 	 .window = 2047},
 	{LLAMA("phi-3-medium", "phi3", 32064, 5120, 17920, 40, 40, 10, 4096, 1e-5, 10000, 1, 32000),
 	 .window = 2047},
+	{LLAMA("phi-4-mini", "phi3", 200064, 3072, 8192, 32, 24, 8, 131072, 1e-5, 10000, 199999, 199999),
+	 PHI4_MINI_ROPE, .rope_dim = 96, .tied = true, .window = 262144},
 	{LLAMA("phi-4", "phi3", 100352, 5120, 17920, 40, 40, 10, 16384, 1e-5, 250000, 100257, 100257)},
 	{LLAMA("olmo-2-13b", "olmo2", 100352, 5120, 13824, 40, 40, 40, 4096, 1e-6, 500000, -1, 100257),
 	 OLMO2},
@@ -201,6 +221,19 @@ static const struct dt_config presets[] = {
 	{GATED("gemma-2-9b", "gemma2", 256000, 3584, 14336, 42, 16, 8, 256, 8192, 1e-6, 10000, 2, 1), GEMMA2},
 	{GATED("gemma-2-27b", "gemma2", 256000, 4608, 36864, 46, 32, 16, 128, 8192, 1e-6, 10000, 2, 1),
 	 GEMMA2, .score_dim = 144},
+	{PYTHIA("pythia-70m", 50304, 512, 6, 8)},
+	{PYTHIA("pythia-160m", 50304, 768, 12, 12)},
+	{PYTHIA("pythia-410m", 50304, 1024, 24, 16)},
+	{PYTHIA("pythia-1b", 50304, 2048, 16, 8)},
+	{PYTHIA("pythia-1.4b", 50304, 2048, 24, 16)},
+	{PYTHIA("pythia-2.8b", 50304, 2560, 32, 32)},
+	{PYTHIA("pythia-6.9b", 50432, 4096, 32, 32)},
+	{PYTHIA("pythia-12b", 50688, 5120, 36, 40)},
+	{NEOX("gpt-neox-20b", 50432, 6144, 44, 64, 0), .act = DT_ACT_GELU_TANH},
+	{LLAMA("granite-3.1-1b-a400m", "granitemoe", 49155, 1024, 512, 24, 16, 8, 131072, 1e-6, 1500000, 0,
+	       0),
+	 .tied = true, .embed_factor = 12, .score_factor = 0.015625, .residual_factor = 0.22,
+	 .logit_divisor = 6, .experts = 32, .experts_used = 8, .expert_ffn = 512},
 	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
 	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),

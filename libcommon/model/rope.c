@@ -1,7 +1,7 @@
 /*
  * Rotary angles, and their scaling for contexts longer than the training length: linear (Chen et al. 2023),
  * NTK-aware (a larger base), dynamic NTK (base grows with length), YaRN (Peng et al. 2023), Llama 3.1
- * (Grattafiori et al. 2024).
+ * (Grattafiori et al. 2024), LongRoPE (Ding et al. 2024).
  */
 #include "model/config.h"
 
@@ -71,6 +71,8 @@ double dt_rope_frequency(const struct dt_config *c, int64_t i)
 		return llama3_scale(c, freq);
 	case DT_ROPE_SCALING_YARN:
 		return yarn_scale(c, i, freq);
+	case DT_ROPE_SCALING_LONGROPE:
+		return freq / (double)c->rope_short[i];
 	default:
 		return freq;
 	}
@@ -83,13 +85,17 @@ double dt_rope_local_frequency(const struct dt_config *c, int64_t i)
 
 double dt_rope_mscale(const struct dt_config *c)
 {
-	return c->rope_scaling == DT_ROPE_SCALING_YARN ? c->rope_mscale : 1;
+	return c->rope_scaling == DT_ROPE_SCALING_YARN || c->rope_scaling == DT_ROPE_SCALING_LONGROPE
+		       ? c->rope_mscale
+		       : 1;
 }
 
 void dt_rope_for_length(struct dt_config *c, int64_t positions)
 {
 	double over = (double)positions / (double)c->rope_original_seq;
 
+	if (c->rope_scaling == DT_ROPE_SCALING_LONGROPE && over > 1)
+		memcpy(c->rope_short, c->rope_long, sizeof(c->rope_short));
 	if (c->rope_scaling != DT_ROPE_SCALING_DYNAMIC)
 		return;
 	if (over > 1)
@@ -115,9 +121,19 @@ double dt_rope_yarn_mscale(double factor, double mscale)
 	return factor > 1 ? 0.1 * mscale * log(factor) + 1 : 1;
 }
 
+double dt_rope_long_factor(const struct dt_config *c)
+{
+	return fmax((double)c->max_seq / (double)c->rope_original_seq, 1);
+}
+
+double dt_rope_long_mscale(const struct dt_config *c, double factor)
+{
+	return factor > 1 ? sqrt(1 + log(factor) / log((double)c->rope_original_seq)) : 1;
+}
+
 int dt_config_scale_rope(struct dt_config *c, const char *spec, struct dt_err *err)
 {
-	static const char *const name[] = {"none", "linear", "llama3", "ntk", "yarn", "dynamic"};
+	static const char *const name[] = {"none", "linear", "llama3", "ntk", "yarn", "dynamic", "longrope"};
 	const char *colon = spec ? strchr(spec, ':') : NULL;
 	struct dt_config n = *c;
 	char *end = NULL;

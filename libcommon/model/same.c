@@ -35,6 +35,7 @@ static const char *subject(const char *key)
 			{"logit_", "the scale or cap of its logits"},
 			{"embed_", "the scale of its embeddings"},
 			{"residual_", "the scale of its residuals"},
+			{"parallel_", "the order of attention and MLP"},
 			{"router_", "its router"}};
 
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
@@ -79,10 +80,13 @@ bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const 
 		for (size_t i = 0; i < 2; i++)
 			drop(x, y, ((const char *const[]){"rope_low_freq", "rope_high_freq"})[i]);
 	if (a->pos != DT_POS_ROPE || a->rope_scaling != DT_ROPE_SCALING_YARN)
-		for (size_t i = 0; i < 4; i++)
+		for (size_t i = 0; i < 3; i++)
 			drop(x, y,
-			     ((const char *const[]){"rope_beta_fast", "rope_beta_slow", "rope_mscale",
+			     ((const char *const[]){"rope_beta_fast", "rope_beta_slow",
 						    "rope_untruncated"})[i]);
+	if (a->pos != DT_POS_ROPE ||
+	    (a->rope_scaling != DT_ROPE_SCALING_YARN && a->rope_scaling != DT_ROPE_SCALING_LONGROPE))
+		drop(x, y, "rope_mscale");
 	if (a->pos != DT_POS_ROPE || first.rope_scaling <= DT_ROPE_SCALING_LINEAR)
 		drop(x, y, "rope_original_seq");
 	if (a->pos != DT_POS_ROPE || first.rope_scaling == DT_ROPE_SCALING_NONE)

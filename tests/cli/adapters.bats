@@ -12,6 +12,9 @@ setup_file() {
     jq -n '{model_type: "qwen3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 4, head_dim: 20,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5,
         rope_theta: 10000, tie_word_embeddings: true}' >qwen3.json
+    # q, k and v of a head after those of another in one tensor
+    jq -n '{model_type: "gpt_neox", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 3,
+        num_attention_heads: 4, max_position_embeddings: 64, rotary_pct: 0.5}' >neox.json
 }
 
 setup() {
@@ -299,8 +302,8 @@ merge() { # BASE ADAPTER DST OPTION...
     saved=(--lora 4 --lora-modules-to-save 'embed|head|.*norm' --lr 1e-2)
     dt-train verify --layouts "dp1,$(every 4 dp2.tp2.z2,tp2.s1,dp2.z3,pp2)" --model llama.json "${common[@]}" "${saved[@]}" --steps 5 >&2
     dt-train verify --layouts "dp1,$(every 2 tp2,pp2)" --model gpt2.json "${common[@]}" --lora 3 --lora-modules-to-save 'pos|.*norm|.*mlp\.down' --lr 1e-2 --steps 5 >&2
-    for model in llama gpt2 qwen3; do
-        case $model in gpt2) modules='embed|.*norm|.*attn\.[qkv]|layers\.1\.mlp\.down' ;; *) modules='embed|head|.*norm' ;; esac
+    for model in llama gpt2 qwen3 neox; do
+        case $model in gpt2 | neox) modules='embed|.*norm|.*attn\.[qkv]|layers\.1\.mlp\.down' ;; *) modules='embed|head|.*norm' ;; esac
         losses --model $model.json --steps 2 --save b-$model --lr 1e-2
         dt-train --model b-$model "${common[@]}" --steps 4 --lora 4 --lora-modules-to-save "$modules" --save t-$model \
             --eval-data d.h5 --lr 1e-2 --metrics t-$model.jsonl >/dev/null

@@ -50,6 +50,21 @@ setup_file() {
     jq -n '{model_type: "granite", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, embedding_multiplier: 12,
         attention_multiplier: 0.125, residual_multiplier: 0.22, logits_scaling: 3}' >granite.json
+    jq -n '{model_type: "phi3", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, original_max_position_embeddings: 16,
+        partial_rotary_factor: 0.5, tie_word_embeddings: true,
+        rope_scaling: {type: "longrope", short_factor: [1, 1.1, 1.5], long_factor: [1.2, 2, 4]}}' >phi4.json
+    # attention and MLP beside each other; one behind the other
+    local parallel
+    for parallel in true false; do
+        jq -n --argjson parallel $parallel '{model_type: "gpt_neox", vocab_size: 261, hidden_size: 48, intermediate_size: 90,
+            num_hidden_layers: 5, num_attention_heads: 4, max_position_embeddings: 64, rotary_pct: 0.5,
+            use_parallel_residual: $parallel}' >neox-$parallel.json
+    done
+    jq -n '{model_type: "granitemoeshared", vocab_size: 261, hidden_size: 48, intermediate_size: 24, num_hidden_layers: 4,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
+        num_experts_per_tok: 3, shared_intermediate_size: 40, embedding_multiplier: 12, attention_multiplier: 0.125,
+        residual_multiplier: 0.22, logits_scaling: 3}' >granitemoe.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -134,6 +149,34 @@ metric() { # FILE KEY: value of the last step
     verify granite.json tp2.s1 --recompute full
     dt-train --model granite.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
     dt-memest granite.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+}
+
+@test "GraniteMoE: layouts agree with one rank, and the memory plan is exact" {
+    verify granitemoe.json tp2.pp2,ep2.tp2.z1,pp2.cp2,dp2.ep2.z3
+    dt-train --model granitemoe.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest granitemoe.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+}
+
+@test "Phi-4-mini: layouts agree with one rank, and the memory plan is exact" {
+    verify phi4.json tp2.pp2.s1,dp2.z3,tp4,pp2.cp2
+    verify phi4.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    dt-train --model phi4.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest phi4.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+}
+
+@test "GPT-NeoX: layouts agree with one rank, and the memory plan is exact" {
+    local scheme model
+    verify neox-true.json tp2.pp2.s1,+tp4,dp2.z3,dp2.tp2.pp2.z2,pp2.v2,tp2
+    verify neox-false.json tp2.pp2.s1,dp2.z3,pp2.cp2
+    for scheme in gather ring ulysses; do
+        verify neox-true.json cp2,tp2.cp2 --cp-comm $scheme
+    done
+    verify neox-true.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    verify neox-true.json tp2.s1 --recompute full
+    for model in neox-true.json neox-false.json; do
+        dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+        dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+    done
 }
 
 @test "gpt-oss: layouts agree with one rank, and the memory plan is exact" {

@@ -17,7 +17,10 @@ setup_file() {
     jq -n '{model_type: "granite", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
         num_attention_heads: 4, max_position_embeddings: 64, embedding_multiplier: 12, attention_multiplier: 0.125,
         residual_multiplier: 0.22, logits_scaling: 3}' >granite.json
-    for m in llama-tiny gpt2-tiny glm4 granite; do
+    # attention and MLP beside each other
+    jq -n '{model_type: "gpt_neox", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
+        num_attention_heads: 4, max_position_embeddings: 64, rotary_pct: 0.5}' >neox.json
+    for m in llama-tiny gpt2-tiny glm4 granite neox; do
         dt-train --model "$([ -e $m.json ] && echo $m.json || echo $m)" --data d.h5 --seq 64 --steps 3 --lr 3e-3 --threads 1 --no-mfu --precision fp32 --save $m >$m.log
     done
 }
@@ -34,7 +37,7 @@ check() { # ARGUMENT... of onnx_logits.py
 }
 
 @test "decoders: the log-likelihood of a text is dt-eval's" {
-    for m in llama-tiny gpt2-tiny glm4 granite; do
+    for m in llama-tiny gpt2-tiny glm4 granite neox; do
         dt-shard-ckpt export $m $m.onnx
         nll=$(dt-eval ppl --threads 1 --precision fp32 --tokenizer byte --text window.txt --seq 64 --json $m | jq .nll)
         check text $m.onnx window.txt "$nll"

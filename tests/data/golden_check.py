@@ -70,7 +70,22 @@ def hf_config(name, c):
         args["pad_token_id"] = None
     if name == "smollm3":
         args.update(no_rope_layer_interval=c["rope_skip_every"], pad_token_id=None)
-    if name == "granite":
+    if c["family"] == "gpt_neox":
+        del args["num_key_value_heads"], args["rms_norm_eps"], args["rope_theta"]
+        args.update(hidden_act={"gelu_erf": "gelu", "gelu_tanh": "gelu_new"}[c["act"]], layer_norm_eps=c["norm_eps"],
+                    use_parallel_residual=bool(c.get("parallel_residual")), rotary_emb_base=c["rope_theta"],
+                    rotary_pct=c["rope_dim"] / c["head_dim"])
+    if name == "phi4":
+        del args["rope_theta"]
+        args.update(original_max_position_embeddings=int(c["rope_original_seq"]), pad_token_id=None, rope_parameters=dict(
+            rope_type="longrope", rope_theta=c["rope_theta"], partial_rotary_factor=c["rope_dim"] / c["head_dim"],
+            attention_factor=c["rope_mscale"],
+            **{k + "_factor": [float(x) for x in c["rope_" + k].split()] for k in ("short", "long")}))
+    if name.startswith("granitemoe"):
+        args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], experts_implementation="eager")
+    if name == "granitemoeshared":
+        args["shared_intermediate_size"] = c["shared_ffn"]
+    if name.startswith("granite"):
         args.update(embedding_multiplier=c["embed_factor"], attention_multiplier=c["score_factor"],
                     residual_multiplier=c["residual_factor"], logits_scaling=c["logit_divisor"])
     if name == "minimaxm2":
@@ -106,7 +121,9 @@ def hf_config(name, c):
     kind = {"llama": "Llama", "llama31": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral",
             "mixtral": "Mixtral", "qwen3moe": "Qwen3Moe", "olmoe": "Olmoe", "gemma3": "Gemma3Text",
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
-            "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite"}[name]
+            "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite",
+            "neox": "GPTNeoX", "neoxseq": "GPTNeoX", "phi4": "Phi3",
+            "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
@@ -115,7 +132,9 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               mixtral="MixtralForCausalLM", qwen3moe="Qwen3MoeForCausalLM", olmoe="OlmoeForCausalLM",
               olmo2="Olmo2ForCausalLM", olmo3="Olmo3ForCausalLM", smollm3="SmolLM3ForCausalLM",
               glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
-              minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM")
+              minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM",
+              neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM",
+              granitemoe="GraniteMoeForCausalLM", granitemoeshared="GraniteMoeSharedForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -129,13 +148,18 @@ OLMO_NAMES = {"attn_post_norm": "post_attention_layernorm", "mlp_post_norm": "po
 GLM_NAMES = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "post_mlp_layernorm"}
 GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
+HEADS = {"neox": 4, "neoxseq": 4}
+SIZES = {"phi4": (32, 16)}  # rows of q, of k
+NEOX_NAMES = {"embed": "gpt_neox.embed_in", "norm": "gpt_neox.final_layer_norm", "head": "lm_head",
+              "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm", "attn.o": "attention.dense",
+              "mlp.up": "mlp.dense_h_to_4h", "mlp.down": "mlp.dense_4h_to_h"}
 
 
 def our_tensors(name, hf):
     """Maps our parameter names to views of transformers' tensors (or of their gradients), in our shapes."""
     gpt2 = name == "gpt2"
     more = {"gemma3": GEMMA_NAMES, "olmo2": OLMO_NAMES, "olmo3": OLMO_NAMES, "glm4": GLM_NAMES}.get(name, {})
-    names = GPT2_NAMES if gpt2 else dict(LLAMA_NAMES, **more)
+    names = GPT2_NAMES if gpt2 else NEOX_NAMES if name.startswith("neox") else dict(LLAMA_NAMES, **more)
     back = {v: k for k, v in names.items() if not (more in (GEMMA_NAMES, OLMO_NAMES) and k == "mlp_norm" and k not in more)}
     out = {}
     for key, t in hf.items():
@@ -155,6 +179,14 @@ def our_tensors(name, hf):
             for part, piece in parts.items():
                 out[f"{layer}.mlp.experts.{part}.weight"] = piece
             continue
+        if ".block_sparse_moe.router." in key:
+            out["layers." + key.split(".")[2] + ".mlp.router.weight"] = t
+            continue
+        if ".shared_mlp." in key:
+            parts = zip(("gate", "up"), t.chunk(2)) if "input_linear" in key else [("down", t)]
+            for part, piece in parts:
+                out["layers." + key.split(".")[2] + f".mlp.shared.{part}.weight"] = piece
+            continue
         if key.endswith(".mlp.e_score_correction_bias"):
             out["layers." + key.split(".")[2] + ".mlp.router.bias"] = t
             continue
@@ -168,13 +200,22 @@ def our_tensors(name, hf):
             continue
         stem, leaf = key.rsplit(".", 1)
         layer = ""
-        for prefix in ("transformer.h.", "model.layers."):
+        for prefix in ("transformer.h.", "model.layers.", "gpt_neox.layers."):
             if stem.startswith(prefix):
                 number, stem = stem[len(prefix):].split(".", 1)
                 layer = f"layers.{number}."
         if stem == "attn.c_attn":  # fused, Conv1D: [in, 3 out]
             for part, piece in zip("qkv", t.chunk(3, dim=-1)):
                 out[f"{layer}attn.{part}.{leaf}"] = piece.t() if piece.ndim == 2 else piece
+            continue
+        if stem == "attention.query_key_value":  # [heads, 3, head_dim] rows
+            for part, piece in zip("qkv", t.unflatten(0, (HEADS[name], 3, -1)).unbind(1)):
+                out[f"{layer}attn.{part}.{leaf}"] = piece
+            continue
+        if stem == "self_attn.qkv_proj":
+            heads, kv = SIZES[name]
+            for part, piece in zip("qkv", t.split([heads, kv, kv])):
+                out[f"{layer}attn.{part}.{leaf}"] = piece
             continue
         conv1d = gpt2 and layer and t.ndim == 2
         out[f"{layer}{back[stem]}.{leaf}"] = t.t() if conv1d else t

@@ -99,6 +99,12 @@ CONFIGS = {
     "phi3": dict(
         LLAMA, family="phi3", seed=12, hidden=32, ffn=56, layers=2, heads=4, kv_heads=4, head_dim=8, window=6,
     ),
+    # three quarters of each head rotated, with LongRoPE's divisors of sequences longer than the original length
+    "phi4": dict(
+        LLAMA, family="phi3", seed=28, hidden=32, ffn=56, layers=2, heads=4, kv_heads=2, head_dim=8, rope_dim=6, tied=True,
+        rope_theta=100.0, rope_scaling="longrope", rope_factor=3.0, rope_original_seq=8, rope_mscale=1.2360679774997898,
+        rope_short="1 1.25 1.5", rope_long="1.125 2.5 7",
+    ),
     # layers 0 and 2 attend to i - 4 .. i; capped scores and logits, many of which exceed the cap
     "gemma2": dict(
         LLAMA, family="gemma2", seed=13, hidden=48, ffn=72, layers=4, heads=4, kv_heads=2, head_dim=16,
@@ -125,6 +131,27 @@ CONFIGS = {
     "granite": dict(
         LLAMA, family="granite", seed=25, hidden=32, ffn=56, layers=3, heads=4, kv_heads=2, head_dim=8, tied=True,
         embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2,
+    ),
+    # the same factors; top 3 of 6 experts, whose weights add up to 1; with a shared expert of another width
+    "granitemoe": dict(
+        LLAMA, family="granitemoe", seed=29, hidden=32, ffn=32, layers=2, heads=4, kv_heads=2, head_dim=8, tied=True,
+        embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2, experts=6,
+        experts_used=3, expert_ffn=32,
+    ),
+    "granitemoeshared": dict(
+        LLAMA, family="granitemoeshared", seed=30, hidden=32, ffn=32, layers=2, heads=4, kv_heads=2, head_dim=8,
+        embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75, norm_eps=1e-2, experts=6,
+        experts_used=3, expert_ffn=32, shared_ffn=64,
+    ),
+    # norms with biases, a third of each head rotated; attention and MLP read the same stream; and one after the
+    # other
+    "neox": dict(
+        LLAMA, family="gpt_neox", seed=26, hidden=48, ffn=88, layers=3, heads=4, kv_heads=4, head_dim=12, rope_dim=4,
+        norm="layer", act="gelu_erf", gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, parallel_residual=True,
+    ),
+    "neoxseq": dict(
+        LLAMA, family="gpt_neox", seed=27, hidden=32, ffn=72, layers=2, heads=4, kv_heads=4, head_dim=8, rope_dim=8,
+        norm="layer", act="gelu_tanh", gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,
     ),
     # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(
@@ -274,6 +301,9 @@ def rope_tables(c, dtype, local=False):
         # 1: unchanged (short wavelengths), 0: divided by the factor (long wavelengths), linear in between
         keep = ((old / wavelength - low) / (high - low)).clamp(0, 1)
         freq = keep * freq + (1 - keep) * freq / c["rope_factor"]
+    if c["rope_scaling"] == "longrope":  # Ding et al. 2024; the choice is by the whole sequence
+        by = c["rope_long" if c["seq"] > c["rope_original_seq"] else "rope_short"]
+        freq = freq / torch.tensor([float(x) for x in by.split()], dtype=torch.float64)
     if c["rope_scaling"] == "yarn":  # Peng et al. 2023, section 3.2: blended over pairs between two numbers of turns
         def pair(turns):
             return d * np.log(c["rope_original_seq"] / (turns * 2 * np.pi)) / (2 * np.log(c["rope_theta"]))
@@ -392,7 +422,7 @@ def forward(c, w, ids, ahead=None):
         if clamped:
             x = x.clamp(max=7)
             return x * torch.sigmoid(1.702 * x)
-        return F.silu(x) if c["act"] == "silu" else gelu_tanh(x)
+        return F.silu(x) if c["act"] == "silu" else F.gelu(x) if c["act"] == "gelu_erf" else gelu_tanh(x)
 
     def gated(gate, up):
         return act(gate) * (up.clamp(-7, 7) + 1 if clamped else up)
@@ -431,10 +461,11 @@ def forward(c, w, ids, ahead=None):
     def layer(x, p, n):
         rotates = c["pos"] == "rope" and (not c.get("rope_skip_every") or (n + 1) % c["rope_skip_every"] != 0)
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
-        y = pre(x, p + ".attn_norm")
+        before, y = x, pre(x, p + ".attn_norm")
         y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window, rotates)
         x = x + post(y, p + ".attn_post_norm") * c.get("residual_factor", 1)
-        y = mlp(pre(x, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0))
+        seen = before if c.get("parallel_residual") else x
+        y = mlp(pre(seen, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0))
         return x + post(y, p + ".mlp_post_norm") * c.get("residual_factor", 1)
 
     def head(x):

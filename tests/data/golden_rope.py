@@ -11,6 +11,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+SHORT, LONG = [1.0, 1.02, 1.05, 1.1, 1.2, 1.5, 1.75, 2.0], [1.08, 1.25, 1.7, 2.5, 4.0, 9.5, 20.25, 32.0]
 CASES = [
     (None, 64),
     ({"rope_type": "linear", "factor": 4.0}, 64),
@@ -23,6 +24,9 @@ CASES = [
       "mscale_all_dim": 1.0}, 163840),
     ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "truncate": False}, 256),
     ({"rope_type": "dynamic", "factor": 4.0}, 64),
+    ({"rope_type": "longrope", "original_max_position_embeddings": 64, "short_factor": SHORT, "long_factor": LONG}, 256),
+    ({"rope_type": "longrope", "original_max_position_embeddings": 256, "short_factor": SHORT, "long_factor": LONG,
+      "attention_factor": 1.125}, 512),
     ({"rope_type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 16}, 64),
 ]
 
@@ -33,7 +37,7 @@ for scaling, length in CASES:
     if kind == "default":
         freq, factor = 10000.0 ** -(torch.arange(0, 16, 2, dtype=torch.float64) / 16), 1.0
     else:
-        freq, factor = ROPE_INIT_FUNCTIONS[kind](c, "cpu", 150 if kind == "dynamic" else None)
+        freq, factor = ROPE_INIT_FUNCTIONS[kind](c, "cpu", 150 if kind in ("dynamic", "longrope") else None)
     text = json.dumps(json.dumps(scaling)) if scaling else "NULL"
     print("{%s, %d, %s, {%s}}," % (text, length, repr(float(factor)), ", ".join("%.9g" % float(f) for f in freq)))
     sys.stdout.flush()

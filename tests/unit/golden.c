@@ -194,11 +194,26 @@ static void optional(const struct golden *g, const char *attr, int64_t *i, doubl
 		*i = golden_int(g, "/", attr);
 }
 
+/* The numbers of a text attribute, if the file has it. */
+static void numbers(const struct golden *g, const char *name, float *ret)
+{
+	char text[256], *at = text, *end;
+
+	if (H5Aexists(g->file, name) <= 0)
+		return;
+	golden_str(g, "/", name, text, sizeof(text));
+	for (int i = 0; i < DT_ROPE_FACTORS; i++, at = end) {
+		ret[i] = strtof(at, &end);
+		if (end == at)
+			break;
+	}
+}
+
 void golden_config(const struct golden *g, struct dt_config *ret)
 {
 	static const char *const norms[] = {"layer", "rms"}, *const positions[] = {"learned", "rope"},
 				 *const pairings[] = {"half", "adjacent"},
-				 *const scalings[] = {"none", "linear", "llama3", "yarn"},
+				 *const scalings[] = {"none", "linear", "llama3", "yarn", "longrope"},
 				 *const acts[] = {"gelu_tanh", "gelu_erf", "silu", "relu", "silu_clamped"};
 	struct dt_config c = {.bos = -1, .eos = -1, .init_std = 0.02};
 	const struct {
@@ -234,9 +249,9 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	c.norm = choice(g, "norm", norms, 2) ? DT_NORM_RMS : DT_NORM_LAYER;
 	c.pos = choice(g, "pos", positions, 2) ? DT_POS_ROPE : DT_POS_LEARNED;
 	c.rope_pairing = choice(g, "rope_pairing", pairings, 2) ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
-	c.rope_scaling =
-		(enum dt_rope_scaling[]){DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR, DT_ROPE_SCALING_LLAMA3,
-					 DT_ROPE_SCALING_YARN}[choice(g, "rope_scaling", scalings, 4)];
+	c.rope_scaling = (enum dt_rope_scaling[]){
+		DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR, DT_ROPE_SCALING_LLAMA3, DT_ROPE_SCALING_YARN,
+		DT_ROPE_SCALING_LONGROPE}[choice(g, "rope_scaling", scalings, 5)];
 	c.act = (int[]){DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU, DT_ACT_RELU,
 			DT_ACT_SILU_CLAMPED}[choice(g, "act", acts, 5)];
 	optional(g, "rope_beta_fast", NULL, &c.rope_beta_fast, NULL);
@@ -258,6 +273,9 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "score_factor", NULL, &c.score_factor, NULL);
 	optional(g, "residual_factor", NULL, &c.residual_factor, NULL);
 	optional(g, "logit_divisor", NULL, &c.logit_divisor, NULL);
+	numbers(g, "rope_short", c.rope_short);
+	numbers(g, "rope_long", c.rope_long);
+	optional(g, "parallel_residual", NULL, NULL, &c.parallel_residual);
 	optional(g, "no_pre_norms", NULL, NULL, &c.no_pre_norms);
 	optional(g, "qk_norm_whole", NULL, NULL, &c.qk_norm_whole);
 	optional(g, "post_norms", NULL, NULL, &c.post_norms);

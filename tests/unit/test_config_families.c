@@ -1,12 +1,14 @@
 /* What the classes of single families take for granted in config.json. */
 #include "config_text.h"
 
+#include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/graph.h"
 #include "model/params.h"
 #include "model/same.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define DEEPSEEK                                                                                             \
@@ -100,7 +102,16 @@ static void later_families(void **state)
 	assert_true(c.window == 31 && c.kv_heads == 4 && c.vocab == 32064);
 	refuse("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
 	       "\"num_attention_heads\":4,\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[1]}}",
-	       "rotary scaling 'longrope'");
+	       "'short_factor' has 0 numbers, not one for each of 8 pairs");
+	accept("{\"model_type\":\"phi3\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"
+	       "\"num_attention_heads\":4,\"partial_rotary_factor\":0.25,\"max_position_embeddings\":32768,"
+	       "\"rope_scaling\":{\"type\":\"su\",\"long_factor\":[2,8],\"short_factor\":[1,1.5]}}",
+	       &c);
+	assert_true(c.rope_scaling == DT_ROPE_SCALING_LONGROPE && c.rope_dim == 4 &&
+		    c.rope_original_seq == 4096);
+	assert_true(c.rope_long[1] == 8 && c.rope_short[1] == 1.5f && c.rope_factor == 8);
+	assert_true(fabs(c.rope_mscale - sqrt(1 + log(8) / log(4096))) < 1e-12);
+	assert_int_equal(dt_config_positions(&c), 32768);
 	accept("{\"model_type\":\"olmo2\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":"
 	       "4,"
 	       "\"num_attention_heads\":4}",
@@ -216,12 +227,75 @@ static void granite(void **state)
 	assert_non_null(strstr(err.msg, "without RMSNorms"));
 }
 
+static void granite_mixtures(void **state)
+{
+	static const char *const type[] = {"granitemoe", "granitemoeshared"};
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	char text[512];
+	json_t *o;
+
+	(void)state;
+	for (int shared = 0; shared < 2; shared++) {
+		snprintf(text, sizeof(text),
+			 "{\"model_type\":\"%s\"," SIZES ",\"num_local_experts\":6,\"num_experts_per_tok\":3,"
+			 "\"residual_multiplier\":0.5,\"shared_intermediate_size\":24}",
+			 type[shared]);
+		accept(text, &c);
+		assert_true(c.experts == 6 && c.experts_used == 3 && c.expert_ffn == c.ffn &&
+			    !c.router_unscaled);
+		assert_true(c.shared_ffn == (shared ? 24 : 0) && c.residual_factor == 0.5);
+		assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+		assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+		assert_true(dt_config_same(&c, &back, NULL));
+		json_decref(o);
+	}
+	accept("{\"model_type\":\"granitemoe\"," SIZES "}", &c);
+	assert_true(c.experts == 8 && c.experts_used == 2);
+	refuse("{\"model_type\":\"granitemoe\"," SIZES ",\"num_local_experts\":0}", "num_local_experts");
+}
+
+static void gpt_neox(void **state)
+{
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	(void)state;
+	accept("{\"model_type\":\"gpt_neox\"}", &c);
+	assert_true(c.hidden == 6144 && c.layers == 44 && c.heads == 64 && c.head_dim == 96 &&
+		    c.vocab == 50432);
+	assert_true(c.rope_dim == 24 && c.parallel_residual && c.act == DT_ACT_GELU_ERF && !c.tied);
+	assert_true(c.norm == DT_NORM_LAYER && c.qkv_bias && c.out_bias && c.mlp_bias && c.bos == 0 &&
+		    c.eos == 2);
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":48,\"num_attention_heads\":4,\"rotary_pct\":1,"
+	       "\"rotary_emb_base\":500,\"use_parallel_residual\":false,\"hidden_act\":\"gelu_fast\","
+	       "\"attention_bias\":false,\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+	       &c);
+	assert_true(c.rope_dim == 12 && c.rope_theta == 500 && !c.parallel_residual && !c.qkv_bias);
+	assert_true(c.act == DT_ACT_GELU_TANH && !c.out_bias && c.mlp_bias && c.rope_factor == 2);
+	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+	assert_true(dt_config_same(&c, &back, NULL));
+	json_decref(o);
+	/* as transformers 5 writes it */
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":128,\"num_attention_heads\":4,"
+	       "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":300,\"partial_rotary_factor\":"
+	       "0.5}}",
+	       &c);
+	assert_true(c.rope_dim == 16 && c.rope_theta == 300);
+	refuse("{\"model_type\":\"gpt_neox\",\"hidden_size\":50,\"num_attention_heads\":4}",
+	       "not a multiple");
+	refuse("{\"model_type\":\"gpt_neox\",\"rotary_pct\":0}", "'partial_rotary_factor' is 0");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(deepseek_defaults), cmocka_unit_test(deepseek_epsilons),
 		cmocka_unit_test(later_families),    cmocka_unit_test(glm),
 		cmocka_unit_test(granite),	     cmocka_unit_test(minimax),
+		cmocka_unit_test(gpt_neox),	     cmocka_unit_test(granite_mixtures),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * Keys of a GGUF file that change what a model computes, beside the sizes: rotary scaling, windows, caps.
  * They are read, or refused by name.
  */
+#include "kernels/activation.h"
 #include "kernels/rope.h"
 #include "model/config.h"
 #include "model/gguf.h"
@@ -66,6 +67,14 @@ static void put_text(const char *name, const char *v)
 {
 	put_key(name, DT_GGUF_STRING);
 	put_str(v);
+}
+
+static void put_bool(const char *name, bool v)
+{
+	const unsigned char b = v;
+
+	put_key(name, DT_GGUF_BOOL);
+	put(&b, 1);
 }
 
 /* Begins a file of this architecture: four layers of two heads of eight elements. */
@@ -252,6 +261,30 @@ static void granite_has_factors(void **state)
 	refused("'granite.logit_scale' of 0");
 }
 
+static void gptneox_says_what_is_parallel(void **state)
+{
+	(void)state;
+	begin("gptneox");
+	assert_int_equal(finish(NULL), -EINVAL);
+	assert_non_null(strstr(err.msg, "gptneox.attention.layer_norm_epsilon"));
+	begin("gptneox");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	put_int("rope.dimension_count", 4);
+	accepted();
+	assert_true(!c.parallel_residual && c.act == DT_ACT_GELU_ERF && c.rope_dim == 4);
+	begin("gptneox");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	put_bool("use_parallel_residual", true);
+	put_text("hidden_activation", "gelu_new");
+	accepted();
+	assert_true(c.parallel_residual && c.act == DT_ACT_GELU_TANH && c.rope_dim == 8);
+	begin("gptneox");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	put_text("hidden_activation", "mish");
+	assert_int_equal(finish(NULL), -EINVAL);
+	assert_non_null(strstr(err.msg, "activation 'mish'"));
+}
+
 static void windows_in_some_layers(void **state)
 {
 	(void)state;
@@ -281,6 +314,7 @@ int main(void)
 		cmocka_unit_test(yarn_has_its_parameters),
 		cmocka_unit_test(scales_that_are_not_computed_are_refused),
 		cmocka_unit_test(granite_has_factors),
+		cmocka_unit_test(gptneox_says_what_is_parallel),
 		cmocka_unit_test(windows_in_some_layers),
 	};
 

@@ -344,7 +344,12 @@ MODEL(glm4moe)
 MODEL(minimaxm2)
 MODEL(gptoss)
 MODEL(granite)
+MODEL(granitemoe)
+MODEL(granitemoeshared)
+MODEL(neox)
+MODEL(neoxseq)
 MODEL(phi3)
+MODEL(phi4)
 MODEL(gemma2)
 MODEL(mixtral)
 MODEL(qwen3moe)
@@ -431,7 +436,12 @@ int main(void)
 		cmocka_unit_test(test_minimaxm2),
 		cmocka_unit_test(test_gptoss),
 		cmocka_unit_test(test_granite),
+		cmocka_unit_test(test_granitemoe),
+		cmocka_unit_test(test_granitemoeshared),
+		cmocka_unit_test(test_neox),
+		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),
+		cmocka_unit_test(test_phi4),
 		cmocka_unit_test(test_gemma2),
 		cmocka_unit_test(test_mixtral),
 		cmocka_unit_test(test_qwen3moe),

@@ -49,6 +49,7 @@ static struct dt_params table_of(const char *name, struct dt_config *c)
  * Llama, Mistral, Mixtral, Qwen, Gemma, DeepSeek: the element counts in the headers of the published weights,
  * of Gemma 3 4B and 27B (4,300,079,472 and 27,432,406,640) without the 416,866,032 of the vision tower and
  * the 1152 h + 1152 that lead from it, of DeepSeek-V3 without the layer that predicts a second token.
+ * GPT-NeoX-20B and Pythia: their papers and cards.
  * megatron-* and gpt3-175b: Korthikanti et al. 2022, table 3, and Brown et al. 2020, table 2.1, print
  * billions.
  */
@@ -108,6 +109,17 @@ static void parameters(void **state)
 		{"glm-4.5-air", 106852251264},
 		{"glm-4.5", 352797829024},
 		{"minimax-m2", 228689764864},
+		{"phi-4-mini", 3836021760},
+		{"pythia-70m", 70426624},
+		{"pythia-160m", 162322944},
+		{"pythia-410m", 405334016},
+		{"pythia-1b", 1011781632},
+		{"pythia-1.4b", 1414647808},
+		{"pythia-2.8b", 2775208960},
+		{"pythia-6.9b", 6857302016},
+		{"pythia-12b", 11846072320},
+		{"gpt-neox-20b", 20554567680},
+		{"granite-3.1-1b-a400m", 1334628352},
 		{"granite-3.3-2b", 2533539840},
 		{"granite-3.3-8b", 8170864640},
 		{"gpt-oss-20b", 20914757184},

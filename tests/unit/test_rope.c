@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-/* The head is 16 wide, the base 10000. dynamic: for 150 positions. */
+/* The head is 16 wide, the base 10000. dynamic, longrope: for 150 positions. */
 static const struct {
 	const char *scaling;
 	int64_t positions;
@@ -61,6 +61,21 @@ static const struct {
 	 1.0,
 	 {1, 0.242702499, 0.05890451, 0.0142962709, 0.00346974074, 0.000842114794, 0.000204383367,
 	  4.96043576e-05}},
+	{"{\"rope_type\": \"longrope\", \"original_max_position_embeddings\": 64, \"short_factor\": [1.0, "
+	 "1.02, 1.05, "
+	 "1.1, 1.2, 1.5, 1.75, 2.0], \"long_factor\": [1.08, 1.25, 1.7, 2.5, 4.0, 9.5, 20.25, 32.0]}",
+	 256,
+	 1.1547005383792517,
+	 {0.92592591, 0.252982229, 0.0588235296, 0.0126491114, 0.00249999994, 0.000332871365, 4.93827174e-05,
+	  9.88211832e-06}},
+	{"{\"rope_type\": \"longrope\", \"original_max_position_embeddings\": 256, \"short_factor\": [1.0, "
+	 "1.02, 1.05, "
+	 "1.1, 1.2, 1.5, 1.75, 2.0], \"long_factor\": [1.08, 1.25, 1.7, 2.5, 4.0, 9.5, 20.25, 32.0], "
+	 "\"attention_factor\": 1.125}",
+	 512,
+	 1.125,
+	 {1, 0.310027212, 0.095238097, 0.0287479796, 0.00833333284, 0.00210818532, 0.000571428565,
+	  0.000158113893}},
 	{"{\"rope_type\": \"dynamic\", \"factor\": 4.0, \"original_max_position_embeddings\": 16}",
 	 64,
 	 1.0,
@@ -185,6 +200,32 @@ static void asked_for(void **state)
 	assert_int_equal(dt_config_scale_rope(&c, "yarn:4", &err), -EINVAL);
 }
 
+static void lists_of_divisors_are_checked(void **state)
+{
+	static const char *const bad[] = {
+		"{\"type\": \"longrope\", \"long_factor\": [1, 1, 1, 1, 1, 1, 1, 1]}",
+		"{\"type\": \"longrope\", \"short_factor\": [1, 1], \"long_factor\": [1, 1]}",
+		"{\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 1, 1, 1, 1, 0], \"long_factor\": [1, "
+		"1, 1, 1, 1, "
+		"1, 1, 1]}",
+		"{\"type\": \"longrope\", \"short_factor\": 1, \"long_factor\": 2}"};
+	struct dt_config c;
+	struct dt_err err = {0};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		json_t *o =
+			json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "model_type", "phi3",
+				  "vocab_size", 100, "hidden_size", 64, "intermediate_size", 96,
+				  "num_hidden_layers", 2, "num_attention_heads", 4, "max_position_embeddings",
+				  64, "rope_scaling", json_loads(bad[i], 0, NULL));
+
+		if (dt_config_from_hf(o, &c, &err) != -EINVAL || !strstr(err.msg, "_factor'"))
+			fail_msg("%s: %s", bad[i], err.msg);
+		json_decref(o);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -192,6 +233,7 @@ int main(void)
 		cmocka_unit_test(files_say_it_again),
 		cmocka_unit_test(table_has_the_factor),
 		cmocka_unit_test(asked_for),
+		cmocka_unit_test(lists_of_divisors_are_checked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,7 @@
-/* A decoder of pre-norm layers, as in most families; the configuration has their differences. */
+/*
+ * A decoder of pre-norm layers, as in most families; the configuration has their differences. before: what
+ * attention adds to the stream, if the MLP does not see it (Wang and Komatsuzaki 2021).
+ */
 #include "model/family/family.h"
 
 static const char *const norm1[] = {"norm1", "resid", "norm1.mean", "norm1.rstd"};
@@ -11,15 +14,18 @@ static const char *const last[] = {"norm", "resid", "mean", "rstd"};
 static void layer(struct dt_builder *b, int *x, int *delta)
 {
 	const struct dt_config *c = b->c;
-	int h = dt_block_add_norm(b, x, *delta, DT_W_ATTN_NORM, "attn_norm", norm1);
+	int h = dt_block_add_norm(b, x, *delta, DT_W_ATTN_NORM, "attn_norm", norm1), before;
 
 	*delta = c->kv_rank ? dt_block_latent_attention(b, h) : dt_block_attention(b, h);
 	if (c->post_norms)
 		*delta = dt_block_norm(b, *delta, DT_W_POST_ATTN_NORM, "attn_post_norm", post1);
-	h = dt_block_add_norm(b, x, *delta, DT_W_MLP_NORM, "mlp_norm", norm2);
+	before = c->parallel_residual ? *delta : -1;
+	h = dt_block_add_norm(b, x, c->parallel_residual ? -1 : *delta, DT_W_MLP_NORM, "mlp_norm", norm2);
 	*delta = dt_layer_has_experts(c, b->layer) ? dt_block_experts(b, h) : dt_block_mlp(b, h);
 	if (c->post_norms)
 		*delta = dt_block_norm(b, *delta, DT_W_POST_MLP_NORM, "mlp_post_norm", post2);
+	if (before >= 0)
+		*delta = dt_block_add(b, before, *delta, "both", "delta");
 }
 
 /* The module for one more token, up to its last norm; h: the result of the model's. */

@@ -5,13 +5,17 @@
 #include <string.h>
 
 static const struct dt_family *const families[] = {
-	&dt_family_gpt2,	&dt_family_llama,	&dt_family_mistral, &dt_family_qwen2,
-	&dt_family_qwen3,	&dt_family_gemma3,	&dt_family_mixtral, &dt_family_qwen3_moe,
-	&dt_family_deepseek_v2, &dt_family_deepseek_v3, &dt_family_phi3,    &dt_family_olmo2,
-	&dt_family_olmo3,	&dt_family_smollm3,	&dt_family_gemma2,  &dt_family_resnet,
-	&dt_family_resnet9,	&dt_family_mlp,		&dt_family_cnn,	    &dt_family_olmoe,
-	&dt_family_policy,	&dt_family_airbench,	&dt_family_glm4,    &dt_family_glm4_moe,
-	&dt_family_minimax_m2,	&dt_family_gpt_oss,	&dt_family_granite, &dt_family_vit,
+	&dt_family_gpt2,	&dt_family_llama,      &dt_family_mistral,
+	&dt_family_qwen2,	&dt_family_qwen3,      &dt_family_gemma3,
+	&dt_family_mixtral,	&dt_family_qwen3_moe,  &dt_family_deepseek_v2,
+	&dt_family_deepseek_v3, &dt_family_phi3,       &dt_family_olmo2,
+	&dt_family_olmo3,	&dt_family_smollm3,    &dt_family_gemma2,
+	&dt_family_resnet,	&dt_family_resnet9,    &dt_family_mlp,
+	&dt_family_cnn,		&dt_family_olmoe,      &dt_family_policy,
+	&dt_family_airbench,	&dt_family_glm4,       &dt_family_glm4_moe,
+	&dt_family_minimax_m2,	&dt_family_gpt_oss,    &dt_family_granite,
+	&dt_family_gpt_neox,	&dt_family_granitemoe, &dt_family_granitemoeshared,
+	&dt_family_vit,
 };
 
 const struct dt_family *dt_family_at(int i)

@@ -57,8 +57,12 @@ int dt_hf_period(const json_t *o, struct dt_config *ret, struct dt_err *err);
  */
 int dt_hf_router(const json_t *o, int64_t shared, struct dt_config *ret, struct dt_err *err);
 void dt_hf_write_router(const struct dt_config *c, json_t *o);
+/* Sets head_dim from the hidden size and the number of heads. */
+int dt_hf_even_heads(struct dt_config *c, struct dt_err *err);
 /* Writes the decoder under Llama's keys. */
 json_t *dt_hf_write_decoder(const struct dt_config *c);
+/* The value of rope_scaling. */
+json_t *dt_hf_rope_scaling(const struct dt_config *c);
 /* Writes the window of all layers under Mistral's keys. */
 void dt_hf_write_window(const struct dt_config *c, json_t *o);
 void dt_hf_write_period(const struct dt_config *c, json_t *o);
@@ -67,6 +71,9 @@ const char *dt_hf_act_name(int act);
 
 /* ---- GGUF ---- */
 
+/* Divisors of LongRoPE's frequencies. */
+#define DT_GGUF_ROPE_SHORT "rope_factors_short.weight"
+#define DT_GGUF_ROPE_LONG  "rope_factors_long.weight"
 /* Writes "ARCH.NAME" to k->key and returns it. */
 const char *dt_gguf_key(struct dt_gguf_keys *k, const char *name);
 int dt_gguf_key_size(struct dt_gguf_keys *k, const char *name, bool required, int64_t *ret,
@@ -74,7 +81,9 @@ int dt_gguf_key_size(struct dt_gguf_keys *k, const char *name, bool required, in
 /* Reads a float32 as its shortest decimal, such as 1e-5. Returns 1 when the key is there. */
 int dt_gguf_key_real(struct dt_gguf_keys *k, const char *name, bool required, double *ret,
 		     struct dt_err *err);
-/* Reads the sizes of a decoder, as above. */
+/* Reads the heads, the window and rotary positions. */
+int dt_gguf_attention(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
+/* The same, and RMSNorm's epsilon, of a decoder with gates, as above. */
 int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 /* The same of a family whose heads may be rotated in part: rope_dim is set if it is the whole head, too. */
 int dt_gguf_decoder_part(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
@@ -91,6 +100,8 @@ int dt_gguf_leave_modules(struct dt_gguf_keys *k, struct dt_config *ret, struct 
 /* ---- names ---- */
 
 extern const struct dt_tensor_name dt_names_llama[], dt_names_gguf[];
+/* q, k and v in one tensor. */
+extern const struct dt_tensor_name dt_names_gguf_qkv[];
 /* One tensor per expert: under mlp.experts (Qwen3-MoE, DeepSeek), under block_sparse_moe.experts. */
 extern const struct dt_tensor_name dt_names_experts[], dt_names_mixtral[];
 /* Shared experts, and what is added to the scores of the others (DeepSeek, GLM-4.5). */
@@ -105,7 +116,8 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_deepseek_v3, dt_family_phi3, dt_family_olmo2, dt_family_olmo3, dt_family_smollm3,
 	dt_family_gemma2, dt_family_resnet, dt_family_resnet9, dt_family_airbench, dt_family_mlp,
 	dt_family_cnn, dt_family_olmoe, dt_family_policy, dt_family_glm4, dt_family_glm4_moe,
-	dt_family_minimax_m2, dt_family_gpt_oss, dt_family_granite, dt_family_vit;
+	dt_family_minimax_m2, dt_family_gpt_oss, dt_family_granite, dt_family_granitemoe,
+	dt_family_granitemoeshared, dt_family_gpt_neox, dt_family_vit;
 
 /* Shared by Gemma 2 and 3 (gemma2.c): defaults of both classes, and the keys that both write. */
 void dt_gemma_defaults(struct dt_config *c);

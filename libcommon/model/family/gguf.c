@@ -21,17 +21,11 @@ const char *dt_gguf_key(struct dt_gguf_keys *k, const char *name)
 int dt_gguf_key_real(struct dt_gguf_keys *k, const char *name, bool required, double *ret, struct dt_err *err)
 {
 	double v = 0;
-	char text[32];
 	int rc = dt_gguf_real(k->g, dt_gguf_key(k, name), required, &v, err);
 
 	if (rc <= 0)
 		return rc;
-	for (int digits = 1; digits <= 9; digits++) {
-		snprintf(text, sizeof(text), "%.*g", digits, v);
-		*ret = strtod(text, NULL);
-		if ((float)*ret == (float)v)
-			break;
-	}
+	*ret = dt_json_short((float)v);
 	return 1;
 }
 
@@ -60,6 +54,23 @@ static double rope_distance(const uint8_t *divisors, const struct dt_config *c)
 	return far;
 }
 
+/* Divisors of frequencies, one a pair. A tensor of the first part, where the keys are. */
+static int read_divisors(const struct dt_gguf *g, const char *name, const struct dt_config *c,
+			 const uint8_t **ret, struct dt_err *err)
+{
+	const struct dt_gguf_tensor *t = dt_gguf_find_tensor(g, name);
+	const int64_t half = dt_rope_dim(c) / 2;
+
+	if (!t)
+		return dt_err_set(err, -EBADMSG, "the file has no '%s'", name);
+	if (t->at > g->bytes || t->bytes > g->bytes - t->at)
+		return dt_err_set(err, -ENOTSUP, "'%s' is not in the first part", name);
+	if (t->format != DT_FMT_F32 || t->ndim != 1 || t->shape[0] != half)
+		return dt_err_set(err, -EBADMSG, "'%s' is not %lld numbers", name, (long long)half);
+	*ret = (const uint8_t *)g->file + t->at;
+	return 0;
+}
+
 /*
  * Llama 3's frequencies come as divisors, one a pair, in a tensor. What they were computed from is not in
  * the file. The factor is the largest divisor, or a published one where no pair turns that slowly. The
@@ -69,21 +80,20 @@ static double rope_distance(const uint8_t *divisors, const struct dt_config *c)
 static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct dt_err *err)
 {
 	double factors[] = {1, 8, 32, 4, 16}, best = 1e-4, factor = 0;
-	const struct dt_gguf_tensor *t = dt_gguf_find_tensor(g, "rope_freqs.weight");
 	int64_t half = dt_rope_dim(c) / 2, original = 0;
+	const uint8_t *divisors;
+	int rc;
 
-	if (!t)
+	if (!dt_gguf_find_tensor(g, "rope_freqs.weight"))
 		return 0;
-	/* the tensor must be in the first part, with the keys */
-	if (t->at > g->bytes || t->bytes > g->bytes - t->at)
-		return dt_err_set(err, -ENOTSUP, "'rope_freqs.weight' is not in the first part");
-	if (t->format != DT_FMT_F32 || t->ndim != 1 || t->shape[0] != half)
-		return dt_err_set(err, -EBADMSG, "'rope_freqs.weight' is not %lld numbers", (long long)half);
+	rc = read_divisors(g, "rope_freqs.weight", c, &divisors, err);
+	if (rc < 0)
+		return rc;
 	for (int64_t i = 0; i < half; i++) {
 		double rounded;
 		float got;
 
-		memcpy(&got, g->file + t->at + 4 * i, 4);
+		memcpy(&got, divisors + 4 * i, 4);
 		rounded = round((double)got * 1e4) / 1e4;
 		if (rounded > factors[0]) /* gcc 12 has an internal error at fmax here, on arm64 */
 			factors[0] = rounded;
@@ -100,7 +110,7 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 					       : o == 1 ? (int64_t)((double)c->max_seq / factors[f])
 					       : o == 2 ? c->max_seq
 							: (int64_t)1 << o;
-			far = c->rope_original_seq ? rope_distance((const uint8_t *)g->file + t->at, c) : 1;
+			far = c->rope_original_seq ? rope_distance(divisors, c) : 1;
 			if (far < best) {
 				best = far;
 				factor = c->rope_factor;
@@ -114,6 +124,30 @@ static int read_rope_freqs(const struct dt_gguf *g, struct dt_config *c, struct 
 	return dt_err_set(
 		err, -ENOTSUP,
 		"'rope_freqs.weight' is not what the scaling of Llama 3.1 makes of any known length");
+}
+
+/* LongRoPE is in tensors; some files name no type. */
+static int read_longrope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	const int64_t half = dt_rope_dim(c) / 2;
+	const uint8_t *lists[2];
+	int rc;
+
+	c->rope_scaling = DT_ROPE_SCALING_LONGROPE;
+	c->rope_mscale = 1;
+	if (half > DT_ROPE_FACTORS)
+		return dt_err_set(err, -ENOTSUP, "heads of more than %d elements with LongRoPE",
+				  2 * DT_ROPE_FACTORS);
+	if ((rc = dt_gguf_key_size(k, "rope.scaling.original_context_length", true, &c->rope_original_seq,
+				   err)) < 0 ||
+	    (rc = dt_gguf_key_real(k, "rope.scaling.attn_factor", false, &c->rope_mscale, err)) < 0 ||
+	    (rc = read_divisors(k->g, DT_GGUF_ROPE_SHORT, c, &lists[0], err)) < 0 ||
+	    (rc = read_divisors(k->g, DT_GGUF_ROPE_LONG, c, &lists[1], err)) < 0)
+		return rc;
+	memcpy(c->rope_short, lists[0], (size_t)half * sizeof(float));
+	memcpy(c->rope_long, lists[1], (size_t)half * sizeof(float));
+	c->rope_factor = dt_rope_long_factor(c);
+	return 0;
 }
 
 static int read_yarn(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
@@ -169,13 +203,16 @@ static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 				  (long long)dims, (long long)all);
 	if (dims != all)
 		c->rope_dim = dims;
-	if (n == 6 && !memcmp(type, "linear", 6))
+	if (dt_gguf_find_tensor(k->g, DT_GGUF_ROPE_LONG) || (n == 8 && !memcmp(type, "longrope", 8)))
+		rc = read_longrope(k, c, err);
+	else if (n == 6 && !memcmp(type, "linear", 6))
 		rc = read_linear(k, named, c, err);
 	else if (n == 4 && !memcmp(type, "yarn", 4))
 		rc = read_yarn(k, c, err);
 	else if (n != 4 || memcmp(type, "none", 4))
 		return dt_err_set(err, -ENOTSUP,
-				  "rotary scaling '%.*s' is not supported; known: linear, yarn, llama3",
+				  "rotary scaling '%.*s' is not supported; known: linear, yarn, longrope, "
+				  "llama3",
 				  n > 40 ? 40 : (int)n, type);
 	if (rc < 0 || c->rope_scaling == DT_ROPE_SCALING_NONE)
 		return rc < 0 ? rc : read_rope_freqs(k->g, c, err);
@@ -186,21 +223,28 @@ static int read_rope(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	return 0;
 }
 
+int dt_gguf_attention(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	c->kv_heads = c->heads;
+	c->head_dim = c->hidden / c->heads;
+	if ((rc = dt_gguf_key_size(k, "attention.head_count_kv", false, &c->kv_heads, err)) < 0 ||
+	    (rc = dt_gguf_key_size(k, "attention.key_length", false, &c->head_dim, err)) < 0 ||
+	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "attention.sliding_window"), false, 0, DT_HF_MOST,
+			      &c->window, err)) < 0)
+		return rc;
+	return read_rope(k, c, err);
+}
+
 int dt_gguf_decoder(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
 
 	c->norm = DT_NORM_RMS;
 	c->gated = true;
-	c->kv_heads = c->heads;
-	c->head_dim = c->hidden / c->heads;
-	if ((rc = dt_gguf_key_size(k, "attention.head_count_kv", false, &c->kv_heads, err)) < 0 ||
-	    (rc = dt_gguf_key_size(k, "attention.key_length", false, &c->head_dim, err)) < 0 ||
-	    (rc = dt_gguf_key_real(k, "attention.layer_norm_rms_epsilon", true, &c->norm_eps, err)) < 0 ||
-	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "attention.sliding_window"), false, 0, DT_HF_MOST,
-			      &c->window, err)) < 0)
-		return rc;
-	return read_rope(k, c, err);
+	rc = dt_gguf_key_real(k, "attention.layer_norm_rms_epsilon", true, &c->norm_eps, err);
+	return rc < 0 ? rc : dt_gguf_attention(k, c, err);
 }
 
 int dt_gguf_decoder_part(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)

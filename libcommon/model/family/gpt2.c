@@ -95,23 +95,13 @@ static const struct dt_tensor_name hf[] = {
 	{0},
 };
 
-static const struct dt_tensor_name gguf[] = {
-	{DT_W_Q, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
-	{DT_W_K, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
-	{DT_W_V, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
-	{DT_W_Q_B, "blk.%d.attn_qkv.bias", DT_JOINED_QKV},
-	{DT_W_K_B, "blk.%d.attn_qkv.bias", DT_JOINED_QKV},
-	{DT_W_V_B, "blk.%d.attn_qkv.bias", DT_JOINED_QKV},
-	{0},
-};
-
 const struct dt_family dt_family_gpt2 = {
 	.type = "gpt2",
 	.class = "GPT2LMHeadModel",
 	.arch = "gpt2",
 	.prefix = "transformer.",
 	.hf = {hf},
-	.gguf = {gguf, dt_names_gguf},
+	.gguf = {dt_names_gguf_qkv, dt_names_gguf},
 	.from_hf = from_hf,
 	.to_hf = to_hf,
 	.from_gguf = from_gguf,

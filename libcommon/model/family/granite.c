@@ -1,10 +1,12 @@
 /*
  * Granite 3 and the dense models of Granite 4 (IBM 2024, 2025): Llama with factors of embeddings, scores,
- * residuals and logits (config.h).
+ * residuals and logits (config.h); mixtures of experts with the same factors, without and with a shared
+ * expert.
  */
 #include "model/family/family.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* Factors of 1, and a factor of scores by the width of heads, are not stored. */
 static void without_idle(struct dt_config *c)
@@ -43,7 +45,8 @@ static int read_factors(const json_t *o, struct dt_config *c, struct dt_err *err
 	return 0;
 }
 
-static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+/* What all have. */
+static int read_decoder(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	int rc;
 
@@ -54,10 +57,38 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->bos = 1;
 	c->eos = 2;
 	if ((rc = dt_hf_decoder(o, c, err)) < 0 || (rc = dt_hf_attention_bias(o, c, err)) < 0 ||
-	    (rc = dt_json_bool(o, "mlp_bias", false, &c->mlp_bias, err)) < 0 ||
 	    (rc = read_factors(o, c, err)) < 0)
 		return rc;
 	return dt_hf_rope(o, c, err);
+}
+
+static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	int rc = read_decoder(o, c, err);
+
+	return rc < 0 ? rc : dt_json_bool(o, "mlp_bias", false, &c->mlp_bias, err);
+}
+
+static int moe_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	c->experts = 8;
+	c->experts_used = 2;
+	if ((rc = read_decoder(o, c, err)) < 0 ||
+	    (rc = dt_hf_size(o, "num_local_experts", false, &c->experts, err)) < 0 ||
+	    (rc = dt_hf_size(o, "num_experts_per_tok", false, &c->experts_used, err)) < 0)
+		return rc;
+	c->expert_ffn = c->ffn;
+	return 0;
+}
+
+static int shared_from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	int rc = moe_from_hf(o, c, err);
+
+	return rc < 0 ? rc
+		      : dt_json_int(o, "shared_intermediate_size", false, 0, DT_HF_MOST, &c->shared_ffn, err);
 }
 
 static json_t *to_hf(const struct dt_config *c)
@@ -68,6 +99,17 @@ static json_t *to_hf(const struct dt_config *c)
 	json_object_set_new(o, "attention_multiplier", json_real(dt_score_scale(c)));
 	json_object_set_new(o, "residual_multiplier", json_real(dt_factor(c->residual_factor)));
 	json_object_set_new(o, "logits_scaling", json_real(dt_factor(c->logit_divisor)));
+	return o;
+}
+
+static json_t *moe_to_hf(const struct dt_config *c)
+{
+	json_t *o = to_hf(c);
+
+	json_object_set_new(o, "num_local_experts", json_integer(c->experts));
+	json_object_set_new(o, "num_experts_per_tok", json_integer(c->experts_used));
+	if (c->shared_ffn)
+		json_object_set_new(o, "shared_intermediate_size", json_integer(c->shared_ffn));
 	return o;
 }
 
@@ -91,6 +133,54 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	without_idle(c);
 	return 0;
 }
+
+/* Both families with experts have this architecture. */
+static int moe_from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int rc;
+
+	if ((rc = from_gguf(k, c, err)) < 0 || (rc = dt_gguf_experts(k, c, err)) < 0 ||
+	    (rc = dt_gguf_int(k->g, dt_gguf_key(k, "expert_shared_feed_forward_length"), false, 0, DT_HF_MOST,
+			      &c->shared_ffn, err)) < 0)
+		return rc;
+	c->expert_ffn = c->ffn;
+	if (c->shared_ffn)
+		snprintf(c->family, sizeof(c->family), "%s", dt_family_granitemoeshared.type);
+	return 0;
+}
+
+static const struct dt_tensor_name moe_hf[] = {
+	{DT_W_ROUTER, "layers.%d.block_sparse_moe.router.layer.weight"},
+	{DT_W_EXPERT_GATE, "layers.%d.block_sparse_moe.input_linear.weight", DT_JOINED_EXPERTS,
+	 .stacked = true},
+	{DT_W_EXPERT_UP, "layers.%d.block_sparse_moe.input_linear.weight", DT_JOINED_EXPERTS,
+	 .stacked = true},
+	{DT_W_EXPERT_DOWN, "layers.%d.block_sparse_moe.output_linear.weight", .stacked = true},
+	{DT_W_SHARED_GATE, "layers.%d.shared_mlp.input_linear.weight", DT_JOINED_GATE_UP},
+	{DT_W_SHARED_UP, "layers.%d.shared_mlp.input_linear.weight", DT_JOINED_GATE_UP},
+	{DT_W_SHARED_DOWN, "layers.%d.shared_mlp.output_linear.weight"},
+	{0},
+};
+
+#define MOE                                                                                                  \
+	.arch = "granitemoe", .prefix = "model.", .hf_vocab = 32000, .gguf_adjacent = true,                  \
+	.gguf_factors = true, .gguf_shared_width = true, .hf = {moe_hf, dt_names_llama},                     \
+	.gguf = {dt_names_gguf_shared, dt_names_gguf}, .to_hf = moe_to_hf, .from_gguf = moe_from_gguf,       \
+	.build = dt_build_decoder
+
+const struct dt_family dt_family_granitemoe = {
+	.type = "granitemoe",
+	.class = "GraniteMoeForCausalLM",
+	.from_hf = moe_from_hf,
+	MOE,
+};
+
+const struct dt_family dt_family_granitemoeshared = {
+	.type = "granitemoeshared",
+	.class = "GraniteMoeSharedForCausalLM",
+	.from_hf = shared_from_hf,
+	MOE,
+};
 
 const struct dt_family dt_family_granite = {
 	.type = "granite",

@@ -135,6 +135,42 @@ static int read_yarn(const json_t *s, struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
+/* LongRoPE; in some files the length before it stands beside the other sizes. */
+static int read_longrope(const json_t *o, const json_t *s, struct dt_config *c, struct dt_err *err)
+{
+	static const char length[] = "original_max_position_embeddings";
+	const int half = (int)(dt_rope_dim(c) / 2);
+	const struct {
+		const char *key;
+		float *to;
+	} lists[] = {{"short_factor", c->rope_short}, {"long_factor", c->rope_long}};
+	int rc;
+
+	c->rope_scaling = DT_ROPE_SCALING_LONGROPE;
+	if (!c->rope_original_seq)
+		c->rope_original_seq = c->max_seq;
+	if ((rc = dt_hf_size(s, length, false, &c->rope_original_seq, err)) < 0 ||
+	    (rc = dt_hf_size(o, length, false, &c->rope_original_seq, err)) < 0)
+		return rc;
+	c->rope_factor = dt_rope_long_factor(c);
+	rc = dt_json_real(s, "factor", false, &c->rope_factor, err);
+	if (rc < 0)
+		return rc;
+	c->rope_mscale = dt_rope_long_mscale(c, c->rope_factor);
+	if ((rc = dt_json_real(s, "attention_factor", false, &c->rope_mscale, err)) < 0)
+		return rc;
+	c->rope_factor = dt_rope_long_factor(c); /* only for the default above */
+	for (int i = 0; i < 2; i++) {
+		rc = dt_json_floats(s, lists[i].key, lists[i].to, DT_ROPE_FACTORS, err);
+		if (rc >= 0 && rc != half)
+			rc = dt_err_set(err, -EINVAL, "'%s' has %d numbers, not one for each of %d pairs",
+					lists[i].key, rc, half);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
 int dt_hf_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const json_t *s;
@@ -143,12 +179,15 @@ int dt_hf_rope(const json_t *o, struct dt_config *c, struct dt_err *err)
 
 	if (rc < 0 || !strcmp(type, "default"))
 		return rc;
+	if (!strcmp(type, "longrope") || !strcmp(type, "su") ||
+	    (!strcmp(type, "yarn") && json_object_get(s, "short_factor"))) /* older files of Phi-3 */
+		return read_longrope(o, s, c, err);
 	if (strcmp(type, "linear") && strcmp(type, "llama3") && strcmp(type, "yarn") &&
 	    strcmp(type, "dynamic"))
-		return dt_err_set(
-			err, -EINVAL,
-			"rotary scaling '%.40s' is not supported; known: linear, dynamic, yarn, llama3",
-			type);
+		return dt_err_set(err, -EINVAL,
+				  "rotary scaling '%.40s' is not supported; known: linear, dynamic, yarn, "
+				  "longrope, llama3",
+				  type);
 	if ((rc = dt_json_real(s, "factor", true, &c->rope_factor, err)) < 0)
 		return rc;
 	if (!strcmp(type, "linear")) {
@@ -236,8 +275,11 @@ int dt_hf_decoder(const json_t *o, struct dt_config *c, struct dt_err *err)
 	    (rc = dt_hf_act(o, "hidden_act", &c->act, err)) < 0 ||
 	    (rc = dt_json_bool(o, "tie_word_embeddings", false, &c->tied, err)) < 0)
 		return rc;
-	if (c->head_dim)
-		return 0;
+	return c->head_dim ? 0 : dt_hf_even_heads(c, err);
+}
+
+int dt_hf_even_heads(struct dt_config *c, struct dt_err *err)
+{
 	if (c->hidden % c->heads)
 		return dt_err_set(err, -EINVAL,
 				  "'hidden_size' (%lld) is not a multiple of 'num_attention_heads' (%lld)",

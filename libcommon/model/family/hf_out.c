@@ -12,7 +12,25 @@ const char *dt_hf_act_name(int act)
 	return names[act];
 }
 
-static json_t *rope_scaling(const struct dt_config *c)
+/* The factor of cos and sin, if it is not that of the class. */
+static json_t *longrope(const struct dt_config *c)
+{
+	json_t *o = json_pack("{s:s, s:s, s:o, s:o, s:I}", "type", "longrope", "rope_type", "longrope",
+			      "short_factor", json_array(), "long_factor", json_array(),
+			      "original_max_position_embeddings", (json_int_t)c->rope_original_seq);
+
+	for (int64_t i = 0; i < dt_rope_dim(c) / 2; i++) {
+		json_array_append_new(json_object_get(o, "short_factor"),
+				      json_real(dt_json_short(c->rope_short[i])));
+		json_array_append_new(json_object_get(o, "long_factor"),
+				      json_real(dt_json_short(c->rope_long[i])));
+	}
+	if ((float)c->rope_mscale != (float)dt_rope_long_mscale(c, dt_rope_long_factor(c)))
+		json_object_set_new(o, "attention_factor", json_real(c->rope_mscale));
+	return o;
+}
+
+json_t *dt_hf_rope_scaling(const struct dt_config *c)
 {
 	if (c->rope_scaling == DT_ROPE_SCALING_LINEAR)
 		return json_pack("{s:s, s:s, s:f}", "type", "linear", "rope_type", "linear", "factor",
@@ -24,6 +42,8 @@ static json_t *rope_scaling(const struct dt_config *c)
 	if (c->rope_scaling == DT_ROPE_SCALING_DYNAMIC) /* scaling starts at max_position_embeddings */
 		return json_pack("{s:s, s:s, s:f}", "type", "dynamic", "rope_type", "dynamic", "factor",
 				 c->rope_factor);
+	if (c->rope_scaling == DT_ROPE_SCALING_LONGROPE)
+		return longrope(c);
 	if (c->rope_scaling == DT_ROPE_SCALING_YARN)
 		return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:b, s:I}", "type", "yarn", "rope_type",
 				 "yarn", "factor", c->rope_factor, "beta_fast", c->rope_beta_fast,
@@ -41,8 +61,8 @@ json_t *dt_hf_write_decoder(const struct dt_config *c)
 			 (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
 			 (json_int_t)c->head_dim, "max_position_embeddings", (json_int_t)c->max_seq,
 			 "rms_norm_eps", c->norm_eps, "rope_theta", dt_rope_base(c), "rope_scaling",
-			 rope_scaling(c), "hidden_act", dt_hf_act_name(c->act), "attention_bias", c->qkv_bias,
-			 "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
+			 dt_hf_rope_scaling(c), "hidden_act", dt_hf_act_name(c->act), "attention_bias",
+			 c->qkv_bias, "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
 }
 
 void dt_hf_write_rope_part(const struct dt_config *c, json_t *o)

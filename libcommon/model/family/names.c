@@ -70,6 +70,16 @@ const struct dt_tensor_name dt_names_gguf[] = {
 	{0},
 };
 
+const struct dt_tensor_name dt_names_gguf_qkv[] = {
+	{DT_W_Q, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
+	{DT_W_K, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
+	{DT_W_V, "blk.%d.attn_qkv.weight", DT_JOINED_QKV},
+	{DT_W_Q_B, "blk.%d.attn_qkv.bias", DT_JOINED_QKV},
+	{DT_W_K_B, "blk.%d.attn_qkv.bias", DT_JOINED_QKV},
+	{DT_W_V_B, "blk.%d.attn_qkv.bias", DT_JOINED_QKV},
+	{0},
+};
+
 const struct dt_tensor_name dt_names_experts[] = {
 	{DT_W_ROUTER, "layers.%d.mlp.gate.weight"},
 	{DT_W_EXPERT_GATE, "layers.%d.mlp.experts.%e.gate_proj.weight"},
