@@ -33,9 +33,14 @@ FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
     "q5_k": (gguf.GGMLQuantizationType.Q5_K, 8, [0, 2]),
     "mxfp4": (gguf.GGMLQuantizationType.MXFP4, 48, []),
     "iq4_nl": (gguf.GGMLQuantizationType.IQ4_NL, 24, [0]),
+    "q5_1": (gguf.GGMLQuantizationType.Q5_1, 24, [0, 2]),
+    "q2_k": (gguf.GGMLQuantizationType.Q2_K, 8, [80, 82]),
+    "q3_k": (gguf.GGMLQuantizationType.Q3_K, 8, [108]),
+    "iq4_xs": (gguf.GGMLQuantizationType.IQ4_XS, 8, [0]),
 }
 # the package cannot write the others, whose scales are searched for
-WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4"]
+WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4", "q5_1"]
+LATER = ["q5_k", "mxfp4", "iq4_nl", "q5_1", "q2_k", "q3_k", "iq4_xs"]
 
 
 def blocks_of(rng, kind, n, halves):
@@ -86,7 +91,7 @@ def compute():
     # a generator of its own, so that added formats do not change the others' numbers
     later = np.random.default_rng(20261123)
     for name, (kind, n, halves) in FORMATS.items():
-        b = blocks_of(later if name in ("q5_k", "mxfp4", "iq4_nl") else rng, kind, n, halves)
+        b = blocks_of(later if name in LATER else rng, kind, n, halves)
         out[name + "/blocks"] = b.reshape(-1)
         out[name + "/values"] = quants.dequantize(b, kind).astype(np.float32).reshape(-1)
     x = inputs(rng)
