@@ -31,7 +31,12 @@
 	X(Q5_K, q5_k)                                                                                        \
 	X(Q6_K, q6_k)                                                                                        \
 	X(MXFP4, mxfp4)                                                                                      \
-	X(IQ4_XS, iq4_xs)
+	X(IQ4_XS, iq4_xs)                                                                                    \
+	X(IQ3_S, iq3_s)                                                                                      \
+	X(IQ3_XXS, iq3_xxs)                                                                                  \
+	X(IQ2_S, iq2_s)                                                                                      \
+	X(IQ2_XS, iq2_xs)                                                                                    \
+	X(IQ2_XXS, iq2_xxs)
 #define DT_OTHER_FORMATS(X)                                                                                  \
 	X(Q5_0, q5_0)                                                                                        \
 	X(IQ4_NL, iq4_nl)
@@ -97,16 +102,15 @@ size_t dt_panels_bytes(enum dt_format f, int64_t rows, int64_t k);
 /* n is a multiple of the block size; src needs no alignment. */
 void dt_dequantize(enum dt_format f, const void *src, int64_t n, float *dst);
 
-/* Twice the value of an e2m1 code, -12 to 12; the values of iq4_nl's and iq4_xs's codes. */
+/* Twice the value of an e2m1 code, -12 to 12. */
 extern const int8_t dt_e2m1_twice[16];
-extern const int8_t dt_iq4_values[16];
 
 /* Converts exactly to another format. Returns false, and does nothing, if `to` is not f's kept. */
 bool dt_recode(enum dt_format f, const void *src, int64_t n, enum dt_format to, void *dst);
 
 /*
  * Encodes. Rounds as GGUF's reference: to nearest even for f16 and bf16; blocks of 32 as format/NAME.c says;
- * q2_k to q6_k and iq4_xs search for scales (format/search.h).
+ * q2_k to q6_k, iq4_xs, iq3 and iq2 search for scales (format/search.h).
  */
 void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst);
 

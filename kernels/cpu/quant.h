@@ -11,14 +11,14 @@
  *                  2         2 vectors: chunks 4 i .. 4 i + 3 two bits each
  *                  1         1 vector: chunk c in bit c of its bytes
  *              MXFP4         of e2m1 codes, which stand for twice their value + 12, offset 12
- *              IQ4_XS        of codes that stand for dt_iq4_values + 128, offset 128
+ *              IQ4, IQ3, IQ2 of codes that stand for values + 128 (format.h), offset 128; IQ2 has 3 bits
  *              bf16          16 vectors; word r of vector w is elements 2 w and 2 w + 1 of row r
  *              f32           32 vectors; word r of vector w is element w of row r
  *   scales   for each block: Q8_0, Q4_0 16 f16; Q4_1, Q5_1 16 f16 scales, 16 f16 minima; MXFP4 16 bf16
  *            scales, halved; Q4_K, Q5_K 16 u8 scales, 16 u8 minima; Q6_K, Q3_K 16 i8 scales of the first
- *            half, 16 of the second; Q2_K the same of u8, scales in the low nibbles, minima in the high;
- *            IQ4_XS 16 i8
- *   supers   for each 8 blocks: Q4_K, Q5_K, Q2_K 16 f16 d, 16 f16 dmin; Q6_K, Q3_K, IQ4_XS 16 f16 d
+ *            half, 16 of the second, also IQ2_S and IQ2_XS; Q2_K the same of u8, scales in the low nibbles,
+ *            minima in the high; IQ4_XS, IQ3_S, IQ3_XXS and IQ2_XXS 16 i8
+ *   supers   for each 8 blocks: Q4_K, Q5_K, Q2_K 16 f16 d, 16 f16 dmin; Q6_K, Q3_K, IQ* 16 f16 d
  *
  * So a vector of integers multiplies four consecutive elements of a row of x (a broadcast word) for 16
  * outputs.

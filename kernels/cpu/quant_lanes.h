@@ -79,6 +79,25 @@ DT_INLINE void add_bits(vi w[2], vi h, const int mask, const int first, const in
 	w[1] = bits_or(w[1], bits_and(shifted(h, at - second), only));
 }
 
+/* The values of codes with the format's offset, 128 but for MXFP4's 12, as signed bytes. */
+DT_INLINE vi table_of(const enum dt_format f)
+{
+	switch (f) {
+	case DT_FMT_MXFP4:
+		return table16(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+	case DT_FMT_IQ4_XS:
+		return table16(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90, -75, -59, -39, -15);
+	case DT_FMT_IQ3_S:
+		return table16(-127, -125, -123, -121, -119, -117, -115, -113, 127, 125, 123, 121, 119, 117,
+			       115, 113);
+	case DT_FMT_IQ3_XXS:
+		return table16(-124, -116, -108, -100, -92, -84, -76, -66, 124, 116, 108, 100, 92, 84, 76,
+			       66);
+	default: /* iq2 */
+		return table16(-120, -103, -85, -128, 120, 103, 85, -128, 0, 0, 0, 0, 0, 0, 0, 0);
+	}
+}
+
 /* Unpacks chunks 2 i and 2 i + 1 of a block to bytes. */
 DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const int i)
 {
@@ -96,14 +115,9 @@ DT_INLINE void unpack(vi w[2], const enum dt_format f, const uint8_t *q, const i
 		add_bits(w, load_bits(q + 64 * high + i / 2 * 64), 3, i % 2 * 4, i % 2 * 4 + 2, high);
 	if (bits & 1)
 		add_bits(w, load_bits(q + 64 * (bits - 1)), 1, 2 * i, 2 * i + 1, bits - 1);
-	if (dt_panel_table(f)) { /* dt_e2m1_twice + 12, dt_iq4_values + 128 */
-		const vi table = f == DT_FMT_MXFP4
-					 ? table16(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0)
-					 : table16(1, 24, 45, 63, 79, 93, 106, 118, -127, -115, -103, -90,
-						   -75, -59, -39, -15);
-
-		w[0] = V(shuffle_epi8)(table, w[0]);
-		w[1] = V(shuffle_epi8)(table, w[1]);
+	if (dt_panel_table(f)) {
+		w[0] = V(shuffle_epi8)(table_of(f), w[0]);
+		w[1] = V(shuffle_epi8)(table_of(f), w[1]);
 	}
 }
 
@@ -133,12 +147,14 @@ DT_INLINE void factors_of(struct factors *to, const enum dt_format f, const stru
 			to->min[h] = high_to_ps(s + 16 * h + c->lane);
 		}
 	} else if (dt_panel_halves(f)) {
-		const vf d = half_to_ps(u);
+		const vf d = V(mul_ps)(half_to_ps(u), V(set1_ps)(dt_panel_factor(f)));
 
 		to->scale[0] = V(mul_ps)(d, i8_to_ps(s + c->lane));
 		to->scale[1] = V(mul_ps)(d, i8_to_ps(s + 16 + c->lane));
 	} else if (dt_panel_signed(f)) {
-		to->scale[0] = to->scale[1] = V(mul_ps)(half_to_ps(u), i8_to_ps(s + c->lane));
+		const vf d = V(mul_ps)(half_to_ps(u), V(set1_ps)(dt_panel_factor(f)));
+
+		to->scale[0] = to->scale[1] = V(mul_ps)(d, i8_to_ps(s + c->lane));
 	} else if (f == DT_FMT_MXFP4) {
 		to->scale[0] = to->scale[1] = bf16_to_ps(s + 2 * c->lane);
 	} else {
@@ -157,12 +173,13 @@ DT_INLINE void factors_of(struct factors *to, const enum dt_format f, const stru
 /* What the weights' offset adds to a block's integer sum, or to half of it if halves have factors. */
 DT_INLINE int32_t offset_sum(const enum dt_format f, const struct dt_xblock *x, const int half)
 {
-	return dt_panel_wide(f)	   ? x->start8
-	       : f == DT_FMT_Q4_0  ? x->start4
-	       : f == DT_FMT_MXFP4 ? x->start4 + x->start4 / 2
-	       : f == DT_FMT_Q6_K  ? x->start6[half]
-	       : f == DT_FMT_Q3_K  ? x->start6[half] / 8
-				   : 0;
+	return dt_panel_wide(f) && dt_panel_halves(f) ? 4 * x->start6[half]
+	       : dt_panel_wide(f)		      ? x->start8
+	       : f == DT_FMT_Q4_0		      ? x->start4
+	       : f == DT_FMT_MXFP4		      ? x->start4 + x->start4 / 2
+	       : f == DT_FMT_Q6_K		      ? x->start6[half]
+	       : f == DT_FMT_Q3_K		      ? x->start6[half] / 8
+						      : 0;
 }
 
 #endif

@@ -97,22 +97,18 @@ int dt_quant_at(enum dt_format f, const uint8_t *quants, int r, int j)
 		return quants[c * 64 + byte] - 128;
 	if (bits & 4)
 		v = quants[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
-	if (f == DT_FMT_MXFP4)
-		return dt_e2m1_twice[v];
-	if (f == DT_FMT_IQ4_XS)
-		return dt_iq4_values[v];
 	if (bits & 2)
 		v |= (quants[(high + c / 4) * 64 + byte] >> c % 4 * 2 & 3) << high;
 	if (bits & 1)
 		v |= (quants[(bits - 1) * 64 + byte] >> c & 1) << (bits - 1);
-	return v - dt_quant_shape(f)->offset;
+	return dt_panel_table(f) ? dt_format_traits(f)->values[v] : v - dt_quant_shape(f)->offset;
 }
 
 /* Steps and minima (added) of the halves of a block in row r. */
 static void scales_of(enum dt_format f, struct place at, int r, float step[2], float min[2])
 {
 	const uint16_t bits = dt_u16_at((dt_panel_supers(f) ? at.supers : at.scales) + 2 * r);
-	const float d = f == DT_FMT_MXFP4 ? dt_bf16_to_f32(bits) : dt_f16_to_f32(bits);
+	const float d = (f == DT_FMT_MXFP4 ? dt_bf16_to_f32(bits) : dt_f16_to_f32(bits)) * dt_panel_factor(f);
 	const uint8_t *s = at.scales + r;
 
 	step[0] = step[1] = d;

@@ -16,10 +16,10 @@ static void factors_of(enum dt_format f, const uint8_t *s, const uint8_t *d, int
 		scale[0] = dt_half_at(d + 2 * r) * (float)s[r];
 		*min = -dt_half_at(d + 32 + 2 * r) * (float)s[16 + r];
 	} else if (dt_panel_halves(f)) {
-		scale[0] = dt_half_at(d + 2 * r) * (float)(int8_t)s[r];
-		scale[1] = dt_half_at(d + 2 * r) * (float)(int8_t)s[16 + r];
+		scale[0] = dt_half_at(d + 2 * r) * dt_panel_factor(f) * (float)(int8_t)s[r];
+		scale[1] = dt_half_at(d + 2 * r) * dt_panel_factor(f) * (float)(int8_t)s[16 + r];
 	} else if (dt_panel_signed(f)) {
-		scale[0] = dt_half_at(d + 2 * r) * (float)(int8_t)s[r];
+		scale[0] = dt_half_at(d + 2 * r) * dt_panel_factor(f) * (float)(int8_t)s[r];
 	} else if (f == DT_FMT_MXFP4) {
 		scale[0] = bf16_at(s + 2 * r);
 	} else {

@@ -327,13 +327,11 @@ DT_DEVICE int integer_at(const struct quant &a, const uint8_t *q, int r, int j)
 		return q[c * 64 + byte] - 128;
 	if (bits & 4)
 		v = q[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
-	if (dt_panel_table(a.format))
-		return (int8_t)(table_bytes(a.format, (uint32_t)v) & 255);
 	if (bits & 2)
 		v |= (q[(high + c / 4) * 64 + byte] >> c % 4 * 2 & 3) << high;
 	if (bits & 1)
 		v |= (q[(bits - 1) * 64 + byte] >> c & 1) << (bits - 1);
-	return v - a.offset;
+	return dt_panel_table(a.format) ? (int8_t)(table_bytes(a.format, (uint32_t)v) & 255) : v - a.offset;
 }
 
 /* Element j of row r of a panel. */

@@ -153,14 +153,22 @@ DT_DEVICE uint32_t looked_up(uint32_t codes, uint2 first, uint2 second)
 	return (bytes_of(first.x, first.y, sel) & ~above) | (bytes_of(second.x, second.y, sel) & above);
 }
 
-/* The signed integers of four codes of table formats: dt_e2m1_twice, dt_iq4_values. */
+/* The signed integers of four codes of table formats: their values (format/format.h). */
 DT_DEVICE uint32_t table_bytes(int format, uint32_t codes)
 {
 	const uint2 e2m1[2] = {{0x03020100u, 0x0c080604u}, {0xfdfeff00u, 0xf4f8fafcu}};
 	const uint2 iq4[2] = {{0xbfad9881u, 0xf6eaddcfu}, {0x26190d01u, 0x71594535u}};
+	const uint2 iq3_s[2] = {{0x07050301u, 0x0f0d0b09u}, {0xf9fbfdffu, 0xf1f3f5f7u}};
+	const uint2 iq3_xxs[2] = {{0x1c140c04u, 0x3e342c24u}, {0xe4ecf4fcu, 0xc2ccd4dcu}};
+	const uint2 iq2 = {0x002b1908u, 0x00d5e7f8u};
 
-	return format == DT_FMT_IQ4_XS ? looked_up(codes, iq4[0], iq4[1])
-				       : looked_up(codes, e2m1[0], e2m1[1]);
+	if (format == DT_FMT_MXFP4)
+		return looked_up(codes, e2m1[0], e2m1[1]);
+	if (format == DT_FMT_IQ3_S)
+		return looked_up(codes, iq3_s[0], iq3_s[1]);
+	if (format == DT_FMT_IQ3_XXS)
+		return looked_up(codes, iq3_xxs[0], iq3_xxs[1]);
+	return format == DT_FMT_IQ4_XS ? looked_up(codes, iq4[0], iq4[1]) : looked_up(codes, iq2, iq2);
 }
 
 /*
@@ -206,10 +214,10 @@ DT_DEVICE void factors(int format, const uint8_t *s, const uint8_t *u, int r, fl
 		f[0] = half_at(u + 2 * r) * (float)s[r];
 		f[1] = -half_at(u + 32 + 2 * r) * (float)s[16 + r];
 	} else if (dt_panel_halves(format)) {
-		f[0] = half_at(u + 2 * r) * (float)(int8_t)s[r];
-		f[1] = half_at(u + 2 * r) * (float)(int8_t)s[16 + r];
+		f[0] = half_at(u + 2 * r) * dt_panel_factor(format) * (float)(int8_t)s[r];
+		f[1] = half_at(u + 2 * r) * dt_panel_factor(format) * (float)(int8_t)s[16 + r];
 	} else if (dt_panel_signed(format)) {
-		f[0] = half_at(u + 2 * r) * (float)(int8_t)s[r];
+		f[0] = half_at(u + 2 * r) * dt_panel_factor(format) * (float)(int8_t)s[r];
 	} else if (format == DT_FMT_MXFP4) {
 		f[0] = bf16_at(s + 2 * r);
 	} else {
@@ -272,8 +280,8 @@ DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2]
 			f[i][0] = d * (float)a;
 			f[i][1] = -m * (float)b;
 		} else if (dt_panel_halves(format) || dt_panel_signed(format)) {
-			f[i][0] = d * (float)(int8_t)a;
-			f[i][1] = d * (float)(int8_t)b;
+			f[i][0] = d * dt_panel_factor(format) * (float)(int8_t)a;
+			f[i][1] = d * dt_panel_factor(format) * (float)(int8_t)b;
 		}
 	}
 }

@@ -37,6 +37,26 @@ namespace iq4_xs
 {
 #include "kernels/format/iq4_xs.c"
 }
+namespace iq3_s
+{
+#include "kernels/format/iq3_s.c"
+}
+namespace iq3_xxs
+{
+#include "kernels/format/iq3_xxs.c"
+}
+namespace iq2_s
+{
+#include "kernels/format/iq2_s.c"
+}
+namespace iq2_xs
+{
+#include "kernels/format/iq2_xs.c"
+}
+namespace iq2_xxs
+{
+#include "kernels/format/iq2_xxs.c"
+}
 namespace mxfp4
 {
 #include "kernels/format/mxfp4.c"

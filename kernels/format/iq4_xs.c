@@ -83,8 +83,6 @@ static DT_FORMAT_CODE void encode(const struct dt_format_traits *t, const float 
 }
 
 #ifdef DT_FORMAT_HOST
-const int8_t dt_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
 const struct dt_format_traits dt_format_iq4_xs = {
 	.info = {"iq4_xs", .gguf = 23, .file_type = 30, .block = 256, .bytes = 136, .dtype = -1,
 		 .head = DT_FMT_Q6_K, .narrow = DT_FMT_IQ4_NL},

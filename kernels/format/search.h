@@ -35,6 +35,16 @@ static inline DT_FORMAT_CODE void dt_take_finite(const float *src, int n, float 
 		x[i] = isfinite(src[i]) ? src[i] : 0;
 }
 
+/* Signs of eight numbers from seven of them: the number of negative ones is even. */
+static inline DT_FORMAT_CODE uint8_t dt_even_signs(unsigned seven)
+{
+	unsigned odd = seven ^ seven >> 4;
+
+	odd ^= odd >> 2;
+	odd ^= odd >> 1;
+	return (uint8_t)(seven | (odd & 1) << 7);
+}
+
 /*
  * Weights of 256 finite numbers where the caller has no importance: the RMS of the element's sub-block, of
  * `each` elements, plus its magnitude.

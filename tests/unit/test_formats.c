@@ -123,7 +123,8 @@ static double error_of(enum dt_format f, const float *x, int n)
 
 /*
  * Blocks that are searched for: less error than the plain formats beside them, and than ggml's own search on
- * the same numbers (relative RMS by ggml_quantize_chunk of ggml 0.13.1; q2_k, q3_k and iq4_xs: 0.25.3).
+ * the same numbers (relative RMS by ggml_quantize_chunk of ggml 0.13.1; from q3_k on: 0.25.3; iq2:
+ * all weights equally important).
  */
 static void searched_blocks_are_near(void **state)
 {
@@ -142,6 +143,11 @@ static void searched_blocks_are_near(void **state)
 	assert_true(error_of(DT_FMT_Q3_K, x, N) < 0.16273);
 	assert_true(error_of(DT_FMT_Q2_K, x, N) < 0.30693);
 	assert_true(error_of(DT_FMT_IQ4_XS, x, N) < 0.08461);
+	assert_true(error_of(DT_FMT_IQ3_S, x, N) < 0.17777);
+	assert_true(error_of(DT_FMT_IQ3_XXS, x, N) < 0.23035);
+	assert_true(error_of(DT_FMT_IQ2_S, x, N) < 0.27133);
+	assert_true(error_of(DT_FMT_IQ2_XS, x, N) < 0.31531);
+	assert_true(error_of(DT_FMT_IQ2_XXS, x, N) < 0.37426);
 	assert_true(error_of(DT_FMT_IQ4_NL, x, N) < 0.95 * error_of(DT_FMT_Q4_0, x, N));
 	free(x);
 }
