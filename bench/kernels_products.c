@@ -177,8 +177,7 @@ static void onednn_beside(int64_t rows, int64_t n, int64_t k)
 /* Packed weights larger than the last-level cache: one row vs. the read rate, more rows vs. the bf16 rate */
 void weights(void)
 {
-	static const enum dt_format formats[] = {DT_FMT_Q8_0, DT_FMT_Q4_0, DT_FMT_Q4_1,
-						 DT_FMT_Q4_K, DT_FMT_Q6_K, DT_FMT_BF16};
+	static const enum dt_format formats[] = {DT_PANEL_FORMATS(DT_FORMAT_ENTRY) DT_FMT_BF16};
 	static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 512};
 	const int64_t n = 32768, k = 4096;
 	double read_rate, best;

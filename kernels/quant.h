@@ -7,10 +7,13 @@
  *
  *   quantised  x is quantised to 8-bit integers in blocks of 32 along k, scale_x = max |x| / 127 in f32, to
  *              nearest even; a block with all |x| below 2^-100 counts as zero. Products within a block (16
- *              elements in Q6_K) are exact integers (for MXFP4 twice its values, with half its scale); blocks
- *              are added up in f32, in order of k:
- *                  s = fma(scale_w scale_x, integer sum, s), and for Q4_1, Q4_K and Q5_K then
+ *              elements in Q6_K, Q3_K) are exact integers (for MXFP4 twice its values, with half its scale);
+ *              blocks are added up in f32, in order of k:
+ *                  s = fma(scale_w scale_x, integer sum, s), and for Q4_1, Q5_1, Q4_K and Q5_K then
  *                  s = fma(minimum_w, scale_x (sum of x's integers), s)
+ *              In Q2_K the sums of both halves are multiplied by their integer scales, or minima, and added
+ *              exactly:
+ *                  s = fma(d scale_x, integer sum, s), then s = fma(-dmin scale_x, integer sum, s)
  *   bf16       x is rounded to bf16; f32 sums in order of k. With AMX, blocks of 32 elements in order of k,
  *              each the sum of its even elements, in order, plus that of its odd ones (cpu/amx.h).
  *   f32        f32 sums in order of k.

@@ -24,10 +24,19 @@
 	X(Q8_0, q8_0)                                                                                        \
 	X(Q4_0, q4_0)                                                                                        \
 	X(Q4_1, q4_1)                                                                                        \
+	X(Q5_1, q5_1)                                                                                        \
+	X(Q2_K, q2_k)                                                                                        \
+	X(Q3_K, q3_k)                                                                                        \
 	X(Q4_K, q4_k)                                                                                        \
 	X(Q5_K, q5_k)                                                                                        \
 	X(Q6_K, q6_k)                                                                                        \
-	X(MXFP4, mxfp4)
+	X(MXFP4, mxfp4)                                                                                      \
+	X(IQ4_XS, iq4_xs)                                                                                    \
+	X(IQ3_S, iq3_s)                                                                                      \
+	X(IQ3_XXS, iq3_xxs)                                                                                  \
+	X(IQ2_S, iq2_s)                                                                                      \
+	X(IQ2_XS, iq2_xs)                                                                                    \
+	X(IQ2_XXS, iq2_xxs)
 #define DT_OTHER_FORMATS(X)                                                                                  \
 	X(Q5_0, q5_0)                                                                                        \
 	X(IQ4_NL, iq4_nl)
@@ -101,7 +110,7 @@ bool dt_recode(enum dt_format f, const void *src, int64_t n, enum dt_format to, 
 
 /*
  * Encodes. Rounds as GGUF's reference: to nearest even for f16 and bf16; blocks of 32 as format/NAME.c says;
- * q4_k, q5_k and q6_k search for scales (format/search.h).
+ * q2_k to q6_k, iq4_xs, iq3 and iq2 search for scales (format/search.h).
  */
 void dt_quantize(enum dt_format f, const float *src, int64_t n, void *dst);
 

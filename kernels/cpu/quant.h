@@ -5,16 +5,20 @@
  *   quants   for each block, vectors of 64 bytes; byte 4 r + e of chunk c is element 4 c + e of row r, as an
  *            unsigned integer q (weight = scale (q - offset)):
  *              Q8_0          8 vectors, one per chunk, offset 128
- *              Q4_0 _1 _K    4 vectors: chunk 2 i in the low nibbles, 2 i + 1 in the high
- *              MXFP4         the same, of e2m1 codes, which stand for twice their value + 12, offset 12
- *              Q5_K          the same for the low 4 bits, then 1 vector: chunk c in bit c of its bytes
- *              Q6_K          the same for the low 4 bits, then 2 vectors: chunks 4 i .. 4 i + 3 two bits each
+ *              otherwise     planes for the binary digits of the number of bits (dt_panel_bits), lowest bits
+ *                            of q first:
+ *                  4         4 vectors: chunk 2 i in the low nibbles, 2 i + 1 in the high
+ *                  2         2 vectors: chunks 4 i .. 4 i + 3 two bits each
+ *                  1         1 vector: chunk c in bit c of its bytes
+ *              MXFP4         of e2m1 codes, which stand for twice their value + 12, offset 12
+ *              IQ4, IQ3, IQ2 of codes that stand for values + 128 (format.h), offset 128; IQ2 has 3 bits
  *              bf16          16 vectors; word r of vector w is elements 2 w and 2 w + 1 of row r
  *              f32           32 vectors; word r of vector w is element w of row r
- *   scales   for each block: Q8_0, Q4_0 16 f16; Q4_1 16 f16 scales, 16 f16 minima; MXFP4 16 bf16 scales,
- *            halved; Q4_K, Q5_K 16 u8 scales, 16 u8 minima; Q6_K 16 i8 scales of the first half, 16 of
- *            the second
- *   supers   for each 8 blocks: Q4_K, Q5_K 16 f16 d, 16 f16 dmin; Q6_K 16 f16 d
+ *   scales   for each block: Q8_0, Q4_0 16 f16; Q4_1, Q5_1 16 f16 scales, 16 f16 minima; MXFP4 16 bf16
+ *            scales, halved; Q4_K, Q5_K 16 u8 scales, 16 u8 minima; Q6_K, Q3_K 16 i8 scales of the first
+ *            half, 16 of the second, also IQ2_S and IQ2_XS; Q2_K the same of u8, scales in the low nibbles,
+ *            minima in the high; IQ4_XS, IQ3_S, IQ3_XXS and IQ2_XXS 16 i8
+ *   supers   for each 8 blocks: Q4_K, Q5_K, Q2_K 16 f16 d, 16 f16 dmin; Q6_K, Q3_K, IQ* 16 f16 d
  *
  * So a vector of integers multiplies four consecutive elements of a row of x (a broadcast word) for 16
  * outputs.
@@ -64,6 +68,7 @@ struct dt_xtile {
 	_Alignas(64) int8_t q[DT_XTILE_ROWS][DT_QK];
 	float scale[DT_XTILE_ROWS], sum[DT_XTILE_ROWS]; /* these and start8: see struct dt_xblock */
 	int32_t start8[DT_XTILE_ROWS];
+	float half[2][DT_XTILE_ROWS]; /* sums of the integers of each half */
 };
 /* Number of struct dt_xtile per sixteen rows. */
 static inline int64_t dt_xtiles(int64_t blocks)

@@ -31,14 +31,14 @@
 #define BLOCK 512 /* bytes */
 #define HELD  24  /* blocks converted at a time: with 32 rows of x they fill L1 */
 
-/* Products per block: one, or one per half, with separate scales. */
-#define HALVES(f) ((f) == DT_FMT_Q6_K ? 2 : 1)
+/* Products per block: one, or one per half, with separate scales or integer factors. */
+#define HALVES(f) (dt_panel_halves(f) || dt_panel_joined(f) ? 2 : 1)
 /* Blocks per pair of products. */
 #define PAIR(f) (2 / HALVES(f))
 
 /* Converted blocks of a panel; and storage for a pair's scales. */
 struct held {
-	vf scale[HELD + 2][2][VECS], min[HELD + 2][VECS];
+	struct factors by[HELD + 2][VECS];
 	_Alignas(64) uint8_t bytes[HELD][BLOCK]; /* vectors of four elements of each output */
 };
 
@@ -49,11 +49,7 @@ DT_INLINE void hold_block(struct held *s, int64_t to, const enum dt_format f, co
 	const vi offset = V(set1_epi8)((char)shape->offset);
 
 	DT_FOR (2, int v = 0; v < VECS; v++) {
-		vf scale[2];
-
-		scales(scale, &s->min[to][v], f, &c[v], b);
-		s->scale[to][0][v] = scale[0];
-		s->scale[to][1][v] = scale[1];
+		factors_of(&s->by[to][v], f, &c[v], b);
 		DT_FOR (4, int i = 0; i < 4; i++) {
 			uint8_t *at = s->bytes[to] + 128 * i + 4 * v * QUANT_LANES;
 			vi w[2];
@@ -80,8 +76,7 @@ DT_INLINE void hold(struct held *s, const enum dt_format f, const uint8_t *panel
 		hold_block(s, b, f, c, shape, first + b);
 	if (n % 2) {
 		memset(s->bytes[n], 0, BLOCK);
-		memset(s->scale[n], 0, sizeof s->scale[n]);
-		memset(s->min[n], 0, sizeof s->min[n]);
+		memset(s->by[n], 0, sizeof s->by[n]);
 	}
 }
 
@@ -89,17 +84,15 @@ DT_INLINE void hold(struct held *s, const enum dt_format f, const uint8_t *panel
 struct pair {
 	const uint8_t (*bytes)[BLOCK];
 	const struct dt_xtile *x;
-	const vf (*scale)[2][VECS], (*min)[VECS]; /* of the converted blocks */
-	const uint8_t *half;			  /* scales of a panel that is read in place */
+	const struct factors (*by)[VECS]; /* of the converted blocks */
+	const uint8_t *half;		  /* scales of a panel that is read in place */
 };
 
 /* Copies the scales of a pair before they are overwritten. */
 DT_INLINE void keep(struct held *s, const enum dt_format f, struct pair *p)
 {
-	memmove(s->scale + HELD, p->scale, PAIR(f) * sizeof *s->scale);
-	memmove(s->min + HELD, p->min, PAIR(f) * sizeof *s->min);
-	p->scale = s->scale + HELD;
-	p->min = s->min + HELD;
+	memmove(s->by + HELD, p->by, PAIR(f) * sizeof *s->by);
+	p->by = s->by + HELD;
 }
 
 /* Loads the operands of product t of a pair. */
@@ -120,13 +113,12 @@ DT_INLINE void load(struct dt_amx_tiles *amx, const enum dt_format f, const stru
 DT_INLINE void add(vf (*sum)[VECS], const enum dt_format f, const bool direct, const struct pair *p,
 		   const int t, int32_t (*c)[DT_PANEL])
 {
-	const bool minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
 	const int b = t / HALVES(f);
 	const struct dt_xtile *x = p->x + b;
 
 	DT_FOR (2, int v = 0; v < VECS; v++) {
 		const vf scale = direct ? half_to_ps(p->half + 2 * (DT_PANEL * b + QUANT_LANES * v))
-					: p->scale[b][t % HALVES(f)][v];
+					: p->by[b][v].scale[t % HALVES(f)];
 
 		DT_FOR (16, int r = 0; r < DT_AMX_ROWS; r++) {
 			const vf s = V(mul_ps)(scale, V(set1_ps)(x->scale[r]));
@@ -136,10 +128,43 @@ DT_INLINE void add(vf (*sum)[VECS], const enum dt_format f, const bool direct, c
 			if (direct)
 				acc = V(add_epi32)(acc, V(set1_epi32)(x->start8[r]));
 			sum[r][v] = V(fmadd_ps)(s, V(cvtepi32_ps)(acc), sum[r][v]);
-			if (minima)
-				sum[r][v] = V(fmadd_ps)(p->min[b][v], V(set1_ps)(x->sum[r]), sum[r][v]);
+			if (dt_panel_minimum(f))
+				sum[r][v] = V(fmadd_ps)(p->by[b][v].min[0], V(set1_ps)(x->sum[r]), sum[r][v]);
 		}
 	}
+}
+
+/* sum += a block whose joined halves have the integer sums c[0] and c[1]. */
+DT_INLINE void add_joined(vf (*sum)[VECS], const struct pair *p, int32_t (*c)[DT_AMX_ROWS][DT_PANEL])
+{
+	DT_FOR (2, int v = 0; v < VECS; v++) {
+		const struct factors *w = &p->by[0][v];
+
+		DT_FOR (16, int r = 0; r < DT_AMX_ROWS; r++) {
+			const vf scale = V(set1_ps)(p->x->scale[r]);
+			vi acc[2];
+			vf q, m;
+
+			memcpy(&acc[0], c[0][r] + v * QUANT_LANES, sizeof acc[0]);
+			memcpy(&acc[1], c[1][r] + v * QUANT_LANES, sizeof acc[1]);
+			q = V(fmadd_ps)(w->scale[1], V(cvtepi32_ps)(acc[1]),
+					V(mul_ps)(w->scale[0], V(cvtepi32_ps)(acc[0])));
+			m = V(fmadd_ps)(w->min[1], V(set1_ps)(p->x->half[1][r]),
+					V(mul_ps)(w->min[0], V(set1_ps)(p->x->half[0][r])));
+			sum[r][v] = V(fmadd_ps)(V(mul_ps)(w->d, scale), q, sum[r][v]);
+			sum[r][v] = V(fmadd_ps)(V(mul_ps)(w->dmin, scale), m, sum[r][v]);
+		}
+	}
+}
+
+/* sum += product t of a pair; c[0] is overwritten before t 1, but c[1] is there at t 0. */
+DT_INLINE void add_product(vf (*sum)[VECS], const enum dt_format f, const bool direct, const struct pair *p,
+			   const int t, int32_t (*c)[DT_AMX_ROWS][DT_PANEL])
+{
+	if (!dt_panel_joined(f))
+		add(sum, f, direct, p, t, c[t]);
+	else if (t == 0)
+		add_joined(sum, p, c);
 }
 
 /*
@@ -158,7 +183,7 @@ DT_INLINE void step(struct dt_amx_tiles *amx, vf (*sum)[VECS], const enum dt_for
 		tile_dot_ss(amx, C_EVEN, A_EVEN, B_EVEN);
 	tile_store(amx, C_ODD, c[1], 64);
 	load(amx, f, now, 1);
-	add(sum, f, direct, before, 0, c[0]);
+	add_product(sum, f, direct, before, 0, c);
 	tile_zero(amx, C_ODD);
 	if (direct)
 		tile_dot_su(amx, C_ODD, A_ODD, B_ODD);
@@ -166,7 +191,7 @@ DT_INLINE void step(struct dt_amx_tiles *amx, vf (*sum)[VECS], const enum dt_for
 		tile_dot_ss(amx, C_ODD, A_ODD, B_ODD);
 	tile_store(amx, C_EVEN, c[0], 64);
 	load(amx, f, next, 0);
-	add(sum, f, direct, before, 1, c[1]);
+	add_product(sum, f, direct, before, 1, c);
 }
 
 /* Initial sums. */
@@ -216,7 +241,7 @@ DT_INLINE struct pair pair_after(const struct pair *p, const enum dt_format f, c
 	if (direct)
 		return (struct pair){
 			.bytes = p->bytes + n, .x = p->x + n, .half = p->half + 2 * DT_PANEL * n};
-	return (struct pair){p->bytes + n, p->x + n, p->scale + n, p->min + n, NULL};
+	return (struct pair){p->bytes + n, p->x + n, p->by + n, NULL};
 }
 
 /*
@@ -285,20 +310,19 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 	struct dt_amx_tiles amx;
 	vf sum[DT_AMX_ROWS][VECS];
 	struct held held;
-	struct begun begun = {{NULL, x, held.scale + HELD, held.min + HELD, w}, NULL};
+	struct begun begun = {{NULL, x, held.by + HELD, w}, NULL};
 
-	memset(held.scale + HELD, 0, 2 * sizeof *held.scale);
-	memset(held.min + HELD, 0, 2 * sizeof *held.min);
+	memset(held.by + HELD, 0, 2 * sizeof *held.by);
 	sums_load(sum, zeros, 0);
 	configure(&amx, DT_QK / HALVES(f));
 	tile_zero(&amx, C_ODD);
 	for (int64_t p = 0; p < panels; p++, w += panel_bytes, tile += DT_PANEL)
 		for (int64_t b = 0; b < all; b += most) {
 			const int64_t n = dt_min64(most, all - b);
-			struct pair first = {held.bytes, x + b, held.scale, held.min, NULL};
+			struct pair first = {held.bytes, x + b, held.by, NULL};
 
 			if (direct) {
-				first = (struct pair){(const void *)w, x, NULL, NULL, w + blocks * BLOCK};
+				first = (struct pair){(const void *)w, x, NULL, w + blocks * BLOCK};
 			} else {
 				keep(&held, f, &begun.before);
 				hold(&held, f, w, blocks, b, dt_min64(n, blocks - b));
@@ -307,8 +331,8 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 				  c);
 		}
 	tile_store(&amx, C_ODD, c[1], 64);
-	add(sum, f, direct, &begun.before, 0, c[0]);
-	add(sum, f, direct, &begun.before, 1, c[1]);
+	add_product(sum, f, direct, &begun.before, 0, c);
+	add_product(sum, f, direct, &begun.before, 1, c);
 	sums_store(begun.to, ld, sum);
 	tile_release(&amx);
 }
@@ -316,9 +340,14 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 DT_QUANT_MUL(QUANT_NAME)
 {
 	(void)xb;
+#define QUANT_CALL(f) panels_of(tile, ld, f, false, w, panel_bytes, panels, next, xq, m, blocks)
 	if (f == DT_FMT_Q8_0 && blocks % 2 == 0)
 		panels_of(tile, ld, DT_FMT_Q8_0, true, w, panel_bytes, panels, next, xq, m, blocks);
 	else
-		QUANT_BY_FORMAT(panels_of, tile, ld, f, false, w, panel_bytes, panels, next, xq, m, blocks);
+		switch (f) {
+			DT_PANEL_FORMATS(QUANT_CASE)
+		default:
+			break;
+		}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

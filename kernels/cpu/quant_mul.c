@@ -31,15 +31,15 @@ struct ahead {
 
 /*
  * Without VNNI, x86 multiplies bytes and adds pairs in 16 bits. NARROW: sums stay in 16 bits for RUN pairs
- * of chunks, each of which adds at most 4 x 127 times the largest weight: 15, 24 (MXFP4), 31 or 63. Not for
- * Q8_0.
+ * of chunks, each of which adds at most 4 x 127 times the largest weight: 3, 7, 15, 24 (MXFP4), 31 or 63. Not
+ * for weights that take all of a byte.
  */
 #if QUANT_LANES >= 8 && !defined(QUANT_VNNI)
-#define NARROW(f) ((f) != DT_FMT_Q8_0)
+#define NARROW(f) (!dt_panel_wide(f))
 #else
 #define NARROW(f) false
 #endif
-#define RUN(f) ((f) == DT_FMT_MXFP4 || (f) == DT_FMT_Q5_K ? 2 : (f) == DT_FMT_Q6_K ? 1 : 4)
+#define RUN(f) (dt_panel_bits(f) == 6 ? 1 : dt_panel_bits(f) == 4 && !dt_panel_table(f) ? 4 : 2)
 
 /*
  * Forces a sum to be computed here: gcc would keep the products in memory and add them at the end, clang
@@ -96,10 +96,10 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 #elif QUANT_LANES == 4
 	const int8x16_t bytes = vreinterpretq_s8_s32(w);
 
-	return neon_dot(acc, f == DT_FMT_Q8_0 ? veorq_s8(bytes, vdupq_n_s8(-128)) : bytes,
+	return neon_dot(acc, dt_panel_wide(f) ? veorq_s8(bytes, vdupq_n_s8(-128)) : bytes,
 			vreinterpretq_s8_s32(x));
 #else
-	if (f == DT_FMT_Q8_0) { /* for w - 128: 128 x 127 x 2 stays within 16 bits, 255 x 127 x 2 does not */
+	if (dt_panel_wide(f)) { /* for w - 128: 128 x 127 x 2 stays within 16 bits, 255 x 127 x 2 does not */
 		w = flip(w);
 		acc = widen(acc, V(maddubs_epi16)(V(abs_epi8)(w), with_sign(x, w)));
 	} else {
@@ -113,25 +113,46 @@ DT_INLINE vi dot(vi acc, vi w, vi x, const enum dt_format f)
 DT_INLINE vi start(const enum dt_format f, const struct dt_xblock *x, const int half)
 {
 #ifndef QUANT_VNNI
-	if (f == DT_FMT_Q8_0) /* dot subtracts the offset itself */
+	if (dt_panel_wide(f)) /* dot subtracts the offset itself */
 		return V(set1_epi32)(0);
 #endif
 	return V(set1_epi32)(offset_sum(f, x, half));
 }
 
+/* The integer sum of a half of a block of x. */
+DT_INLINE vf half_sum(const struct dt_xblock *x, const int half)
+{
+	return V(set1_ps)((float)(x->start6[half] / -32));
+}
+
 /*
- * sum += scale times x's scale times acc; plus minimum times x's sum if min is given and the format has
- * minima.
+ * sum += scale times x's scale times acc, of a block or of its half; plus minimum times x's sum in formats
+ * with minima.
  */
-DT_INLINE void add_up(vf sum[VECS], const vi acc[VECS], vf (*scale)[2], const int half, const vf *min,
-		      const struct dt_xblock *x, const int vecs)
+DT_INLINE void add_up(vf sum[VECS], const vi acc[VECS], const struct factors *w, const enum dt_format f,
+		      const int half, const struct dt_xblock *x, const int vecs)
 {
 	DT_FOR (VECS, int v = 0; v < vecs; v++) {
-		const vf s = V(mul_ps)(scale[v][half], V(set1_ps)(x->scale));
+		const vf s = V(mul_ps)(w[v].scale[half], V(set1_ps)(x->scale));
 
 		sum[v] = V(fmadd_ps)(s, V(cvtepi32_ps)(acc[v]), sum[v]);
-		if (min)
-			sum[v] = V(fmadd_ps)(min[v], V(set1_ps)(x->sum), sum[v]);
+		if (dt_panel_minimum(f))
+			sum[v] = V(fmadd_ps)(w[v].min[0], V(set1_ps)(x->sum), sum[v]);
+	}
+}
+
+/* The same for joined halves with the integer sums first and acc. */
+DT_INLINE void add_joined(vf sum[VECS], const vi first[VECS], const vi acc[VECS], const struct factors *w,
+			  const struct dt_xblock *x, const int vecs)
+{
+	DT_FOR (VECS, int v = 0; v < vecs; v++) {
+		const vf scale = V(set1_ps)(x->scale);
+		const vf q = V(fmadd_ps)(w[v].scale[1], V(cvtepi32_ps)(acc[v]),
+					 V(mul_ps)(w[v].scale[0], V(cvtepi32_ps)(first[v])));
+		const vf m = V(fmadd_ps)(w[v].min[1], half_sum(x, 1), V(mul_ps)(w[v].min[0], half_sum(x, 0)));
+
+		sum[v] = V(fmadd_ps)(V(mul_ps)(w[v].d, scale), q, sum[v]);
+		sum[v] = V(fmadd_ps)(V(mul_ps)(w[v].dmin, scale), m, sum[v]);
 	}
 }
 
@@ -141,17 +162,16 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		     struct ahead *next, struct dt_soon_list *soon, const int8_t *x,
 		     const struct dt_xblock *xb, int64_t blocks, const int rows, const int vecs)
 {
-	const int quants = f == DT_FMT_Q8_0 ? 512 : f == DT_FMT_Q6_K ? 384 : f == DT_FMT_Q5_K ? 320 : 256;
-	const int run = RUN(f);
-	const bool narrow = NARROW(f), two = f == DT_FMT_Q6_K, minima = f == DT_FMT_Q4_1 || dt_is_k_min(f);
+	const int quants = 64 * dt_panel_bits(f), run = RUN(f);
+	const bool narrow = NARROW(f), joined = dt_panel_joined(f), two = dt_panel_halves(f) || joined;
 	vf sum[ROWS][VECS];
 
 	DT_FOR (8, int r = 0; r < rows; r++)
 		DT_FOR (VECS, int v = 0; v < vecs; v++)
 			sum[r][v] = V(setzero_ps)();
 	for (int64_t b = 0; b < blocks; b++) {
-		vf scale[VECS][2], min[VECS];
-		vi acc[ROWS][VECS], part[ROWS][VECS];
+		struct factors by[VECS];
+		vi acc[ROWS][VECS], part[ROWS][VECS], first[ROWS][VECS];
 
 		/* Hardware prefetching does not cross panels, and stops where rows reread them. */
 		for (int64_t i = 0; i < next->step; i += 64)
@@ -160,7 +180,7 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 		if (soon)
 			dt_soon_ask(soon, SOON);
 		DT_FOR (VECS, int v = 0; v < vecs; v++)
-			scales(scale[v], &min[v], f, &c[v], b);
+			factors_of(&by[v], f, &c[v], b);
 		DT_FOR (4, int i = 0; i < 4; i++) { /* pairs of chunks; two per half */
 			vi w[VECS][2];
 
@@ -188,9 +208,13 @@ DT_INLINE void block(float *tile, int64_t ld, const enum dt_format f, const stru
 				DT_FOR (VECS, int v = 0; v < vecs; v++)
 					if (narrow && i % run == run - 1)
 						acc[r][v] = widen(acc[r][v], part[r][v]);
-				if (i == 3 || (two && i == 1))
-					add_up(sum[r], acc[r], scale, i / 2, minima ? min : NULL,
-					       &xb[r * blocks + b], vecs);
+				if (joined && i == 1)
+					DT_FOR (VECS, int v = 0; v < vecs; v++)
+						first[r][v] = acc[r][v];
+				else if (joined && i == 3)
+					add_joined(sum[r], first[r], acc[r], by, &xb[r * blocks + b], vecs);
+				else if (i == 3 || (two && i == 1))
+					add_up(sum[r], acc[r], by, f, i / 2, &xb[r * blocks + b], vecs);
 			}
 		}
 	}
@@ -277,6 +301,11 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 
 DT_QUANT_MUL(QUANT_NAME)
 {
-	QUANT_BY_FORMAT(panels_of, tile, ld, f, w, panel_bytes, panels, next, xq, xb, m, blocks);
+#define QUANT_CALL(f) panels_of(tile, ld, f, w, panel_bytes, panels, next, xq, xb, m, blocks)
+	switch (f) {
+		DT_PANEL_FORMATS(QUANT_CASE)
+	default:
+		break;
+	}
 }
 /* SPDX-License-Identifier: Apache-2.0 */

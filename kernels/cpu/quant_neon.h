@@ -51,6 +51,21 @@ DT_INLINE vf i8_to_ps(const uint8_t *p)
 	return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(neon_word(p))))));
 }
 
+/* The low and the high four bits of four bytes. */
+DT_INLINE vf low_to_ps(const uint8_t *p)
+{
+	const uint8x8_t v = vand_u8(vreinterpret_u8_u32(neon_word(p)), vdup_n_u8(15));
+
+	return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(v))));
+}
+
+DT_INLINE vf high_to_ps(const uint8_t *p)
+{
+	const uint8x8_t v = vshr_n_u8(vreinterpret_u8_u32(neon_word(p)), 4);
+
+	return vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(v))));
+}
+
 /* acc += w . x in groups of four signed bytes; x has no -128, so that pairs fit 16 bits. */
 DT_INLINE vi neon_dot(vi acc, int8x16_t w, int8x16_t x)
 {

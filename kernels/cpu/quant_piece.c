@@ -28,36 +28,38 @@ static struct place place_of(enum dt_format f, uint8_t *panel, int64_t blocks, i
 
 static void piece_write(const struct dt_panel_piece *s, enum dt_format f, struct place at, int r)
 {
+	const int bits = dt_panel_bits(f), high = bits & 4;
 	uint32_t word[8], out;
 
 	memcpy(word, s->q, 32);
-	for (int c = 0; f == DT_FMT_Q8_0 && c < 8; c++)
+	for (int c = 0; bits == 8 && c < 8; c++)
 		memcpy(at.quants + c * 64 + 4 * r, &word[c], 4);
-	for (int c = 0; f != DT_FMT_Q8_0 && c < 4; c++) {
+	for (int c = 0; bits != 8 && bits & 4 && c < 4; c++) {
 		out = (word[2 * c] & 0x0f0f0f0fu) | (word[2 * c + 1] & 0x0f0f0f0fu) << 4;
 		memcpy(at.quants + c * 64 + 4 * r, &out, 4);
 	}
-	for (int c = 0; f == DT_FMT_Q5_K && c < 8; c++) {
-		uint8_t *to = at.quants + 256 + 4 * r;
-
-		for (int e = 0; e < 4; e++)
-			to[e] |= (uint8_t)(s->q[4 * c + e] >> 4 << c);
-	}
-	for (int c = 0; f == DT_FMT_Q6_K && c < 2; c++) {
+	for (int c = 0; bits & 2 && c < 2; c++) {
 		out = 0;
 		for (int i = 0; i < 4; i++)
-			out |= (word[4 * c + i] >> 4 & 0x03030303u) << 2 * i;
-		memcpy(at.quants + 256 + c * 64 + 4 * r, &out, 4);
+			out |= (word[4 * c + i] >> high & 0x03030303u) << 2 * i;
+		memcpy(at.quants + (high + c) * 64 + 4 * r, &out, 4);
 	}
-	if (dt_is_k_min(f) || f == DT_FMT_Q6_K) {
+	for (int c = 0; bits & 1 && c < 8; c++) {
+		uint8_t *to = at.quants + (bits - 1) * 64 + 4 * r;
+
+		for (int e = 0; e < 4; e++)
+			to[e] |= (uint8_t)(s->q[4 * c + e] >> (bits - 1) << c);
+	}
+	if (dt_panel_supers(f)) {
 		at.scales[r] = s->sc;
-		at.scales[16 + r] = s->mn;
+		if (!dt_panel_signed(f))
+			at.scales[16 + r] = s->mn;
 		memcpy(at.supers + 2 * r, &s->d, 2);
-		if (dt_is_k_min(f))
+		if (dt_is_k_min(f) || dt_panel_joined(f))
 			memcpy(at.supers + 32 + 2 * r, &s->m, 2);
 	} else {
 		memcpy(at.scales + 2 * r, &s->d, 2);
-		if (f == DT_FMT_Q4_1)
+		if (dt_panel_half_min(f))
 			memcpy(at.scales + 32 + 2 * r, &s->m, 2);
 	}
 }
@@ -88,19 +90,45 @@ void dt_quant_pack_row(const struct dt_packed *w, enum dt_format f, uint8_t *pan
 
 int dt_quant_at(enum dt_format f, const uint8_t *quants, int r, int j)
 {
-	const int c = j / 4, byte = 4 * r + j % 4;
-	int v;
+	const int c = j / 4, byte = 4 * r + j % 4, bits = dt_panel_bits(f), high = bits & 4;
+	int v = 0;
 
-	if (f == DT_FMT_Q8_0)
+	if (bits == 8)
 		return quants[c * 64 + byte] - 128;
-	v = quants[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
-	if (f == DT_FMT_MXFP4)
-		return dt_e2m1_twice[v];
-	if (f == DT_FMT_Q5_K)
-		v |= (quants[256 + byte] >> c & 1) << 4;
-	if (f == DT_FMT_Q6_K)
-		v |= (quants[256 + c / 4 * 64 + byte] >> c % 4 * 2 & 3) << 4;
-	return v - dt_quant_shape(f)->offset;
+	if (bits & 4)
+		v = quants[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
+	if (bits & 2)
+		v |= (quants[(high + c / 4) * 64 + byte] >> c % 4 * 2 & 3) << high;
+	if (bits & 1)
+		v |= (quants[(bits - 1) * 64 + byte] >> c & 1) << (bits - 1);
+	return dt_panel_table(f) ? dt_format_traits(f)->values[v] : v - dt_quant_shape(f)->offset;
+}
+
+/* Steps and minima (added) of the halves of a block in row r. */
+static void scales_of(enum dt_format f, struct place at, int r, float step[2], float min[2])
+{
+	const uint16_t bits = dt_u16_at((dt_panel_supers(f) ? at.supers : at.scales) + 2 * r);
+	const float d = (f == DT_FMT_MXFP4 ? dt_bf16_to_f32(bits) : dt_f16_to_f32(bits)) * dt_panel_factor(f);
+	const uint8_t *s = at.scales + r;
+
+	step[0] = step[1] = d;
+	min[0] = min[1] = 0;
+	if (dt_is_k_min(f)) {
+		step[0] = step[1] = d * (float)s[0];
+		min[0] = min[1] = -(dt_half_at(at.supers + 32 + 2 * r) * (float)s[16]);
+	} else if (dt_panel_joined(f)) {
+		for (int h = 0; h < 2; h++) {
+			step[h] = d * (float)(s[16 * h] & 15);
+			min[h] = -(dt_half_at(at.supers + 32 + 2 * r) * (float)(s[16 * h] >> 4));
+		}
+	} else if (dt_panel_halves(f)) {
+		step[0] = d * (float)(int8_t)s[0];
+		step[1] = d * (float)(int8_t)s[16];
+	} else if (dt_panel_signed(f)) {
+		step[0] = step[1] = d * (float)(int8_t)s[0];
+	} else if (dt_panel_half_min(f)) {
+		min[0] = min[1] = dt_half_at(at.scales + 32 + 2 * r);
+	}
 }
 
 int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
@@ -123,24 +151,14 @@ int dt_packed_row(const struct dt_packed *w, int64_t i, float *out)
 		memcpy(&out[j], panel + j * 64 + 4 * r, 4);
 	for (int64_t b = 0; !dt_is_float(part->format) && b < w->blocks; b++) {
 		const struct place at = place_of(part->format, panel, w->blocks, b);
-		const bool k4 = dt_is_k_min(part->format), k6 = part->format == DT_FMT_Q6_K;
-		const uint16_t bits = dt_u16_at((k4 || k6 ? at.supers : at.scales) + 2 * r);
-		const float d = part->format == DT_FMT_MXFP4 ? dt_bf16_to_f32(bits) : dt_f16_to_f32(bits);
-		float scale[2] = {d, d}, min = 0;
+		const bool minimum = dt_panel_minimum(part->format) || dt_panel_joined(part->format);
+		float step[2], min[2];
 
-		if (k4) {
-			scale[0] = scale[1] = d * (float)at.scales[r];
-			min = -(dt_f16_to_f32(dt_u16_at(at.supers + 32 + 2 * r)) * (float)at.scales[16 + r]);
-		} else if (k6) {
-			scale[0] = d * (float)(int8_t)at.scales[r];
-			scale[1] = d * (float)(int8_t)at.scales[16 + r];
-		} else if (part->format == DT_FMT_Q4_1) {
-			min = dt_f16_to_f32(dt_u16_at(at.scales + 32 + 2 * r));
-		}
+		scales_of(part->format, at, r, step, min);
 		for (int j = 0; j < DT_QK; j++) {
-			const float v = scale[j / 16] * (float)dt_quant_at(part->format, at.quants, r, j);
+			const float v = step[j / 16] * (float)dt_quant_at(part->format, at.quants, r, j);
 
-			out[b * DT_QK + j] = part->format == DT_FMT_Q4_1 || k4 ? v + min : v;
+			out[b * DT_QK + j] = minimum ? v + min[j / 16] : v;
 		}
 	}
 	return 0;

@@ -91,18 +91,6 @@ DT_INLINE __m512i in_order(__m512i low, __m512i high, int half)
 	return _mm512_permutex2var_epi32(low, _mm512_add_epi32(order, _mm512_set1_epi32(4 * half)), high);
 }
 
-/* Sums of sixteen blocks, in their order. */
-DT_INLINE __m512i add_16(const __m256i *fours)
-{
-	__m512i sum[2];
-
-	DT_FOR (2, int k = 0; k < 2; k++) {
-		sum[k] = add_8(fours + 8 * k);
-		sum[k] = _mm512_add_epi32(sum[k], _mm512_shuffle_i32x4(sum[k], sum[k], 0xb1));
-	}
-	return in_order(sum[0], sum[1], 0);
-}
-
 DT_INLINE void describe(struct dt_xblock *xb, float scale, int32_t first, int32_t second)
 {
 	xb->scale = scale;
@@ -193,11 +181,17 @@ DT_INLINE void tile_of(struct dt_xtile *t, const void *x, enum dt_dtype type, in
 	_Alignas(64) float inverse[16];
 	const unsigned keep = scales_of(inverse, t->scale, x, type, i, k);
 	__m256i fours[16];
-	__m512i sum;
+	__m512i low, high, half[2], sum;
 
 	for (int r = 0; r < 16; r++)
 		fours[r] = round_block(t->q[r], x, type, i + r * k, keep >> r & 1, inverse[r]);
-	sum = add_16(fours);
+	low = add_8(fours);
+	high = add_8(fours + 8);
+	for (int h = 0; h < 2; h++) {
+		half[h] = in_order(low, high, h);
+		_mm512_store_ps(t->half[h], _mm512_cvtepi32_ps(half[h]));
+	}
+	sum = _mm512_add_epi32(half[0], half[1]);
 	_mm512_store_ps(t->sum, _mm512_mul_ps(_mm512_load_ps(t->scale), _mm512_cvtepi32_ps(sum)));
 	_mm512_store_si512(t->start8, _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sum, 7)));
 }

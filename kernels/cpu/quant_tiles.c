@@ -95,6 +95,8 @@ static DT_SIMD void fill_row(struct dt_xtile *t, int64_t r, const int8_t *q, con
 		t->scale[r] = there ? xb[b].scale : 0;
 		t->sum[r] = there ? xb[b].sum : 0;
 		t->start8[r] = there ? xb[b].start8 : 0;
+		for (int h = 0; h < 2; h++)
+			t->half[h][r] = there ? (float)(xb[b].start6[h] / -32) : 0;
 	}
 }
 

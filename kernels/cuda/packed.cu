@@ -320,19 +320,39 @@ struct embed {
 /* Element j of row r of a panel, without its offset. */
 DT_DEVICE int integer_at(const struct quant &a, const uint8_t *q, int r, int j)
 {
-	const int c = j / 4, byte = 4 * r + j % 4;
-	int v;
+	const int c = j / 4, byte = 4 * r + j % 4, bits = dt_panel_bits(a.format), high = bits & 4;
+	int v = 0;
 
-	if (a.format == DT_FMT_Q8_0)
+	if (bits == 8)
 		return q[c * 64 + byte] - 128;
-	v = q[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
-	if (a.format == DT_FMT_MXFP4)
-		return (int)(e2m1_bytes((uint32_t)v) & 255) - a.offset;
-	if (a.format == DT_FMT_Q5_K)
-		v |= (q[256 + byte] >> c & 1) << 4;
-	if (a.format == DT_FMT_Q6_K)
-		v |= (q[256 + c / 4 * 64 + byte] >> c % 4 * 2 & 3) << 4;
-	return v - a.offset;
+	if (bits & 4)
+		v = q[c / 2 * 64 + byte] >> (c & 1 ? 4 : 0) & 15;
+	if (bits & 2)
+		v |= (q[(high + c / 4) * 64 + byte] >> c % 4 * 2 & 3) << high;
+	if (bits & 1)
+		v |= (q[(bits - 1) * 64 + byte] >> c & 1) << (bits - 1);
+	return dt_panel_table(a.format) ? (int8_t)(table_bytes(a.format, (uint32_t)v) & 255) : v - a.offset;
+}
+
+/* Element j of row r of a panel. */
+DT_DEVICE float element_at(const struct quant &a, const uint8_t *panel, int r, int64_t j)
+{
+	const int64_t b = j / DT_QK;
+	const uint8_t *s = scales_of(a, panel, b), *u = supers_of(a, panel, b);
+	const int half = (int)(j / 16 % 2);
+	const float q = (float)integer_at(a, panel + b * a.quants, r, (int)(j % DT_QK));
+	float f[2];
+
+	if (dt_panel_joined(a.format)) {
+		const uint8_t by = s[16 * half + r];
+
+		return dt_plus(half_at(u + 2 * r) * (float)(by & 15) * q,
+			       -(half_at(u + 32 + 2 * r) * (float)(by >> 4)));
+	}
+	factors(a.format, s, u, r, f);
+	if (dt_panel_halves(a.format))
+		return f[half] * q;
+	return dt_panel_minimum(a.format) ? dt_plus(f[0] * q, f[1]) : f[0] * q;
 }
 
 /* Rows [first, first + rows) of the table. */
@@ -354,16 +374,7 @@ __global__ void __launch_bounds__(256) embed_kernel(struct embed e)
 		if (e.a.format == DT_FMT_F32 || e.a.format == DT_FMT_BF16) {
 			v = dt_ld1(e.a.w, e.a.format == DT_FMT_F32 ? DT_F32 : DT_BF16, id * e.k + j);
 		} else {
-			const uint8_t *panel = e.a.w + id / DT_PANEL * e.a.panel_bytes;
-			const int r = (int)(id % DT_PANEL);
-			float f[2];
-
-			factors(e.a.format, scales_of(e.a, panel, j / DT_QK),
-				supers_of(e.a, panel, j / DT_QK), r, f);
-			v = (e.a.format == DT_FMT_Q6_K ? f[j / 16 % 2] : f[0]) *
-			    (float)integer_at(e.a, panel + j / DT_QK * e.a.quants, r, (int)(j % DT_QK));
-			if (e.a.format == DT_FMT_Q4_1 || is_k_min(e.a.format))
-				v = dt_plus(v, f[1]);
+			v = element_at(e.a, e.a.w + id / DT_PANEL * e.a.panel_bytes, (int)(id % DT_PANEL), j);
 		}
 		dt_st1(e.y, e.a.ty, i, v * e.scale);
 	}

@@ -115,16 +115,16 @@ DT_DEVICE float bf16_at(const uint8_t *p)
 	return dt_bf16_to_f32(*(const uint16_t *)p);
 }
 
-/* packed.h's dt_is_k_min, for the device. */
-static inline DT_HOST_DEVICE constexpr bool is_k_min(int format)
-{
-	return format == DT_FMT_Q4_K || format == DT_FMT_Q5_K;
-}
-
-/* Whether integers are stored unsigned, with an offset. */
+/* Whether integers are stored unsigned, with an offset below 128. */
 static inline DT_HOST_DEVICE constexpr bool has_offset(int format)
 {
-	return format == DT_FMT_Q6_K || format == DT_FMT_Q4_0 || format == DT_FMT_MXFP4;
+	return format == DT_FMT_Q6_K || format == DT_FMT_Q3_K || format == DT_FMT_Q4_0;
+}
+
+/* Whether halves of blocks have factors of their own. */
+static inline DT_HOST_DEVICE constexpr bool has_halves(int format)
+{
+	return dt_panel_halves(format) || dt_panel_joined(format);
 }
 
 /* Selects bytes 0 .. 7 of two words by the four low nibbles of sel (PRMT). */
@@ -142,36 +142,87 @@ DT_DEVICE uint32_t bytes_of(uint32_t low, uint32_t high, uint32_t sel)
 #endif
 }
 
-/* Four e2m1 codes, one per byte, as twice their values + 12 (dt_e2m1_twice). */
-DT_DEVICE uint32_t e2m1_bytes(uint32_t codes)
+/* Four 4-bit codes, one per byte, replaced by the bytes of a table: values of codes 0 .. 7 and 8 .. 15. */
+DT_DEVICE uint32_t looked_up(uint32_t codes, uint2 first, uint2 second)
 {
-	const uint32_t negative = (codes >> 3 & 0x01010101u) * 255u;
+	const uint32_t above = (codes >> 3 & 0x01010101u) * 255u;
 	uint32_t sel = codes & 0x07070707u;
 
 	sel = (sel | sel >> 4) & 0x00ff00ffu;
 	sel = (sel | sel >> 8) & 0xffffu;
-	return (bytes_of(0x0f0e0d0cu, 0x18141210u, sel) & ~negative) |
-	       (bytes_of(0x090a0b0cu, 0x00040608u, sel) & negative);
+	return (bytes_of(first.x, first.y, sel) & ~above) | (bytes_of(second.x, second.y, sel) & above);
+}
+
+/* The signed integers of four codes of table formats: their values (format/format.h). */
+DT_DEVICE uint32_t table_bytes(int format, uint32_t codes)
+{
+	const uint2 e2m1[2] = {{0x03020100u, 0x0c080604u}, {0xfdfeff00u, 0xf4f8fafcu}};
+	const uint2 iq4[2] = {{0xbfad9881u, 0xf6eaddcfu}, {0x26190d01u, 0x71594535u}};
+	const uint2 iq3_s[2] = {{0x07050301u, 0x0f0d0b09u}, {0xf9fbfdffu, 0xf1f3f5f7u}};
+	const uint2 iq3_xxs[2] = {{0x1c140c04u, 0x3e342c24u}, {0xe4ecf4fcu, 0xc2ccd4dcu}};
+	const uint2 iq2 = {0x002b1908u, 0x00d5e7f8u};
+
+	if (format == DT_FMT_MXFP4)
+		return looked_up(codes, e2m1[0], e2m1[1]);
+	if (format == DT_FMT_IQ3_S)
+		return looked_up(codes, iq3_s[0], iq3_s[1]);
+	if (format == DT_FMT_IQ3_XXS)
+		return looked_up(codes, iq3_xxs[0], iq3_xxs[1]);
+	return format == DT_FMT_IQ4_XS ? looked_up(codes, iq4[0], iq4[1]) : looked_up(codes, iq2, iq2);
+}
+
+/*
+ * The chunks 2 v and 2 v + 1 of a block of one row as signed bytes, from its words in the planes of
+ * kernels/cpu/quant.h: nibbles of vector v, pairs of bits of vector v / 2, single bits. Not for bytes.
+ */
+template <int F>
+DT_DEVICE void chunks_of(uint32_t nibbles, uint32_t pairs, uint32_t singles, int offset, int v,
+			 uint32_t (&c)[2])
+{
+	constexpr int bits = dt_panel_bits(F), high = bits & 4;
+
+	c[0] = c[1] = 0;
+	if (bits & 4) {
+		c[0] = nibbles & 0x0f0f0f0fu;
+		c[1] = nibbles >> 4 & 0x0f0f0f0fu;
+	}
+	if (bits & 2) {
+		c[0] |= (pairs >> v % 2 * 4 & 0x03030303u) << high;
+		c[1] |= (pairs >> (v % 2 * 4 + 2) & 0x03030303u) << high;
+	}
+	if (bits & 1) {
+		c[0] |= (singles >> 2 * v & 0x01010101u) << (bits - 1);
+		c[1] |= (singles >> (2 * v + 1) & 0x01010101u) << (bits - 1);
+	}
+	for (int e = 0; e < 2; e++) {
+		if (dt_panel_table(F))
+			c[e] = table_bytes(F, c[e]);
+		else if (has_offset(F))
+			c[e] = less(c[e], offset);
+	}
 }
 
 /*
  * Factors of a block's integer sums in row r of its panel; f[1]: the minimum, or the factor of the second
- * half. s: the block's scales, u: the supers of its eight blocks (kernels/cpu/quant.h).
+ * half. s: the block's scales, u: the supers of its eight blocks (kernels/cpu/quant.h). Not for joined
+ * halves.
  */
 DT_DEVICE void factors(int format, const uint8_t *s, const uint8_t *u, int r, float f[2])
 {
 	f[1] = 0;
-	if (is_k_min(format)) {
+	if (dt_is_k_min(format)) {
 		f[0] = half_at(u + 2 * r) * (float)s[r];
 		f[1] = -half_at(u + 32 + 2 * r) * (float)s[16 + r];
-	} else if (format == DT_FMT_Q6_K) {
-		f[0] = half_at(u + 2 * r) * (float)(int8_t)s[r];
-		f[1] = half_at(u + 2 * r) * (float)(int8_t)s[16 + r];
+	} else if (dt_panel_halves(format)) {
+		f[0] = half_at(u + 2 * r) * dt_panel_factor(format) * (float)(int8_t)s[r];
+		f[1] = half_at(u + 2 * r) * dt_panel_factor(format) * (float)(int8_t)s[16 + r];
+	} else if (dt_panel_signed(format)) {
+		f[0] = half_at(u + 2 * r) * dt_panel_factor(format) * (float)(int8_t)s[r];
 	} else if (format == DT_FMT_MXFP4) {
 		f[0] = bf16_at(s + 2 * r);
 	} else {
 		f[0] = half_at(s + 2 * r);
-		f[1] = format == DT_FMT_Q4_1 ? half_at(s + 32 + 2 * r) : 0;
+		f[1] = dt_panel_half_min(format) ? half_at(s + 32 + 2 * r) : 0;
 	}
 }
 
@@ -189,17 +240,17 @@ DT_DEVICE uint2 two_at(const void *p)
 
 DT_DEVICE struct scales scales_at(int format, const uint8_t *s, const uint8_t *u, int quad)
 {
-	const bool k = is_k_min(format) || format == DT_FMT_Q6_K;
+	const bool k = dt_panel_supers(format);
 	const uint8_t *halves = (k ? u : s) + 8 * quad;
 	struct scales r = {{0, 0}, {0, 0}, 0, 0};
 
 	r.d = two_at(halves);
-	if (format == DT_FMT_Q4_1 || is_k_min(format))
+	if (dt_panel_minimum(format) || dt_panel_joined(format))
 		r.m = two_at(halves + 32);
-	if (k) {
+	if (k)
 		r.a = word_at(s + 4 * quad);
+	if (k && !dt_panel_signed(format))
 		r.b = word_at(s + 16 + 4 * quad);
-	}
 	return r;
 }
 
@@ -214,7 +265,7 @@ DT_DEVICE float bf16_of(const uint2 &h, int i)
 	return dt_bf16_to_f32((uint16_t)((i < 2 ? h.x : h.y) >> 16 * (i % 2)));
 }
 
-/* The results of factors() for all four rows. */
+/* The results of factors() for all four rows; of joined halves the factors of what `joined` returns. */
 DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2])
 {
 	DT_UNROLL
@@ -223,15 +274,30 @@ DT_DEVICE void four_factors(int format, const struct scales &s, float (&f)[4][2]
 		const float d = format == DT_FMT_MXFP4 ? bf16_of(s.d, i) : half_of(s.d, i),
 			    m = half_of(s.m, i);
 
-		f[i][0] = is_k_min(format) ? d * (float)a : format == DT_FMT_Q6_K ? d * (float)(int8_t)a : d;
-		f[i][1] = is_k_min(format) ? -m * (float)b : format == DT_FMT_Q6_K ? d * (float)(int8_t)b : m;
+		f[i][0] = d;
+		f[i][1] = dt_panel_joined(format) ? -m : m;
+		if (dt_is_k_min(format)) {
+			f[i][0] = d * (float)a;
+			f[i][1] = -m * (float)b;
+		} else if (dt_panel_halves(format) || dt_panel_signed(format)) {
+			f[i][0] = d * dt_panel_factor(format) * (float)(int8_t)a;
+			f[i][1] = d * dt_panel_factor(format) * (float)(int8_t)b;
+		}
 	}
+}
+
+/* Joined halves of row i of the four: their sums weighted by the scales, or by the minima; exact. */
+DT_DEVICE float joined(const struct scales &s, int i, bool minima, float first, float second)
+{
+	const uint32_t by = minima ? 4 : 0;
+
+	return fmaf((float)(s.b >> (8 * i + by) & 15), second, (float)(s.a >> (8 * i + by) & 15) * first);
 }
 
 /* Whether a block is added in two steps: two halves, or integers and minimum. */
 static inline DT_HOST_DEVICE constexpr bool two_terms(int format)
 {
-	return format != DT_FMT_Q8_0 && format != DT_FMT_Q4_0 && format != DT_FMT_MXFP4;
+	return has_halves(format) || dt_panel_minimum(format);
 }
 
 /* Addresses in a panel of the scales and supers of block b. */
@@ -253,20 +319,10 @@ template <int FORMAT> struct in {
 template <class G> static int in_format(int format, G go)
 {
 	switch (format) {
-	case DT_FMT_Q8_0:
-		return go(in<DT_FMT_Q8_0>());
-	case DT_FMT_Q4_0:
-		return go(in<DT_FMT_Q4_0>());
-	case DT_FMT_Q4_1:
-		return go(in<DT_FMT_Q4_1>());
-	case DT_FMT_Q4_K:
-		return go(in<DT_FMT_Q4_K>());
-	case DT_FMT_Q5_K:
-		return go(in<DT_FMT_Q5_K>());
-	case DT_FMT_Q6_K:
-		return go(in<DT_FMT_Q6_K>());
-	case DT_FMT_MXFP4:
-		return go(in<DT_FMT_MXFP4>());
+#define DT_IN_FORMAT(NAME, name)                                                                             \
+	case DT_FMT_##NAME:                                                                                  \
+		return go(in<DT_FMT_##NAME>());
+		DT_PANEL_FORMATS(DT_IN_FORMAT)
 	default:
 		return -EINVAL;
 	}

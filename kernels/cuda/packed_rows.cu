@@ -1,7 +1,7 @@
 /*
  * quant.h's products with quantised weights for few rows of x. They are memory bound: what counts is the
  * bytes in flight. A thread block has a panel of 16 rows and 64 blocks of k at a time; a thread has one of
- * these blocks for four of the rows: 8 loads of 16 bytes for Q8_0 (4 for nibbles, 5 for Q5_K, 6 for Q6_K) and
+ * these blocks for four of the rows: loads of 16 bytes, one per bit of an integer (8 for Q8_0), and
  * its scales, all issued before the first is used, and those of the next 64 blocks before this one's sums are
  * added up. So 256 threads keep 34 KiB of Q8_0 in flight, 17 of Q4_0, and two to three such thread blocks fit
  * an SM: Little's law asks for 4.8 TB/s * 0.8 us / 132 = 29 KiB per SM of an H200. Rows of 2048 are one such
@@ -21,7 +21,7 @@
  * One or two rows of x are unquantised: each of the four threads that share the block has a quarter of it.
  */
 template <int F, int M> struct piece {
-	static constexpr int vectors = F == DT_FMT_Q8_0 ? 8 : F == DT_FMT_Q6_K ? 6 : F == DT_FMT_Q5_K ? 5 : 4;
+	static constexpr int vectors = dt_panel_bits(F);
 	static constexpr bool raw = M <= 2;
 	struct four w[vectors], x[M][2];
 	struct scales s;
@@ -130,48 +130,31 @@ DT_DEVICE void bring_x(struct piece<F, M> &p, const struct quant &a, const struc
 	}
 }
 
-/* Vector v of four rows as signed bytes: two chunks of k, or one for Q8_0. */
+/* Chunks 2 v and 2 v + 1 of row r as signed bytes; of Q8_0 chunk v. */
 template <int F, int M>
 DT_DEVICE void chunks(const struct piece<F, M> &p, int offset, int v, int r, uint32_t (&c)[2])
 {
-	const uint32_t w = p.w[v].w[r];
+	constexpr int bits = dt_panel_bits(F);
 
-	c[0] = F == DT_FMT_Q8_0 ? w ^ 0x80808080u : w & 0x0f0f0f0fu;
-	c[1] = w >> 4 & 0x0f0f0f0fu;
-	if (F == DT_FMT_Q6_K) {
-		const uint32_t two = p.w[4 + v / 2].w[r] >> v % 2 * 4;
-
-		c[0] |= (two & 0x03030303u) << 4;
-		c[1] |= (two >> 2 & 0x03030303u) << 4;
-	}
-	if (F == DT_FMT_Q5_K) {
-		const uint32_t fifth = p.w[4].w[r] >> 2 * v;
-
-		c[0] |= (fifth & 0x01010101u) << 4;
-		c[1] |= (fifth >> 1 & 0x01010101u) << 4;
-	}
-	if (F == DT_FMT_MXFP4) {
-		c[0] = e2m1_bytes(c[0]);
-		c[1] = e2m1_bytes(c[1]);
-	}
-	if (has_offset(F)) {
-		c[0] = less(c[0], offset);
-		c[1] = less(c[1], offset);
-	}
+	if (bits == 8)
+		c[0] = p.w[v].w[r] ^ 0x80808080u;
+	else
+		chunks_of<F>(bits & 4 ? p.w[v % bits].w[r] : 0, bits & 2 ? p.w[(bits & 4) + v / 2].w[r] : 0,
+			     p.w[bits - 1].w[r], offset, v, c);
 }
 
-/* Integer sums of the four rows with row i of x; [1]: second half in Q6_K. */
+/* Integer sums of the four rows with row i of x; [1]: of the second half, where halves have factors. */
 template <int F, int M>
 DT_DEVICE void integers(const struct piece<F, M> &p, int offset, int i, int (&sum)[4][2])
 {
-	constexpr int each = F == DT_FMT_Q8_0 ? 1 : 2;
+	constexpr int each = dt_panel_bits(F) == 8 ? 1 : 2;
 
 	DT_UNROLL
 	for (int r = 0; r < 4; r++) {
 		sum[r][0] = sum[r][1] = 0;
 		DT_UNROLL
 		for (int v = 0; v < 8 / each; v++) {
-			int &s = sum[r][F == DT_FMT_Q6_K ? v / 2 : 0];
+			int &s = sum[r][has_halves(F) ? v / 2 : 0];
 			uint32_t c[2];
 
 			chunks<F, M>(p, offset, v, r, c);
@@ -179,6 +162,18 @@ DT_DEVICE void integers(const struct piece<F, M> &p, int offset, int i, int (&su
 			for (int e = 0; e < each; e++)
 				s = dot4(c[e], p.x[i][(each * v + e) / 4].w[(each * v + e) % 4], s);
 		}
+	}
+}
+
+/* Integer sums of the halves of row i of x. */
+template <int F, int M> DT_DEVICE void sums_of_x(const struct piece<F, M> &p, int i, int (&sum)[2])
+{
+	DT_UNROLL
+	for (int h = 0; h < 2; h++) {
+		sum[h] = 0;
+		DT_UNROLL
+		for (int c = 0; c < 4; c++)
+			sum[h] = dot4(0x01010101u, p.x[i][h].w[c], sum[h]);
 	}
 }
 
@@ -197,13 +192,22 @@ DT_DEVICE void terms_of(const struct piece<F, M> &p, int offset, struct pair *to
 	DT_UNROLL
 	for (int i = 0; i < M; i++) {
 		struct pair *one = to + i * DT_PANEL + 4 * quad, *two = one + (terms - 1) * M * DT_PANEL;
-		int sum[4][2];
+		int sum[4][2], whole[2];
 
 		integers<F, M>(p, offset, i, sum);
+		if (dt_panel_joined(F))
+			sums_of_x<F, M>(p, i, whole);
 		DT_UNROLL
 		for (int r = 0; r < 4; r++) {
+			if (dt_panel_joined(F)) {
+				one[r] = pair{f[r][0] * p.b[i].scale,
+					      joined(p.s, r, false, (float)sum[r][0], (float)sum[r][1])};
+				two[r] = pair{f[r][1] * p.b[i].scale,
+					      joined(p.s, r, true, (float)whole[0], (float)whole[1])};
+				continue;
+			}
 			one[r] = pair{f[r][0] * p.b[i].scale, (float)sum[r][0]};
-			if (F == DT_FMT_Q6_K)
+			if (dt_panel_halves(F))
 				two[r] = pair{f[r][1] * p.b[i].scale, (float)sum[r][1]};
 			else if (terms == 2)
 				two[r] = pair{f[r][1], p.b[i].sum};
@@ -263,7 +267,7 @@ template <int F, int M, class X> DT_DEVICE float panel_sum(const struct quant &a
 }
 
 template <int F, int M>
-__global__ void __launch_bounds__(THREADS, M == 1 && F != DT_FMT_Q6_K ? 3 : 2) rows_kernel(struct quant a)
+__global__ void __launch_bounds__(THREADS, M == 1 && !has_halves(F) ? 3 : 2) rows_kernel(struct quant a)
 {
 	int64_t row0, end, block = blockIdx.x;
 	const void *w;

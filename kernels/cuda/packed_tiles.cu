@@ -13,7 +13,7 @@
  * A group of warps has 32 rows of w, two panels, whose words are the first operand in place: lane 4 g + t
  * loads four rows of one chunk of four elements in 16 bytes, rows 4 (g % 4) .. + 3 of panel g / 4. Within a
  * block of k any order of the elements gives the same integers, so slot t of the operand is chunk 2 t, slot t
- * + 4 chunk 2 t + 1 (chunks t and t + 4 for Q6_K, whose halves are two products).
+ * + 4 chunk 2 t + 1 (chunks t and t + 4 where halves are two products).
  */
 #include "kernels/cuda/mma.h"
 #include "kernels/cuda/packed.h"
@@ -28,8 +28,8 @@ template <int FORMAT, int GROUPS, int CUTS, int N, int DEEP, int STAGES, int RES
 	static constexpr int panels = 2 * GROUPS, rows = 32 * GROUPS, tokens = 8 * CUTS * N,
 			     threads = 32 * GROUPS * CUTS;
 	static constexpr int stride = 32 * DEEP + 32; /* of x: avoids bank conflicts between four rows */
-	static constexpr bool halves = FORMAT == DT_FMT_Q6_K,
-			      minimum = FORMAT == DT_FMT_Q4_1 || is_k_min(FORMAT);
+	static constexpr bool halves = has_halves(FORMAT), joined = dt_panel_joined(FORMAT),
+			      minimum = dt_panel_minimum(FORMAT);
 };
 
 /* Bytes of a panel in a stage, and of a whole stage. */
@@ -105,18 +105,38 @@ DT_DEVICE struct four unit_at(const uint8_t *room, int i)
 	return four_at(room + swizzled(i) * 16);
 }
 
+/* The words that hold chunks 2 v and 2 v + 1 of rows 4 quad .. + 3 of a block, which begins at unit `at`. */
+template <int F> struct planes {
+	static constexpr int bits = dt_panel_bits(F);
+	struct four nibbles, pairs, singles;
+};
+
+template <int F> DT_DEVICE struct planes<F> planes_at(const uint8_t *room, int at, int v) {
+	constexpr int bits = planes<F>::bits;
+	struct planes<F> p = planes<F>();
+
+	if (bits & 4)
+		p.nibbles = unit_at(room, at + 4 * v);
+	if (bits & 2)
+		p.pairs = unit_at(room, at + 4 * ((bits & 4) + v / 2));
+	if (bits & 1)
+		p.singles = unit_at(room, at + 4 * (bits - 1));
+	return p;
+}
+
 /*
  * Rows 4 quad .. + 3 of block b of a panel, as first operands of two products of 16 rows: a[h] has rows 2 h
- * and 2 h + 1 of the four, slots t and t + 4. Q6_K: slot t of the first half, then of the second.
+ * and 2 h + 1 of the four, slots t and t + 4. Halves: slot t of the first half, then of the second.
  */
 template <class T>
 DT_DEVICE void operands(const struct quant &a, const uint8_t *room, int b, int quad, int t,
 			uint32_t (&r)[2][4])
 {
+	constexpr int F = T::format;
 	const int at = b * (a.quants / 16) + quad;
 	uint32_t lo[4], hi[4];
 
-	if (T::format == DT_FMT_Q8_0) {
+	if (F == DT_FMT_Q8_0) {
 		const struct four l = unit_at(room, at + 8 * t), h = unit_at(room, at + 8 * t + 4);
 
 		DT_UNROLL
@@ -125,41 +145,28 @@ DT_DEVICE void operands(const struct quant &a, const uint8_t *room, int b, int q
 			hi[i] = h.w[i] ^ 0x80808080u;
 		}
 	} else if (T::halves) {
-		const int v = t / 2 * 4, low = t % 2 * 4, two = t * 2;
-		const struct four l = unit_at(room, at + v), h = unit_at(room, at + 8 + v);
-		const struct four l2 = unit_at(room, at + 16), h2 = unit_at(room, at + 20);
+		const struct planes<F> l = planes_at<F>(room, at, t / 2),
+				       h = planes_at<F>(room, at, 2 + t / 2);
 
 		DT_UNROLL
 		for (int i = 0; i < 4; i++) {
-			lo[i] = (l.w[i] >> low & 0x0f0f0f0fu) | (l2.w[i] >> two & 0x03030303u) << 4;
-			hi[i] = (h.w[i] >> low & 0x0f0f0f0fu) | (h2.w[i] >> two & 0x03030303u) << 4;
-			lo[i] = less(lo[i], a.offset);
-			hi[i] = less(hi[i], a.offset);
+			uint32_t c[2];
+
+			chunks_of<F>(l.nibbles.w[i], l.pairs.w[i], l.singles.w[i], a.offset, t / 2, c);
+			lo[i] = t % 2 ? c[1] : c[0];
+			chunks_of<F>(h.nibbles.w[i], h.pairs.w[i], h.singles.w[i], a.offset, 2 + t / 2, c);
+			hi[i] = t % 2 ? c[1] : c[0];
 		}
 	} else {
-		const struct four l = unit_at(room, at + 4 * t);
+		const struct planes<F> p = planes_at<F>(room, at, t);
 
 		DT_UNROLL
 		for (int i = 0; i < 4; i++) {
-			lo[i] = l.w[i] & 0x0f0f0f0fu;
-			hi[i] = l.w[i] >> 4 & 0x0f0f0f0fu;
-			if (T::format == DT_FMT_MXFP4) {
-				lo[i] = e2m1_bytes(lo[i]);
-				hi[i] = e2m1_bytes(hi[i]);
-			}
-			if (has_offset(T::format)) {
-				lo[i] = less(lo[i], a.offset);
-				hi[i] = less(hi[i], a.offset);
-			}
-		}
-		if (T::format == DT_FMT_Q5_K) {
-			const struct four fifth = unit_at(room, at + 16);
+			uint32_t c[2];
 
-			DT_UNROLL
-			for (int i = 0; i < 4; i++) {
-				lo[i] |= (fifth.w[i] >> 2 * t & 0x01010101u) << 4;
-				hi[i] |= (fifth.w[i] >> (2 * t + 1) & 0x01010101u) << 4;
-			}
+			chunks_of<F>(p.nibbles.w[i], p.pairs.w[i], p.singles.w[i], a.offset, t, c);
+			lo[i] = c[0];
+			hi[i] = c[1];
 		}
 	}
 	DT_UNROLL
@@ -195,7 +202,9 @@ DT_DEVICE void add_block(const struct quant &a, float (&sums)[T::n][2][4], const
 	float f[4][2];
 
 	operands<T>(a, room, b, quad, t, w);
-	four_factors(T::format, scales_at(T::format, s, u, quad), f);
+	const struct scales stored = scales_at(T::format, s, u, quad);
+
+	four_factors(T::format, stored, f);
 	DT_UNROLL
 	for (int n = 0; n < T::n; n++) {
 		const uint8_t *q = x + n * 8 * T::stride + b * DT_QK;
@@ -212,6 +221,14 @@ DT_DEVICE void add_block(const struct quant &a, float (&sums)[T::n][2][4], const
 
 			k0 = k.x;
 			k1 = k.y;
+		}
+		int x1[4], x2[4]; /* of joined halves, x's sums: products with ones */
+
+		if (T::joined) {
+			const uint32_t ones[2] = {0x01010101u, 0x01010101u};
+
+			dt_mma_s8(x1, ones, k0, BESIDE);
+			dt_mma_s8(x2, ones, k1, BESIDE);
 		}
 		DT_UNROLL
 		for (int h = 0; h < 2; h++) {
@@ -231,6 +248,17 @@ DT_DEVICE void add_block(const struct quant &a, float (&sums)[T::n][2][4], const
 				const struct xblock &xc = col[e % 2];
 				float &v = sums[n][h][e];
 
+				if (T::joined) {
+					const int i = 2 * h + e / 2;
+
+					v = fmaf(fr[0] * xc.scale,
+						 joined(stored, i, false, float_of(d[e]), float_of(d2[e])),
+						 v);
+					v = fmaf(fr[1] * xc.scale,
+						 joined(stored, i, true, float_of(x1[e]), float_of(x2[e])),
+						 v);
+					continue;
+				}
 				v = fmaf(fr[0] * xc.scale, float_of(d[e]), v);
 				if (T::halves)
 					v = fmaf(fr[1] * xc.scale, float_of(d2[e]), v);

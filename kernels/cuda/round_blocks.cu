@@ -25,13 +25,49 @@ namespace q5_0
 {
 #include "kernels/format/q5_0.c"
 }
+namespace q5_1
+{
+#include "kernels/format/q5_1.c"
+}
 namespace iq4_nl
 {
 #include "kernels/format/iq4_nl.c"
 }
+namespace iq4_xs
+{
+#include "kernels/format/iq4_xs.c"
+}
+namespace iq3_s
+{
+#include "kernels/format/iq3_s.c"
+}
+namespace iq3_xxs
+{
+#include "kernels/format/iq3_xxs.c"
+}
+namespace iq2_s
+{
+#include "kernels/format/iq2_s.c"
+}
+namespace iq2_xs
+{
+#include "kernels/format/iq2_xs.c"
+}
+namespace iq2_xxs
+{
+#include "kernels/format/iq2_xxs.c"
+}
 namespace mxfp4
 {
 #include "kernels/format/mxfp4.c"
+}
+namespace q2_k
+{
+#include "kernels/format/q2_k.c"
+}
+namespace q3_k
+{
+#include "kernels/format/q3_k.c"
 }
 namespace q6_k
 {

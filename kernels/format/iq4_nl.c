@@ -3,18 +3,15 @@
  * denser near zero; x = d v. Products convert it exactly to q8_0. d is the weighted least-squares fit to the
  * best of 15 roundings; larger weights have a larger share in the error.
  */
+#include "kernels/format/iq4.h"
 #include "kernels/format/search.h"
 
 #define TRIES 7
 
-/* ggml's table, ascending */
-DT_FORMAT_TABLE int8_t values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-				     1,	   13,	 25,  38,  53,	69,  89,  113};
-
 static DT_FORMAT_CODE void decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y)
 {
 	for (; n > 0; n -= 32, s += 18, y += 32)
-		dt_nibbles_decode(s + 2, dt_half_at(s), values, y);
+		dt_nibbles_decode(s + 2, dt_half_at(s), iq4_values, y);
 }
 
 #ifdef DT_FORMAT_HOST
@@ -23,32 +20,12 @@ static void recode(const uint8_t *s, int64_t n, uint8_t *out)
 	for (; n > 0; n -= 32, s += 18, out += 34) {
 		memmove(out, s, 2);
 		for (int j = 0; j < 16; j++) {
-			out[2 + j] = (uint8_t)values[s[2 + j] & 15];
-			out[18 + j] = (uint8_t)values[s[2 + j] >> 4];
+			out[2 + j] = (uint8_t)iq4_values[s[2 + j] & 15];
+			out[18 + j] = (uint8_t)iq4_values[s[2 + j] >> 4];
 		}
 	}
 }
 #endif
-
-/* Code of the nearest value; of two at equal distance the smaller. */
-static inline DT_FORMAT_CODE int code_of(float q)
-{
-	int ret = 0;
-
-	for (int c = 0; c < 15; c++)
-		ret += 2 * q > (float)(values[c] + values[c + 1]);
-	return ret;
-}
-
-/* The same value as a sum of steps, each exact: loops with a table do not become vector instructions. */
-static inline DT_FORMAT_CODE float value_of(float q)
-{
-	float ret = (float)values[0];
-
-	for (int c = 0; c < 15; c++)
-		ret += 2 * q > (float)(values[c] + values[c + 1]) ? (float)(values[c + 1] - values[c]) : 0;
-	return ret;
-}
 
 static DT_FORMAT_CODE void put(const struct dt_format_traits *t, const uint8_t *code, uint8_t *s)
 {
@@ -64,11 +41,11 @@ static DT_FORMAT_WIDE float iq4_nl_fit(const float *x, const float *w)
 	if (fabsf(most) <= DT_LEAST)
 		return 0;
 	for (int t = 0; t < 16; t++) { /* 16 fill a vector: the last is not tried */
-		const float inverse = ((float)values[0] + (float)(t - TRIES)) / most;
+		const float inverse = ((float)iq4_values[0] + (float)(t - TRIES)) / most;
 		float a = 0, b = 0;
 
 		for (int j = 0; j < 32; j++) {
-			const float q = value_of(inverse * x[j]);
+			const float q = iq4_value_of(inverse * x[j]);
 
 			a += w[j] * q * q;
 			b += w[j] * q * x[j];
@@ -87,7 +64,7 @@ static DT_FORMAT_WIDE float iq4_nl_fit(const float *x, const float *w)
 static DT_FORMAT_WIDE void iq4_nl_round_off(const float *x, float inverse, uint8_t *code)
 {
 	for (int j = 0; j < 32; j++)
-		code[j] = (uint8_t)code_of(inverse * x[j]);
+		code[j] = (uint8_t)iq4_code_of(inverse * x[j]);
 }
 
 static DT_FORMAT_CODE void weighted(const struct dt_format_traits *t, const float *x, const float *w,
@@ -119,7 +96,7 @@ const struct dt_format_traits dt_format_iq4_nl = {
 	.encode = encode,
 	.recode = recode,
 	.levels = 16,
-	.values = values,
+	.values = iq4_values,
 	.scales = dt_half_step,
 	.put = put,
 	.weighted = weighted,

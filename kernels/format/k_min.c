@@ -95,141 +95,10 @@ void dt_k_min_put(const struct dt_format_traits *t, const uint8_t *code, uint8_t
 }
 #endif
 
-/* ---- the search: x = scale q - min, q in [0, top], top 15 or 31, min >= 0; 8 sub-blocks of 32 ---- */
-
-struct numbers {
-	float x[32][8], w[32][8]; /* [element][sub-block] */
-	float low[8], high[8];	  /* range of each sub-block, with 0 */
-	float sw[8], sx[8];	  /* sums of w, and of w x */
-};
-
-/* Weighted squared error of each sub-block. */
-static inline DT_FORMAT_CODE void errors(const struct numbers *b, int top, const float *scale,
-					 const float *min, float *error)
-{
-	for (int j = 0; j < 8; j++) {
-		const float inverse = dt_inverse_of(scale[j]);
-		float sum = 0;
-
-		DT_FORMAT_FOR (32, int i = 0; i < 32; i++) {
-			float q = (float)dt_near((b->x[i][j] + min[j]) * inverse, 0, top);
-			float e = scale[j] * q - min[j] - b->x[i][j];
-
-			sum += b->w[i][j] * e * e;
-		}
-		error[j] = sum;
-	}
-}
-
-static inline DT_FORMAT_CODE void look(struct numbers *b)
-{
-	for (int j = 0; j < 8; j++) {
-		float low = 0, high = b->x[0][j], sw = 0, sx = 0;
-
-		DT_FORMAT_FOR (32, int i = 0; i < 32; i++) {
-			low = b->x[i][j] < low ? b->x[i][j] : low;
-			high = b->x[i][j] > high ? b->x[i][j] : high;
-			sw += b->w[i][j];
-			sx += b->w[i][j] * b->x[i][j];
-		}
-		b->low[j] = low;
-		b->high[j] = high;
-		b->sw[j] = sw;
-		b->sx[j] = sx;
-	}
-}
-
-/* The least-squares scales and minima for rounding number t; scale 0: none. */
-static inline DT_FORMAT_CODE void fit_once(const struct numbers *b, int top, int t, float *scale, float *min)
-{
-	for (int j = 0; j < 8; j++) {
-		const float low = b->low[j],
-			    inverse = ((float)(top - 1) + 0.1f * (float)t) / (b->high[j] - low);
-		const float sw = b->sw[j], sx = b->sx[j];
-		float sq = 0, sqq = 0, sxq = 0, det, s, m;
-
-		DT_FORMAT_FOR (32, int i = 0; i < 32; i++) {
-			float q = (float)dt_near(inverse * (b->x[i][j] - low), 0, top);
-
-			sq += b->w[i][j] * q;
-			sqq += b->w[i][j] * q * q;
-			sxq += b->w[i][j] * b->x[i][j] * q;
-		}
-		det = sw * sqq - sq * sq;
-		s = (sw * sxq - sx * sq) / det;
-		m = (sq * sxq - sqq * sx) / det;
-		s = m < 0 ? sxq / sqq : s; /* the format cannot store m < 0 */
-		m = m < 0 ? 0 : m;
-		scale[j] = det > 0 && s > 0 ? s : 0;
-		min[j] = m;
-	}
-}
-
-static DT_FORMAT_WIDE void k_min_fit(struct numbers *b, int top, float *scale, float *min)
-{
-	float least[8], s[8], m[8], error[8];
-
-	look(b);
-	for (int j = 0; j < 8; j++) {
-		min[j] = -b->low[j];
-		scale[j] = b->high[j] - b->low[j] > DT_LEAST ? (b->high[j] - b->low[j]) / (float)top : 0;
-	}
-	errors(b, top, scale, min, least);
-	for (int t = 0; t <= DT_SEARCH_TRIES; t++) {
-		fit_once(b, top, t, s, m);
-		errors(b, top, s, m, error);
-		for (int j = 0; j < 8; j++) {
-			const bool better = scale[j] > 0 && s[j] > 0 && error[j] < least[j];
-
-			least[j] = better ? error[j] : least[j];
-			scale[j] = better ? s[j] : scale[j];
-			min[j] = better ? m[j] : min[j];
-		}
-	}
-}
-
-/* Replaces scales and minima, in units of d and dmin, by the best of them and their neighbours. */
-static DT_FORMAT_WIDE void k_min_settle(const struct numbers *b, int top, float d, float dmin, int *scale,
-					int *min)
-{
-	float least[8], s[8], m[8], error[8];
-	int s0[8], m0[8];
-
-	for (int j = 0; j < 8; j++) {
-		least[j] = INFINITY;
-		s0[j] = scale[j];
-		m0[j] = min[j];
-	}
-	for (int k = 0; k < 9; k++) {
-		const int ds = k / 3 - 1, dm = k % 3 - 1;
-
-		for (int j = 0; j < 8; j++) {
-			s[j] = d * (float)(s0[j] + ds);
-			m[j] = dmin * (float)(m0[j] + dm);
-		}
-		errors(b, top, s, m, error);
-		for (int j = 0; j < 8; j++) {
-			const int to = s0[j] + ds, down = m0[j] + dm;
-			const bool fits = to >= 0 && to <= 63 && down >= 0 && down <= 63;
-			const bool better = fits && error[j] < least[j];
-
-			least[j] = better ? error[j] : least[j];
-			scale[j] = better ? to : scale[j];
-			min[j] = better ? down : min[j];
-		}
-	}
-}
-
-static DT_FORMAT_WIDE void k_min_round_off(const struct numbers *b, int top, float d, float dmin,
-					   const int *s, const int *m, uint8_t *code)
-{
-	for (int j = 0; j < 8; j++) {
-		const float inverse = dt_inverse_of(d * (float)s[j]), add = dmin * (float)m[j];
-
-		for (int i = 0; i < 32; i++)
-			code[32 * j + i] = (uint8_t)dt_near((b->x[i][j] + add) * inverse, 0, top);
-	}
-}
+#define K(name)	 k_min_##name
+#define K_SUBS	 8
+#define K_SCALES 63
+#include "kernels/format/k_minima.h"
 
 /* Packs eight 6-bit scales and minima into 12 bytes. */
 static DT_FORMAT_CODE void put_scales(const int *scale, const int *min, uint8_t *out)
@@ -241,50 +110,20 @@ static DT_FORMAT_CODE void put_scales(const int *scale, const int *min, uint8_t 
 	}
 }
 
-/* Fills b from finite numbers; without importance an element weighs the block's RMS + its magnitude. */
-static DT_FORMAT_CODE void take(struct numbers *b, const float *src, const float *importance)
-{
-	float x[256];
-
-	dt_take_finite(src, 256, x);
-	for (int j = 0; j < 8; j++) {
-		float sum = 0;
-
-		for (int i = 0; i < 32; i++)
-			sum += x[32 * j + i] * x[32 * j + i];
-		sum = sqrtf(sum / 32);
-		for (int i = 0; i < 32; i++) {
-			b->x[i][j] = x[32 * j + i];
-			b->w[i][j] = importance ? importance[32 * j + i] : sum + fabsf(x[32 * j + i]);
-		}
-	}
-}
-
 static DT_FORMAT_CODE void search(int high, const float *src, int64_t n, const float *importance,
 				  uint8_t *out)
 {
-	const int top = high ? 31 : 15, bytes = 144 + high;
+	const int bytes = 144 + high;
 
 	for (; n > 0; n -= 256, src += 256, importance = importance ? importance + 256 : NULL, out += bytes) {
-		struct numbers b;
-		float scale[8], min[8], d = 0, dmin = 0;
+		float x[256], w[256];
 		uint8_t code[256];
 		int s[8], m[8];
 
-		take(&b, src, importance);
-		k_min_fit(&b, top, scale, min);
-		for (int j = 0; j < 8; j++) {
-			d = scale[j] > d ? scale[j] : d;
-			dmin = min[j] > dmin ? min[j] : dmin;
-		}
-		d = dt_put_half(out, d / 63);
-		dmin = dt_put_half(out + 2, dmin / 63);
-		for (int j = 0; j < 8; j++) {
-			s[j] = d > 0 ? dt_near(scale[j] / d, 0, 63) : 0;
-			m[j] = dmin > 0 ? dt_near(min[j] / dmin, 0, 63) : 0;
-		}
-		k_min_settle(&b, top, d, dmin, s, m);
-		k_min_round_off(&b, top, d, dmin, s, m, code);
+		dt_take_finite(src, 256, x);
+		if (!importance)
+			dt_own_weights(x, 32, w);
+		k_min_search(high ? 31 : 15, x, importance ? importance : w, out, s, m, code);
 		put_scales(s, m, out + 4);
 		put_codes(high, code, out);
 	}

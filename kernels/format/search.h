@@ -35,6 +35,33 @@ static inline DT_FORMAT_CODE void dt_take_finite(const float *src, int n, float 
 		x[i] = isfinite(src[i]) ? src[i] : 0;
 }
 
+/* Signs of eight numbers from seven of them: the number of negative ones is even. */
+static inline DT_FORMAT_CODE uint8_t dt_even_signs(unsigned seven)
+{
+	unsigned odd = seven ^ seven >> 4;
+
+	odd ^= odd >> 2;
+	odd ^= odd >> 1;
+	return (uint8_t)(seven | (odd & 1) << 7);
+}
+
+/*
+ * Weights of 256 finite numbers where the caller has no importance: the RMS of the element's sub-block, of
+ * `each` elements, plus its magnitude.
+ */
+static inline DT_FORMAT_CODE void dt_own_weights(const float *x, int each, float *w)
+{
+	for (int j = 0; j < 256; j += each) {
+		float sum = 0;
+
+		for (int i = j; i < j + each; i++)
+			sum += x[i] * x[i];
+		sum = sqrtf(sum / (float)each);
+		for (int i = j; i < j + each; i++)
+			w[i] = sum + fabsf(x[i]);
+	}
+}
+
 /* q4_k and q5_k (k_min.c). */
 void dt_k_min_decode(const struct dt_format_traits *t, const uint8_t *s, int64_t n, float *y);
 void dt_k_min_encode(const struct dt_format_traits *t, const float *x, int64_t n, uint8_t *out);

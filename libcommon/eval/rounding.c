@@ -317,12 +317,21 @@ int dt_round_source(void *rounding, struct dt_source **s, struct dt_err *err)
 
 int dt_source_rounded(struct dt_source *s, struct dt_rounding *r, struct dt_source **ret, struct dt_err *err)
 {
+	static const uint8_t no_block[256];
 	struct dt_rounding_work w = {.r = r, .threads = dt_eval_threads(r->threads), .err = err};
+	struct dt_grid grid;
 	int rc;
 
 	if (!dt_rounding_prunes(r->method) && dt_format_info(r->format)->dtype >= 0) {
 		dt_source_close(s);
 		return dt_err_set(err, -EINVAL, "%s is not a format of quantized blocks",
+				  dt_format_info(r->format)->name);
+	}
+	if (r->method == DT_ROUND_GPTQ && !dt_grid_of(r->format, no_block, &grid)) {
+		dt_source_close(s);
+		return dt_err_set(err, -EINVAL,
+				  "gptq rounds single weights, but %s codes several together: use another "
+				  "method, such as rtn or awq",
 				  dt_format_info(r->format)->name);
 	}
 	rc = dt_source_replaced(s, r->near, &w.s, err);

@@ -112,7 +112,8 @@ bool dt_lora_target(enum dt_role role, enum dt_lora_targets which);
 	"f32=fp32|float32=fp32|float=fp32|bfloat16=bf16|f16=fp16|float16=fp16|half=fp16|int8=q8_0|w8a8=q8_"  \
 	"0|"                                                                                                 \
 	"w8a16=q8_0|q8=q8_0|int4=q4_0|w4a16=q4_0|awq=q4_0|gptq=q4_0|q4=q4_0|q4_k_s=q4_k|bnb4=nf4|fp4=nf4|"   \
-	"bitsandbytes=nf4|nvfp4=q4_0|fp8_e4m3=fp8|fp8_e5m2=fp8|e4m3=fp8|q5_k_m=q5_k|q5_k_s=q5_k"
+	"bitsandbytes=nf4|nvfp4=q4_0|fp8_e4m3=fp8|fp8_e5m2=fp8|e4m3=fp8|q5_k_m=q5_k|q5_k_s=q5_k|"            \
+	"q3_k_l=q3_k|q3_k_m=q3_k|q3_k_s=q3_k|q2_k_s=q2_k"
 
 #define DT_WF_ENTRY(NAME, name) DT_WF_##NAME,
 enum dt_weight_format {

@@ -40,7 +40,7 @@
 		}                                                                                            \
 	}
 
-/* Sizes are whole rows of blocks, and small: some formats take 100 ns an element. */
+/* Sizes are whole rows of blocks, and small: some formats take 100 ns an element, codebooks 2 us. */
 #define BLOCK_GRID                                                                                           \
 	{                                                                                                    \
 		{                                                                                            \

@@ -231,7 +231,7 @@ merge() { # BASE ADAPTER DST OPTION...
     jq '.hidden_size = 256 | .intermediate_size = 512 | .num_hidden_layers = 2 | .head_dim = 64' qwen3.json >wide.json
     losses --model wide.json --steps 1 --save in-full >/dev/null
     local format
-    for format in q4_k iq4_nl $(few "" "q4_0 q4_1 q5_0 q5_k q6_k q8_0 mxfp4"); do
+    for format in q4_k iq4_nl q2_k $(few "" "q4_0 q4_1 q5_0 q5_1 q3_k q5_k q6_k q8_0 mxfp4 iq4_xs"); do
         dt-shard-ckpt quantize --type "$format" in-full "in-$format.gguf" >/dev/null
         losses --model "in-$format.gguf" --steps 2 --lora 4 >unpacked
         losses --model "in-$format.gguf" --steps 2 --lora 4 --lora-base "$format" | cmp unpacked -

@@ -417,12 +417,17 @@ END
         intermediate_size: 512, num_hidden_layers: 1, num_attention_heads: 4, num_key_value_heads: 2, hidden_act: "silu",
         max_position_embeddings: 128, rope_theta: 10000, bos_token_id: 256, eos_token_id: 256, tie_word_embeddings: false}' >wide.json
     dt-train --model wide.json --data d.h5 --seq 64 --steps 8 --lr 1e-2 --threads 1 --no-mfu --save wide >wide.jsonl
-    for t in q8_0 q6_k q5_k q5_0 q4_k q4_1 q4_0 mxfp4; do
+    for t in q8_0 q6_k q5_k q5_1 q5_0 q4_k q4_1 q4_0 iq4_xs mxfp4 q3_k q2_k iq3_s iq2_xxs; do
         dt-shard-ckpt quantize --type $t wide wide-$t.gguf >made 2>said
         ! grep matrices said
         dt-eval compare "${common[@]}" --tokenizer byte --text text.txt --seq 64 --json wide wide-$t.gguf | jq "{$t: .kl_mean}"
     done >far
-    jq -se 'add | .q8_0 < .q6_k and .q6_k < .q5_0 and .q5_k < .q5_0 and .q5_0 < .q4_1 and .q4_k < .q4_1 and .q4_1 < .q4_0 and .q4_k < .mxfp4' far || { cat far; return 1; }
+    jq -se 'add | .q8_0 < .q6_k and .q6_k < .q5_0 and .q5_k < .q5_0 and .q5_0 < .q4_1 and .q4_k < .q4_1 and .q4_1 < .q4_0 and .q4_k < .mxfp4 and
+        .q5_1 < .q4_1 and .iq4_xs < .q3_k and .q4_k < .q3_k and .q3_k < .q2_k and
+        .q4_k < .iq3_s and .iq3_s < .iq2_xxs' far || { cat far; return 1; }
+    run --separate-stderr -1 dt-shard-ckpt quantize --tokenizer byte --type iq3_s --calibrate text.txt --method gptq \
+        wide refused.gguf
+    [[ $stderr == *"gptq rounds single weights, but iq3_s codes several together"* ]]
     dt-shard-ckpt ls --json wide-q4_k.gguf | jq -e '[.tensors[] | select(.shape | length == 2) | .dtype] |
         unique == ["q4_k", "q6_k"]'
 }

@@ -33,9 +33,19 @@ FORMATS = {  # name: (type, blocks, byte offsets of f16 scales in a block)
     "q5_k": (gguf.GGMLQuantizationType.Q5_K, 8, [0, 2]),
     "mxfp4": (gguf.GGMLQuantizationType.MXFP4, 48, []),
     "iq4_nl": (gguf.GGMLQuantizationType.IQ4_NL, 24, [0]),
+    "q5_1": (gguf.GGMLQuantizationType.Q5_1, 24, [0, 2]),
+    "q2_k": (gguf.GGMLQuantizationType.Q2_K, 8, [80, 82]),
+    "q3_k": (gguf.GGMLQuantizationType.Q3_K, 8, [108]),
+    "iq4_xs": (gguf.GGMLQuantizationType.IQ4_XS, 8, [0]),
+    "iq3_s": (gguf.GGMLQuantizationType.IQ3_S, 8, [0]),
+    "iq3_xxs": (gguf.GGMLQuantizationType.IQ3_XXS, 4, [0]),
+    "iq2_s": (gguf.GGMLQuantizationType.IQ2_S, 32, [0]),
+    "iq2_xs": (gguf.GGMLQuantizationType.IQ2_XS, 16, [0]),
+    "iq2_xxs": (gguf.GGMLQuantizationType.IQ2_XXS, 8, [0]),
 }
 # the package cannot write the others, whose scales are searched for
-WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4"]
+WRITABLE = ["f16", "bf16", "q4_0", "q4_1", "q5_0", "q8_0", "mxfp4", "q5_1"]
+LATER = ["q5_k", "mxfp4", "iq4_nl", "q5_1", "q2_k", "q3_k", "iq4_xs", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs"]
 
 
 def blocks_of(rng, kind, n, halves):
@@ -50,7 +60,26 @@ def blocks_of(rng, kind, n, halves):
     for at in halves:
         scale = (rng.standard_normal(n) * 10.0 ** rng.integers(-7, 2, n)).astype(np.float16)
         b[:, at : at + 2] = scale.view(np.uint8).reshape(n, 2)
+    every_entry(b, kind)
     return b
+
+
+def every_entry(b, kind):
+    """Sets the indices of codebook formats so that each entry occurs once."""
+    each = np.arange(len(b))[:, None]
+    if kind in (gguf.GGMLQuantizationType.IQ3_S, gguf.GGMLQuantizationType.IQ3_XXS):
+        b[:, 2:66] = each * 64 + np.arange(64)
+    if kind == gguf.GGMLQuantizationType.IQ3_S:
+        b[:, 66:74] = each // 4 * 255
+    if kind == gguf.GGMLQuantizationType.IQ2_S:
+        b[:, 2:34] = each * 32 + np.arange(32)
+        b[:, 66:74] = each // 8 * 0x55
+    if kind == gguf.GGMLQuantizationType.IQ2_XS:
+        b[:, 2:66:2] = each * 32 + np.arange(32)
+        b[:, 3:66:2] = b[:, 3:66:2] & 254 | each // 8
+    if kind == gguf.GGMLQuantizationType.IQ2_XXS:
+        for j in range(4):
+            b[:, 2 + j : 66 : 8] = each * 32 + 4 * np.arange(8) + j
 
 
 def inputs(rng):
@@ -86,7 +115,7 @@ def compute():
     # a generator of its own, so that added formats do not change the others' numbers
     later = np.random.default_rng(20261123)
     for name, (kind, n, halves) in FORMATS.items():
-        b = blocks_of(later if name in ("q5_k", "mxfp4", "iq4_nl") else rng, kind, n, halves)
+        b = blocks_of(later if name in LATER else rng, kind, n, halves)
         out[name + "/blocks"] = b.reshape(-1)
         out[name + "/values"] = quants.dequantize(b, kind).astype(np.float32).reshape(-1)
     x = inputs(rng)

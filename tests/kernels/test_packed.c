@@ -2,6 +2,7 @@
  * Packed weights on a device against the processor's, which test_quant.c holds to their definition: the same
  * bits of quantised weights and of embeddings, rounding errors' distance of numbers.
  */
+#include "blocks.h"
 #include "check.h"
 
 #include "kernels/quant.h"
@@ -32,9 +33,9 @@ static uint8_t *file_rows(enum dt_format f, int64_t rows, int64_t k, uint32_t st
 		else if (f == DT_FMT_MXFP4)
 			b[0] = (uint8_t)(120 + b[0] % 8);
 		else
-			memcpy(f == DT_FMT_Q6_K ? b + 208 : b, &d, 2);
-		if (f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K || f == DT_FMT_Q5_K)
-			memcpy(b + 2, &d, 2);
+			memcpy(b + block_scale_at(f), &d, 2);
+		if (block_minimum_at(f) >= 0)
+			memcpy(b + block_minimum_at(f), &d, 2);
 	}
 	return p;
 }

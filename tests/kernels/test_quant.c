@@ -2,6 +2,7 @@
  * Packed weights: rows come back exactly; products against f64 loops over decoded weights; the integers and
  * the order of quant.h bit for bit; the same bits whatever m, the threads and the instruction set.
  */
+#include "blocks.h"
 #include "group.h"
 
 #include "kernels/cpu/isa.h"
@@ -47,10 +48,10 @@ static uint8_t *file_rows(enum dt_format f, int64_t rows, int64_t k, uint32_t st
 		} else if (f == DT_FMT_MXFP4) {
 			b[0] = (uint8_t)(120 + b[0] % 8); /* NaN at 255 */
 		} else {
-			put_half(f == DT_FMT_Q6_K ? b + 208 : b, 0.01 * rnd(stream + 1, i));
+			put_half(b + block_scale_at(f), 0.01 * rnd(stream + 1, i));
 		}
-		if (f == DT_FMT_Q4_1 || f == DT_FMT_Q4_K || f == DT_FMT_Q5_K)
-			put_half(b + 2, 0.02 * rnd(stream + 2, i));
+		if (block_minimum_at(f) >= 0)
+			put_half(b + block_minimum_at(f), 0.02 * rnd(stream + 2, i));
 	}
 	return p;
 }

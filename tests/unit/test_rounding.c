@@ -16,6 +16,15 @@
 
 static const enum dt_format blocks[] = {DT_BLOCK_FORMATS(DT_FORMAT_ENTRY)};
 
+/* Whether single weights have codes; in codebook formats several have one together. */
+static bool splits(enum dt_format f)
+{
+	static const uint8_t none[256];
+	struct dt_grid g;
+
+	return dt_grid_of(f, none, &g);
+}
+
 static float uniform(uint32_t *s)
 {
 	*s = *s * 1664525u + 1013904223u;
@@ -172,6 +181,10 @@ static void rounded_as_elimination_does(void **state)
 
 	for (size_t n = 0; n < sizeof(blocks) / sizeof(*blocks); n++) {
 		const enum dt_format f = blocks[n];
+
+		if (!splits(f))
+			continue;
+
 		const int64_t k = dt_format_info(f)->block == 256 ? 256 : 160; /* not whole chunks */
 		const size_t bytes = dt_format_bytes(f, rows * k);
 		float *h = malloc((size_t)(k * k) * 4), *u = malloc((size_t)(k * k) * 4),
@@ -204,7 +217,7 @@ static void rounded_as_elimination_does(void **state)
 		assert_int_equal(dt_gptq_round(&g, w, rows, got, NULL), 0);
 		ordered = change(f, w, got, rows, k, h);
 		/* sums in f32 take a number that lies between two codes to the other: the sum stays */
-		if (fabs(a - b) > 0.03 * b || a > 0.6 * c || ordered > 0.6 * c)
+		if (fabs(a - b) > 0.03 * b || a > 0.65 * c || ordered > 0.65 * c)
 			fail_msg("%s: %g, elimination %g, to nearest %g, largest first %g",
 				 dt_format_info(f)->name, a, b, c, ordered);
 		free(h);
@@ -333,6 +346,8 @@ static void no_worse_than_the_references(void **state)
 /* Codes taken from a block's numbers and put back are the block. */
 static void grids_are_what_blocks_say(void **state)
 {
+	int codebooks = 0;
+
 	for (size_t n = 0; n < sizeof(blocks) / sizeof(*blocks); n++) {
 		const enum dt_format f = blocks[n];
 		const int size = dt_format_info(f)->block;
@@ -341,6 +356,9 @@ static void grids_are_what_blocks_say(void **state)
 		uint32_t seed = 11;
 		struct dt_grid g;
 
+		codebooks += !splits(f);
+		if (!splits(f))
+			continue;
 		for (int i = 0; i < size; i++)
 			x[i] = uniform(&seed) + 0.2f;
 		dt_quantize(f, x, size, block);
@@ -358,6 +376,7 @@ static void grids_are_what_blocks_say(void **state)
 		assert_memory_equal(copy, block, (size_t)dt_format_info(f)->bytes);
 		assert_int_equal(dt_grid_nearest(&g, 0, NAN), 0);
 	}
+	assert_int_equal(codebooks, 5);
 	assert_false(dt_grid_of(DT_FMT_F16, NULL, &(struct dt_grid){0}));
 }
 
