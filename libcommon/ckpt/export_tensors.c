@@ -143,7 +143,8 @@ static void list_copies(struct exporter *e, bool blocks)
 
 	for (int k = 0; k < 2 && c->mtp_layers && e->scheme == DT_NAMES_HF; k++) {
 		const int i = dt_params_find(params, k && !c->tied ? "head.weight" : "embed.weight");
-		struct dt_place_in_file at = {.split = 1, .step = 1, .rows = params->p[i].shape[0]};
+		const int64_t rows = params->p[i].shape[0];
+		struct dt_place_in_file at = {.split = 1, .run = rows, .every = rows, .rows = rows};
 
 		snprintf(at.name, sizeof(at.name), "layers.%lld.%s.weight", (long long)c->layers, name[k]);
 		list_one(e, i, 0, &at, blocks);
