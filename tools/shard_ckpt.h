@@ -7,7 +7,7 @@
 #include "eval/rounding.h"
 #include "kernels/quant_formats.h"
 
-#define SHARD_CKPT_TYPES "f32|f16|bf16" DT_BLOCK_CHOICES
+#define SHARD_CKPT_TYPES "f32|f16|bf16" DT_BLOCK_CHOICES DT_FORMAT_MIX_CHOICES
 
 struct shard_options {
 	bool json, all_lines, raw, compress, dry_run, weights, any_base;

@@ -98,6 +98,9 @@ static struct dt_convert conversion(void)
 {
 	struct dt_export x = {.to = DT_SOURCE_AUTO};
 	char word[16];
+	const char *type = dt_opt_choice_name(SHARD_CKPT_TYPES, shard_options.type, word, sizeof(word));
+	const enum dt_format_mix mix =
+		shard_options.type_given ? dt_format_mix_parse(type) : DT_FORMAT_MIX_NONE;
 
 	if (shard_options.to_given)
 		dt_export_to(shard_options.to, &x);
@@ -106,10 +109,10 @@ static struct dt_convert conversion(void)
 		.to = x.to,
 		.packing = x.packing,
 		.tokenizer = shard_options.tokenizer,
-		.format = shard_options.type_given
-				  ? dt_format_parse(dt_opt_choice_name(SHARD_CKPT_TYPES, shard_options.type,
-								       word, sizeof(word)))
-				  : -1,
+		.format = mix			     ? (int)dt_format_mix_base(mix)
+			  : shard_options.type_given ? dt_format_parse(type)
+						     : -1,
+		.mix = mix,
 		.step = shard_options.step_given ? shard_options.step : -1,
 		.compress = shard_options.compress,
 		.max_file_bytes = shard_options.max_file,
@@ -228,10 +231,13 @@ static int ask_rounding(const char *dst)
 {
 	if (!shard_options.type_given || shard_options.type < 3)
 		return dt_opt_usage_error(&shard_program, stderr, "quantize needs --type, one of %s",
-					  &DT_BLOCK_CHOICES[1]);
+					  &(DT_BLOCK_CHOICES DT_FORMAT_MIX_CHOICES)[1]);
 	if (dt_rounding_prunes((enum dt_rounding_method)shard_options.method))
 		return dt_opt_usage_error(&shard_program, stderr, "--method %s belongs to sparsify",
 					  shard_options.method == DT_ROUND_WANDA ? "wanda" : "magnitude");
+	if (shard_options.calibrated_on && conversion().mix)
+		return dt_opt_usage_error(&shard_program, stderr,
+					  "--calibrate rounds all matrices to one format, not to a mix");
 	if (!shard_options.calibrated_on && shard_options.method_given)
 		return dt_opt_usage_error(&shard_program, stderr, "--method needs --calibrate");
 	if ((shard_options.rounding.act_order || shard_options.damping_given) &&
@@ -314,6 +320,8 @@ int shard_quantize(int n, char **argv)
 	if (c.to != DT_SOURCE_GGUF && !c.packing)
 		return dt_opt_usage_error(&shard_program, stderr,
 					  "quantize can only write --to gguf, gptq or awq");
+	if (c.packing && c.mix)
+		return dt_opt_usage_error(&shard_program, stderr, "only GGUF files have mixes of formats");
 	shard_options.rounding.format = (enum dt_format)c.format;
 	shard_options.rounding.packing = c.packing;
 	return write_changed(argv, c, shard_options.calibrated_on ? "round" : "convert", "rounded");

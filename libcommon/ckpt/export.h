@@ -3,6 +3,7 @@
 #define DT_CKPT_EXPORT_H
 
 #include "ckpt/source.h"
+#include "model/mix.h"
 
 /* How the matrices of a safetensors folder are packed: as AutoGPTQ does, or AutoAWQ. */
 enum dt_packing { DT_PACK_NONE, DT_PACK_GPTQ, DT_PACK_AWQ };
@@ -25,6 +26,8 @@ struct dt_export {
 	 * (*ret_unpacked).
 	 */
 	int format;
+	enum dt_format_mix
+		mix; /* gguf: some matrices in another format than `format`, which is the mix's base */
 	int *ret_unpacked, *ret_smaller; /* may be NULL */
 	int64_t step;			 /* dt */
 	bool compress;			 /* dt */

@@ -298,6 +298,8 @@ static int make_head(struct exporter *e, struct gguf_out *g, FILE *f, uint64_t *
 			best = bytes[e->t[i].format];
 			file_type = dt_format_info(e->t[i].format)->file_type;
 		}
+	if (e->x->mix)
+		file_type = dt_format_mix_file_type(e->x->mix);
 	gguf_out_begin(g, f, (uint64_t)(e->n + pairs_of(c).n));
 	put_config(e, g, file_type);
 	rc = exp_gguf_tokenizer(e, g, err);

@@ -53,6 +53,9 @@ static enum dt_format choose(struct exporter *e, struct exp_tensor *t, const str
 	}
 	if (!gguf)
 		return (enum dt_format)want;
+	if (e->x->mix)
+		want = (int)dt_format_mix_of(e->x->mix, dt_source_config(e->s), p,
+					     t->shape[t->transposed] > p->shape[0]);
 	f = dt_export_format(dt_source_config(e->s), p, (enum dt_format)want, DT_PACK_NONE);
 	head = dt_format_info((enum dt_format)want)->head;
 	if (e->x->format < 0 && head && f == head)

@@ -72,6 +72,7 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 	struct dt_export x = {.to = c->to,
 			      .packing = c->packing,
 			      .format = c->format,
+			      .mix = c->mix,
 			      .ret_unpacked = &unpacked,
 			      .ret_smaller = &smaller,
 			      .step = step_of(s, c),

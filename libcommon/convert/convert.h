@@ -25,6 +25,7 @@ struct dt_convert {
 	enum dt_packing packing; /* as dt_export's */
 	const char *tokenizer;	 /* as dt_source_open's */
 	int format;		 /* of enum dt_format; -1: as stored */
+	enum dt_format_mix mix;	 /* gguf: whose base format is */
 	int64_t step;		 /* of a checkpoint that is made; -1: the source's, or 0 */
 	bool compress;
 	uint64_t max_file_bytes;

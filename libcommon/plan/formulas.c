@@ -178,6 +178,13 @@ bool dt_lora_target(enum dt_role r, enum dt_lora_targets which)
 	return qv || (which >= DT_LORA_ATTENTION && attention) || (which >= DT_LORA_ALL && mlp);
 }
 
+/* Both follow the order of DT_FORMAT_MIXES. */
+static enum dt_format_mix mix_of(enum dt_weight_format f)
+{
+	return f >= DT_WF_Q3_K_M && f < DT_WF_NF4 ? (enum dt_format_mix)(f - DT_WF_Q3_K_M + 1)
+						  : DT_FORMAT_MIX_NONE;
+}
+
 /* The enum dt_format; -1: none. */
 static int format_of(enum dt_weight_format f)
 {
@@ -185,10 +192,10 @@ static int format_of(enum dt_weight_format f)
 
 	if (f < DT_WF_Q8_0)
 		return (int)plain[f];
-	if (f < DT_WF_Q4_K_M)
+	if (f < DT_WF_Q3_K_M)
 		/* both follow the order of DT_BLOCK_FORMATS */
 		return (int)DT_FMT_Q8_0 + (int)(f - DT_WF_Q8_0);
-	return f == DT_WF_Q4_K_M ? (int)DT_FMT_Q4_K : -1;
+	return mix_of(f) ? (int)dt_format_mix_base(mix_of(f)) : -1;
 }
 
 double dt_weight_bits(enum dt_weight_format f)
@@ -200,17 +207,11 @@ double dt_weight_bits(enum dt_weight_format f)
 	return f == DT_WF_NF4 ? 4.5 : f == DT_WF_NF4_DQ ? 4.127 : 8;
 }
 
-/* llama.cpp's use_more_bits */
-static bool more_bits(int64_t i, int64_t n)
+/* The format of matrix p in a mix. */
+static enum dt_format mixed(const struct dt_config *c, const struct dt_param *p, enum dt_format_mix m)
 {
-	return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
-}
-
-/* Tensors that llama.cpp stores in 6 bits in a q4_k_m file. */
-static bool is_larger(const struct dt_config *c, const struct dt_param *p)
-{
-	return p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied) ||
-	       ((p->role == DT_W_V || p->role == DT_W_DOWN) && more_bits(p->layer, c->layers));
+	return p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied) ? DT_FMT_Q6_K
+									  : dt_format_mix_of(m, c, p, false);
 }
 
 double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
@@ -222,8 +223,8 @@ double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, doub
 		bits = 16; /* bitsandbytes does not quantise embeddings, norms and head */
 	else if (p->ndim < 2 && f >= DT_WF_Q8_0)
 		bits = 32;
-	else if (f == DT_WF_Q4_K_M && is_larger(c, p))
-		bits = dt_weight_bits(DT_WF_Q6_K);
+	else if (mix_of(f))
+		bits = 8.0 * (double)dt_format_bytes(mixed(c, p, mix_of(f)), 256) / 256;
 	return numel * bits / 8;
 }
 
@@ -231,8 +232,8 @@ int dt_weight_kept_as(const struct dt_config *c, const struct dt_param *p, enum 
 {
 	const int format = format_of(f);
 
-	if (f == DT_WF_Q4_K_M && is_larger(c, p))
-		return DT_FMT_Q6_K;
+	if (mix_of(f) && p->ndim == 2)
+		return (int)dt_format_kept(mixed(c, p, mix_of(f)));
 	return format < 0 || f == DT_WF_F16 ? -1 : (int)dt_format_kept((enum dt_format)format);
 }
 

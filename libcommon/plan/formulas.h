@@ -7,6 +7,7 @@
 #define DT_PLAN_FORMULAS_H
 
 #include "kernels/quant_formats.h"
+#include "model/mix.h"
 #include "model/params.h"
 #include "model/recompute.h"
 
@@ -106,33 +107,34 @@ enum dt_lora_targets { DT_LORA_QV, DT_LORA_ATTENTION, DT_LORA_ALL };
 bool dt_lora_target(enum dt_role role, enum dt_lora_targets which);
 
 /* Weight formats, and bits an element with their block scales. The index is what DT_WEIGHT_CHOICES names. */
-#define DT_WEIGHT_CHOICES "fp32|bf16|fp16" DT_BLOCK_CHOICES "|q4_k_m|nf4|nf4_dq|fp8"
+#define DT_WEIGHT_CHOICES "fp32|bf16|fp16" DT_BLOCK_CHOICES DT_FORMAT_MIX_CHOICES "|nf4|nf4_dq|fp8"
 /* What they are called elsewhere, for dt_opt.elsewhere. */
 #define DT_WEIGHT_ELSEWHERE                                                                                  \
 	"f32=fp32|float32=fp32|float=fp32|bfloat16=bf16|f16=fp16|float16=fp16|half=fp16|int8=q8_0|w8a8=q8_"  \
 	"0|"                                                                                                 \
-	"w8a16=q8_0|q8=q8_0|int4=q4_0|w4a16=q4_0|awq=q4_0|gptq=q4_0|q4=q4_0|q4_k_s=q4_k|bnb4=nf4|fp4=nf4|"   \
-	"bitsandbytes=nf4|nvfp4=q4_0|fp8_e4m3=fp8|fp8_e5m2=fp8|e4m3=fp8|q5_k_m=q5_k|q5_k_s=q5_k|"            \
-	"q3_k_l=q3_k|q3_k_m=q3_k|q3_k_s=q3_k|q2_k_s=q2_k"
+	"w8a16=q8_0|q8=q8_0|int4=q4_0|w4a16=q4_0|awq=q4_0|gptq=q4_0|q4=q4_0|bnb4=nf4|fp4=nf4|"               \
+	"bitsandbytes=nf4|nvfp4=q4_0|fp8_e4m3=fp8|fp8_e5m2=fp8|e4m3=fp8|q5_k_s=q5_k|"                        \
+	"q3_k_s=q3_k|q2_k_s=q2_k"
 
-#define DT_WF_ENTRY(NAME, name) DT_WF_##NAME,
+#define DT_WF_ENTRY(NAME, name)		  DT_WF_##NAME,
+#define DT_WF_MIX(NAME, name, base, type) DT_WF_##NAME,
 enum dt_weight_format {
 	DT_WF_F32,
 	DT_WF_BF16,
 	DT_WF_F16,
-	DT_BLOCK_FORMATS(DT_WF_ENTRY) DT_WF_Q4_K_M,
-	DT_WF_NF4,
+	DT_BLOCK_FORMATS(DT_WF_ENTRY) /* then the mixes */
+	DT_FORMAT_MIXES(DT_WF_MIX) DT_WF_NF4,
 	DT_WF_NF4_DQ, /* scales quantised too (Dettmers et al. 2023) */
 	DT_WF_FP8,
 	DT_WF_N,
 };
 #undef DT_WF_ENTRY
+#undef DT_WF_MIX
 
-double dt_weight_bits(enum dt_weight_format f); /* q4_k_m is a mixture: its smaller part's */
+double dt_weight_bits(enum dt_weight_format f); /* of a mix, its base's */
 /*
- * Bytes of tensor p in format f: matrices in it, vectors in f32 where f is a block format. q4_k_m gives the
- * head, and v and down in the first eighth, the last eighth and every third layer between, 6 bits
- * (llama.cpp).
+ * Bytes of tensor p in format f: matrices in it, vectors in f32 where f is a block format. In mixes the head
+ * has 6 bits.
  */
 double dt_weight_bytes(const struct dt_config *c, const struct dt_param *p, double numel,
 		       enum dt_weight_format f);

@@ -270,6 +270,30 @@ quiet() {
 	[ ! -e "$T/x.bin" ]
 }
 
+@test "mixes of formats: named as by llama-quantize, only for GGUF files, and as large as dt-memest says" {
+    cd "$T"
+    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 9,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, tie_word_embeddings: true}' >mix.json
+    head -c 2000 "$DT_SRC/LICENSE" >mix.txt
+    dt-dataset build --tokenizer byte --out mix.h5 mix.txt 2>/dev/null
+    dt-train --model mix.json --data mix.h5 --seq 16 --microbatch 1 --steps 1 --threads 1 --no-mfu --save mix --metrics /dev/null 2>/dev/null
+    dt-shard-ckpt quantize --type q4_k_m mix mix.gguf 2>/dev/null
+    # llama-quantize: values of the first eighth, the last one and every third layer between; the tied embedding
+    dt-shard-ckpt ls --json mix.gguf >ls.json
+    jq -e '[.tensors[] | select(.dtype == "q6_k") | .name | capture("(?<l>[0-9]+).attn.v").l | tonumber] == [0, 3, 6, 7, 8]' ls.json
+    jq -e '[.tensors[] | select(.dtype == "q6_k" and (.name | test("embed"))) ] | length == 1' ls.json
+    dt-memest --serve mix.gguf --json >file.json
+    dt-memest --serve mix.json --precision q4_k_m --json >said.json
+    jq -en --slurpfile a file.json --slurpfile b said.json '[$a[0], $b[0] | .categories[] | select(.name == "weights").bytes] | .[0] == .[1]'
+    run -2 dt-shard-ckpt quantize --type q4_k_m --to gptq mix packed
+    [[ $output == *"only GGUF files have mixes"* ]]
+    run -2 dt-shard-ckpt quantize --type q4_k_m --calibrate mix.txt mix other.gguf
+    [[ $output == *"not to a mix"* ]]
+    run dt-shard-ckpt convert --type q4_k_m --to safetensors mix folder
+    [ "$status" -ne 0 ]
+    [ ! -e folder ]
+}
+
 @test "a split GGUF equals its parts together; a missing, foreign or repeated part is named" {
 	need_numpy
 	for f in qwen2 mixtral; do
