@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 
 bin_dir, data, folder, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 seed = int(sys.argv[5]) if len(sys.argv) > 5 else 1
@@ -123,14 +124,17 @@ def ask_plan(r):
     return None, reason(said)
 
 
-def ask_train(r, i):
-    save = ["--save", os.path.join(folder, "save-%d" % i)]
+def ask_train(r):
+    with tempfile.TemporaryDirectory(dir=folder) as fresh:  # dt-train refuses a folder with another run's checkpoints
+        return train_once(r, os.path.join(fresh, "save"))
+
+
+def train_once(r, save):
     argv = [bin_dir + "/dt-train", "--model", r["model"], "--data", data, "--steps", "1", "--no-mfu", "--threads", "1",
-            "--comm-timeout", "120"] + r["args"] + save
+            "--comm-timeout", "120", "--save", save] + r["args"]
     if r["ranks"] > 1:
         argv = ["mpirun", "-np", str(r["ranks"])] + argv
     rc, out, said = run(argv)
-    subprocess.run(["rm", "-rf", save[1]], check=False)
     if rc == 0:
         return json.loads(out.splitlines()[0])["peak_bytes"], None
     return None, "exit %d: %s" % (rc, said) if rc != 2 else next(
@@ -141,7 +145,7 @@ def main():
     models, bad, refused = write_models(), 0, 0
     for i in range(count):
         r = draw(models)
-        memest, train, plan = ask_memest(r), ask_train(r, i), ask_plan(r)
+        memest, train, plan = ask_memest(r), ask_train(r), ask_plan(r)
         refused += train[0] is None
         what = None
         if (memest[0] is None) != (train[0] is None) or (plan and (plan[0] is None) != (train[0] is None)):

@@ -284,9 +284,38 @@ static void gpt_neox(void **state)
 	       "0.5}}",
 	       &c);
 	assert_true(c.rope_dim == 16 && c.rope_theta == 300);
+	/* 0.4286 of 14 is 6.0004, 0.42857 of it 5.99998 */
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":56,\"num_attention_heads\":4,\"rotary_pct\":0."
+	       "4286}",
+	       &c);
+	assert_int_equal(c.rope_dim, 6);
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":56,\"num_attention_heads\":4,\"rotary_pct\":0."
+	       "42857}",
+	       &c);
+	assert_int_equal(c.rope_dim, 6);
 	refuse("{\"model_type\":\"gpt_neox\",\"hidden_size\":50,\"num_attention_heads\":4}",
 	       "not a multiple");
 	refuse("{\"model_type\":\"gpt_neox\",\"rotary_pct\":0}", "'partial_rotary_factor' is 0");
+}
+
+/* transformers truncates the product of the part and the head's size. */
+static void part_of_a_head(void **state)
+{
+	struct dt_config c;
+	struct dt_err err = {0};
+
+	(void)state;
+	accept("{\"model_type\":\"gpt_neox\"}", &c);
+	for (c.head_dim = 2; c.head_dim <= 256; c.head_dim += 2)
+		for (c.rope_dim = 2; c.rope_dim <= c.head_dim; c.rope_dim += 2) {
+			json_t *o;
+
+			assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+			assert_int_equal((int64_t)((double)c.head_dim *
+						   json_real_value(json_object_get(o, "rotary_pct"))),
+					 c.rope_dim);
+			json_decref(o);
+		}
 }
 
 int main(void)
@@ -295,7 +324,8 @@ int main(void)
 		cmocka_unit_test(deepseek_defaults), cmocka_unit_test(deepseek_epsilons),
 		cmocka_unit_test(later_families),    cmocka_unit_test(glm),
 		cmocka_unit_test(granite),	     cmocka_unit_test(minimax),
-		cmocka_unit_test(gpt_neox),	     cmocka_unit_test(granite_mixtures),
+		cmocka_unit_test(gpt_neox),	     cmocka_unit_test(part_of_a_head),
+		cmocka_unit_test(granite_mixtures),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

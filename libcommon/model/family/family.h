@@ -35,7 +35,11 @@ int dt_hf_decoder(const json_t *o, struct dt_config *ret, struct dt_err *err);
 int dt_hf_rope_base(const json_t *o, struct dt_config *ret, const json_t **ret_scaling, const char **ret_type,
 		    struct dt_err *err);
 int dt_hf_rope(const json_t *o, struct dt_config *ret, struct dt_err *err);
-/* Reads, after the sizes, which part of each head is rotated: ret->rope_dim. part: the class's default. */
+/*
+ * Reads, after the sizes, which part of each head is rotated: ret->rope_dim, rounded to the nearest number of
+ * elements, because a part such as 0.4286 of 14 is rounded itself. part: the class's default. The part that
+ * is written is one that transformers, which truncates, reads as this number.
+ */
 int dt_hf_rope_part(const json_t *o, double part, struct dt_config *ret, struct dt_err *err);
 /*
  * Reads one sliding window for all layers, or none. use: default of use_sliding_window. all: without
@@ -66,6 +70,7 @@ json_t *dt_hf_rope_scaling(const struct dt_config *c);
 /* Writes the window of all layers under Mistral's keys. */
 void dt_hf_write_window(const struct dt_config *c, json_t *o);
 void dt_hf_write_period(const struct dt_config *c, json_t *o);
+double dt_hf_part(const struct dt_config *c);
 void dt_hf_write_rope_part(const struct dt_config *c, json_t *o);
 const char *dt_hf_act_name(int act);
 
