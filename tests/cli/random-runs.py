@@ -20,7 +20,7 @@ def write_models():
     """Models with a number of layers that no pipeline divides evenly, 2 key/value heads under 4 heads, sizes
     that are no multiple of 16; with a tied embedding; with norms over all heads; with layers without positions,
     and others with windows; with heads that are rotated in part; with LongRoPE; with attention and MLP
-    beside each other; with experts, without and with latent attention, and with biases and attention sinks."""
+    beside each other, behind norms of their own or one norm; with experts, without and with latent attention, and with biases and attention sinks."""
     common = {"vocab_size": 261, "hidden_size": 48, "intermediate_size": 90, "num_hidden_layers": 5, "num_attention_heads": 4,
               "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000}
     mixtral = {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
@@ -36,7 +36,8 @@ def write_models():
             "smollm3": {"no_rope_layer_interval": 2}, "minimax_m2": {"head_dim": 12, "rotary_dim": 6, "num_local_experts": 8,
             "num_experts_per_tok": 3, "bos_token_id": None, "eos_token_id": None},
             "granite": {"embedding_multiplier": 12, "attention_multiplier": 0.125, "residual_multiplier": 0.22, "logits_scaling": 3},
-            "gpt_neox": {"rotary_pct": 0.5}, "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
+            "gpt_neox": {"rotary_pct": 0.5}, "cohere": {"logit_scale": 0.25}, "cohere2": {"sliding_window": 7,
+            "sliding_window_pattern": 3}, "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
             "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.5], "long_factor": [1.2, 2, 4]}},
             "granitemoeshared": {"num_local_experts": 8, "num_experts_per_tok": 3, "shared_intermediate_size": 40,
             "residual_multiplier": 0.22, "logits_scaling": 3}}

@@ -88,6 +88,12 @@ def hf_config(name, c):
     if name.startswith("granite"):
         args.update(embedding_multiplier=c["embed_factor"], attention_multiplier=c["score_factor"],
                     residual_multiplier=c["residual_factor"], logits_scaling=c["logit_divisor"])
+    if name.startswith("cohere"):
+        del args["rms_norm_eps"]
+        args.update(layer_norm_eps=c["norm_eps"], logit_scale=1 / c["logit_divisor"], pad_token_id=None)
+    if name == "cohere2":
+        args.update(sliding_window=c["window"], layer_types=[
+            "full_attention" if (i + 1) % c["global_every"] == 0 else "sliding_attention" for i in range(c["layers"])])
     if name == "minimaxm2":
         args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], head_dim=c["head_dim"],
                     partial_rotary_factor=c["rope_dim"] / c["head_dim"], bos_token_id=None, eos_token_id=None,
@@ -123,7 +129,7 @@ def hf_config(name, c):
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
             "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite",
             "neox": "GPTNeoX", "neoxseq": "GPTNeoX", "phi4": "Phi3",
-            "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared"}[name]
+            "cohere": "Cohere", "cohere2": "Cohere2", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
 
@@ -134,6 +140,7 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
               minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM",
               neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM",
+              cohere="CohereForCausalLM", cohere2="Cohere2ForCausalLM",
               granitemoe="GraniteMoeForCausalLM", granitemoeshared="GraniteMoeSharedForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",

@@ -19,7 +19,8 @@ static const char *const models[] = {"gpt2",	"llama",   "qwen2",	"qwen3",      "
 				     "llama31", "gemma3",  "mixtral",	"qwen3moe",   "olmo2",
 				     "olmo3",	"smollm3", "phi3",	"gemma2",     "olmoe",
 				     "glm4",	"glm4moe", "minimaxm2", "gptoss",     "granite",
-				     "neox",	"neoxseq", "phi4",	"granitemoe", "granitemoeshared"};
+				     "neox",	"neoxseq", "phi4",	"granitemoe", "granitemoeshared",
+				     "cohere",	"cohere2"};
 
 static void test_config(void **state)
 {
