@@ -36,7 +36,7 @@ def write_models():
             "smollm3": {"no_rope_layer_interval": 2}, "minimax_m2": {"head_dim": 12, "rotary_dim": 6, "num_local_experts": 8,
             "num_experts_per_tok": 3, "bos_token_id": None, "eos_token_id": None},
             "granite": {"embedding_multiplier": 12, "attention_multiplier": 0.125, "residual_multiplier": 0.22, "logits_scaling": 3},
-            "gpt_neox": {"rotary_pct": 0.5}, "cohere": {"logit_scale": 0.25}, "cohere2": {"sliding_window": 7,
+            "gpt_neox": {"rotary_pct": 0.5}, "cohere": {"logit_scale": 0.25}, "starcoder2": {}, "cohere2": {"sliding_window": 7,
             "sliding_window_pattern": 3}, "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
             "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.5], "long_factor": [1.2, 2, 4]}},
             "granitemoeshared": {"num_local_experts": 8, "num_experts_per_tok": 3, "shared_intermediate_size": 40,

@@ -163,6 +163,11 @@ CONFIGS = {
         norm="layer", parallel_residual=True, one_norm=True, norm_no_bias=True, rope_pairing="adjacent",
         logit_divisor=2.5, window=5, global_every=3, rope_skip_every=3,
     ),
+    # norms and linears with biases, two heads a key/value head, a tanh GELU; position i attends to i - 5 .. i
+    "starcoder2": dict(
+        LLAMA, family="starcoder2", seed=33, hidden=48, ffn=96, layers=2, heads=4, kv_heads=2, head_dim=12, tied=True,
+        norm="layer", act="gelu_tanh", gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, window=6,
+    ),
     # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(
         LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,

@@ -155,7 +155,7 @@ static void test_families(void **state)
 		"olmo3",   "smollm3", "mixtral",   "qwen3moe",	 "olmoe",
 		"glm4",	   "glm4moe", "minimaxm2", "gptoss",	 "granite",
 		"neox",	   "neoxseq", "phi4",	   "granitemoe", "granitemoeshared",
-		"cohere",  "cohere2"};
+		"cohere",  "cohere2", "starcoder2"};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		struct dt_source *src;

@@ -296,6 +296,30 @@ static void cohere(void **state)
 	assert_non_null(strstr(err.msg, "do not read the same stream"));
 }
 
+static void starcoder2(void **state)
+{
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	(void)state;
+	accept("{\"model_type\":\"starcoder2\"}", &c);
+	assert_true(c.hidden == 3072 && c.layers == 30 && c.heads == 24 && c.kv_heads == 2 && c.ffn == 12288);
+	assert_true(c.norm == DT_NORM_LAYER && c.act == DT_ACT_GELU_TANH && !c.gated && c.tied && !c.window);
+	assert_true(c.qkv_bias && c.out_bias && c.mlp_bias && c.vocab == 49152 && c.eos == -1);
+	accept("{\"model_type\":\"starcoder2\"," FOUR_HEADS ",\"use_bias\":false,\"sliding_window\":7,"
+	       "\"norm_epsilon\":1e-4,\"hidden_act\":\"gelu\",\"tie_word_embeddings\":false,"
+	       "\"rope_theta\":500}",
+	       &c);
+	assert_true(!c.qkv_bias && !c.out_bias && !c.mlp_bias && c.window == 7 && c.norm_eps == 1e-4);
+	assert_true(c.act == DT_ACT_GELU_ERF && !c.tied && c.rope_theta == 500 && c.head_dim == 16);
+	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+	assert_true(dt_config_same(&c, &back, NULL));
+	json_decref(o);
+	refuse("{\"model_type\":\"starcoder2\",\"hidden_size\":50}", "not a multiple");
+}
+
 static void gpt_neox(void **state)
 {
 	struct dt_config c, back;
@@ -362,11 +386,17 @@ static void part_of_a_head(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(deepseek_defaults), cmocka_unit_test(deepseek_epsilons),
-		cmocka_unit_test(later_families),    cmocka_unit_test(glm),
-		cmocka_unit_test(granite),	     cmocka_unit_test(minimax),
-		cmocka_unit_test(gpt_neox),	     cmocka_unit_test(cohere),
-		cmocka_unit_test(part_of_a_head),    cmocka_unit_test(granite_mixtures),
+		cmocka_unit_test(deepseek_defaults),
+		cmocka_unit_test(deepseek_epsilons),
+		cmocka_unit_test(later_families),
+		cmocka_unit_test(glm),
+		cmocka_unit_test(granite),
+		cmocka_unit_test(minimax),
+		cmocka_unit_test(gpt_neox),
+		cmocka_unit_test(starcoder2),
+		cmocka_unit_test(cohere),
+		cmocka_unit_test(part_of_a_head),
+		cmocka_unit_test(granite_mixtures),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

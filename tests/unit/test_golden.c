@@ -20,7 +20,7 @@ static const char *const models[] = {"gpt2",	"llama",   "qwen2",	"qwen3",      "
 				     "olmo3",	"smollm3", "phi3",	"gemma2",     "olmoe",
 				     "glm4",	"glm4moe", "minimaxm2", "gptoss",     "granite",
 				     "neox",	"neoxseq", "phi4",	"granitemoe", "granitemoeshared",
-				     "cohere",	"cohere2"};
+				     "cohere",	"cohere2", "starcoder2"};
 
 static void test_config(void **state)
 {

@@ -141,7 +141,7 @@ static void test_families(void **state)
 		      {"glm4moe", 0},	  {"glm4", BF16},	   {"phi3", 0},
 		      {"neox", I8},	  {"neoxseq", 0},	   {"phi4", BF16},
 		      {"granitemoe", Q8}, {"granitemoeshared", 0}, {"cohere", Q8},
-		      {"cohere2", BF16}};
+		      {"cohere2", BF16},  {"starcoder2", I8}};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i += every_one() ? 1 : 2) {
 		const char *name = models[i].name;
@@ -216,6 +216,8 @@ static void test_from_other_formats(void **state)
 		{"cohere", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"cohere2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"cohere2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"starcoder2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"starcoder2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"gptoss", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"gptoss", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"phi3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},

@@ -330,6 +330,7 @@ MODEL(granitemoe)
 MODEL(granitemoeshared)
 MODEL(cohere)
 MODEL(cohere2)
+MODEL(starcoder2)
 MODEL(neox)
 MODEL(neoxseq)
 MODEL(phi3)
@@ -422,6 +423,7 @@ int main(void)
 		cmocka_unit_test(test_granitemoeshared),
 		cmocka_unit_test(test_cohere),
 		cmocka_unit_test(test_cohere2),
+		cmocka_unit_test(test_starcoder2),
 		cmocka_unit_test(test_neox),
 		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),
