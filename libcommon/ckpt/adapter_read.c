@@ -171,7 +171,7 @@ int adapter_read_peft(struct adapter_in *in, const char *folder, struct dt_err *
 		if (st.head && dt_json_str(json_object_get(st.head, "__metadata__"), "dt_base_fingerprint",
 					   false, &base, NULL) > 0)
 			snprintf(in->a->base, sizeof(in->a->base), "%s", base);
-		in->pairing = DT_ROPE_HALF;
+		in->pairing = dt_names_pairing(DT_NAMES_HF, in->c);
 		rc = read_halves(in, &st, file, &f, err);
 	}
 	if (rc == 0)
@@ -235,7 +235,6 @@ static int gguf_halves(const struct adapter_in *in, const struct dt_gguf *g, con
 
 int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *err)
 {
-	const struct dt_family *family = dt_family_find(in->c->family);
 	struct dt_gguf g = {0};
 	struct adapter_halves f = {0};
 	char *file = NULL;
@@ -247,7 +246,7 @@ int adapter_read_gguf(struct adapter_in *in, const char *path, struct dt_err *er
 	if (rc == 0)
 		rc = check_head(in, &g, &f.alpha, err);
 	if (rc == 0) {
-		in->pairing = family->gguf_adjacent ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
+		in->pairing = dt_names_pairing(DT_NAMES_GGUF, in->c);
 		rc = gguf_halves(in, &g, file, &f, err);
 	}
 	if (rc == 0)

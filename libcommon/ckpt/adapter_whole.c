@@ -246,7 +246,8 @@ static int put(const struct adapter_in *in, const struct dt_adapter_whole *w, st
 		return dt_err_sys(err, -ENOMEM, "cannot write the adapter");
 	for (int64_t r = 0; r < p->shape[0]; r++) {
 		const int64_t to = dt_place_row(&at, r),
-			      from = other_row(in, w->param, r, in->c->rope_pairing, DT_ROPE_HALF);
+			      from = other_row(in, w->param, r, in->c->rope_pairing,
+					       dt_names_pairing(DT_NAMES_HF, in->c));
 
 		for (int64_t c = 0; c < cols; c++)
 			t->x[at.transposed && p->ndim == 2 ? c * at.rows + to : to * cols + c] =

@@ -318,9 +318,7 @@ int dt_adapter_write(const struct dt_adapter *a, const struct dt_source *base, c
 				   .c = c,
 				   .in = {.c = c, .params = dt_source_params(base)},
 				   .scheme = gguf ? DT_NAMES_GGUF : DT_NAMES_HF,
-				   .pairing = gguf && dt_family_find(c->family)->gguf_adjacent
-						      ? DT_ROPE_ADJACENT
-						      : DT_ROPE_HALF};
+				   .pairing = dt_names_pairing(gguf ? DT_NAMES_GGUF : DT_NAMES_HF, c)};
 	struct stat st;
 	int rc;
 

@@ -48,9 +48,8 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 	struct stat st;
 	int rc;
 
-	e.pairing = x->to == DT_SOURCE_LLAMA2C || (x->to == DT_SOURCE_GGUF && f && f->gguf_adjacent)
-			    ? DT_ROPE_ADJACENT
-			    : DT_ROPE_HALF;
+	e.pairing = x->to == DT_SOURCE_LLAMA2C ? DT_ROPE_ADJACENT
+					       : dt_names_pairing(e.scheme, dt_source_config(s));
 	e.plus_one = x->to == DT_SOURCE_SAFETENSORS && f && f->hf_plus_one;
 	if (x->to != DT_SOURCE_DT && lstat(dst, &st) == 0) /* also a dangling link */
 		return dt_err_sys(err, -EEXIST, "cannot write '%s'", dst);

@@ -144,6 +144,14 @@ static void put_factors(const struct dt_config *c, struct gguf_out *g, const cha
 	}
 }
 
+static void put_logit_factor(const struct dt_config *c, struct gguf_out *g, const char *arch)
+{
+	char key[96];
+
+	snprintf(key, sizeof(key), "%s.logit_scale", arch);
+	gguf_out_f32(g, key, dt_logit_scale(c));
+}
+
 /* Readers assume the exact GELU. */
 static void put_parallel(const struct dt_config *c, struct gguf_out *g, const char *arch)
 {
@@ -177,6 +185,8 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 		put_rotary(c, g, arch);
 	if (dt_family_find(c->family)->gguf_factors)
 		put_factors(c, g, arch);
+	if (dt_family_find(c->family)->gguf_logit_factor)
+		put_logit_factor(c, g, arch);
 	if (dt_family_find(c->family)->gguf_parallel)
 		put_parallel(c, g, arch);
 }

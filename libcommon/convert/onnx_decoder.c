@@ -46,9 +46,11 @@ static int norm(struct ox_making *m, const struct dt_node *n)
 	}
 	if (n->attr.layernorm) {
 		const struct ox_attr a[2] = {*axis_last(), {.name = "epsilon", .f = n->attr.eps}};
-		const int in[3] = {x, ox_param(&m->o, n->param[0]), ox_param(&m->o, n->param[1])};
+		const bool biased = n->param[1] >= 0;
+		const int in[3] = {x, ox_param(&m->o, n->param[0]),
+				   biased ? ox_param(&m->o, n->param[1]) : -1};
 
-		return ox_op(&m->o, "LayerNormalization", in, 3, a, 2);
+		return ox_op(&m->o, "LayerNormalization", in, biased ? 3 : 2, a, 2);
 	}
 	return rms(m, x, n->param[0], &n->attr);
 }

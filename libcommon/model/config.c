@@ -186,6 +186,11 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 				  c->score_cap, c->logit_cap);
 	if (check_factors(c, err) < 0)
 		return -EINVAL;
+	if (c->one_norm && (!c->parallel_residual || c->no_pre_norms))
+		return dt_err_set(
+			err, -EINVAL,
+			"impossible model: one norm for attention and MLP that do not read the same "
+			"stream");
 	if (c->act == DT_ACT_SILU_CLAMPED && !c->gated)
 		return dt_err_set(err, -EINVAL, "impossible model: a clamped activation without gates");
 	if (c->attn_sinks && c->kv_rank)

@@ -76,6 +76,8 @@ struct dt_config {
 				    others' */
 	int64_t rope_skip_every; /* n > 0: layers n - 1, 2n - 1, ... have no rotary positions (SmolLM3) */
 	bool parallel_residual;	 /* attention and MLP read the same stream (GPT-NeoX) */
+	bool one_norm;		 /* and the same norm of it, attention's (Cohere) */
+	bool norm_no_bias;	 /* LayerNorms have no bias (Cohere) */
 	bool no_pre_norms;	 /* none in front of attention and MLP (OLMo 2) */
 	bool qk_norm_whole;	 /* qk_norm's are over the whole of q and of k (OLMo 2), not over heads */
 	double score_cap;	 /* scores are score_cap tanh(score / score_cap) (Gemma 2); 0: as they are */

@@ -52,6 +52,7 @@ static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, stru
 {
 	const bool yarn = c->rope_scaling == DT_ROPE_SCALING_YARN;
 	const bool longrope = c->rope_scaling == DT_ROPE_SCALING_LONGROPE;
+	const bool factor = dt_family_find(c->family)->gguf_logit_factor;
 	const double residual = dt_factor(c->residual_factor);
 	const struct {
 		const char *name;
@@ -67,7 +68,7 @@ static int refuse_scales(struct dt_gguf_keys *k, const struct dt_config *c, stru
 		{"attention.scale", dt_score_scale(c), true},
 		{"embedding_scale", dt_embed_scale(c) * residual, true},
 		{"residual_scale", residual, true},
-		{"logit_scale", dt_factor(c->logit_divisor), true},
+		{"logit_scale", factor ? dt_logit_scale(c) : dt_factor(c->logit_divisor), true},
 	};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

@@ -70,6 +70,8 @@ static const struct field {
 	F(REAL, rope_local_theta, NULL, true),
 	F(INT, rope_skip_every, NULL, true),
 	F(BOOL, parallel_residual, NULL, true),
+	F(BOOL, one_norm, NULL, true),
+	F(BOOL, norm_no_bias, NULL, true),
 	F(BOOL, no_pre_norms, NULL, true),
 	F(BOOL, qk_norm_whole, NULL, true),
 	F(REAL, score_cap, NULL, true),

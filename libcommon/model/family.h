@@ -44,12 +44,14 @@ struct dt_family {
 	const char *head;   /* what those files call lm_head.weight; NULL: that */
 	const struct dt_tensor_name *hf[6], *gguf[5]; /* tables, ended by NULL */
 	int64_t hf_vocab;			      /* default of vocab_size; 0: must be given */
-	bool gguf_adjacent;			      /* rotary pairs are adjacent rows in GGUF files */
+	bool hf_adjacent;   /* rotary pairs are adjacent rows in safetensors files */
+	bool gguf_adjacent; /* likewise in GGUF files */
 	bool hf_plus_one;   /* weights of norms are stored less 1 in safetensors files */
 	bool mtp;	    /* may have modules for further tokens behind the last layer */
 	bool images;	    /* classifies images; without tables, tensors go by their names in files too */
 	bool gguf_factors;  /* GGUF has those of embeddings, scores, residuals and logits */
 	bool gguf_parallel; /* GGUF has whether attention and MLP are parallel, and the kind of GELU */
+	bool gguf_logit_factor; /* GGUF's logit_scale multiplies logits; else it divides them */
 	bool gguf_shared_width; /* GGUF has the width of shared experts, not their number */
 	bool gguf_expert_width; /* GGUF has the experts' width under a key of its own */
 	/* Sets what the file says; ret has vocab and the defaults of config_hf.c. */

@@ -128,6 +128,14 @@ int64_t dt_rope_row(int64_t r, int64_t dim, int from, int to)
 	return head + (i < half ? 2 * i : 2 * (i - half) + 1);
 }
 
+int dt_names_pairing(enum dt_names scheme, const struct dt_config *c)
+{
+	const struct dt_family *f = dt_family_find(c->family);
+	const bool adjacent = f && (scheme == DT_NAMES_GGUF ? f->gguf_adjacent : f->hf_adjacent);
+
+	return adjacent ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
+}
+
 bool dt_param_is_rotary(const struct dt_config *c, const struct dt_param *p)
 {
 	/* families whose heads are rotated in part have one order in all formats */

@@ -31,6 +31,8 @@ static inline int64_t dt_place_row(const struct dt_place_in_file *at, int64_t r)
 /* Of a split parameter, the tensor of one expert. false: the scheme has no such parameter. */
 bool dt_names_place(enum dt_names scheme, const struct dt_config *c, const struct dt_param *p, int64_t expert,
 		    struct dt_place_in_file *ret);
+/* enum dt_rope_pairing of heads that are rotated whole (dt_param_is_rotary), in files of c's family. */
+int dt_names_pairing(enum dt_names scheme, const struct dt_config *c);
 /* Tensors of files that are not parameters: buffers, tables that follow from the configuration. */
 bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const char *name);
 

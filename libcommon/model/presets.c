@@ -3,9 +3,10 @@
  * Radford et al. 2019; Llama 2: Touvron et al. 2023; Llama 3: Grattafiori et al. 2024; Mistral 7B:
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
- * gpt-oss: OpenAI 2025; Granite 3: IBM 2024, 2025; GPT-NeoX-20B: Black et al. 2022; Pythia: Biderman et al.
- * 2023; GPT-3: Brown et al. 2020; ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti
- * et al. 2022, table 3). The last four are ours: two for tests, two to train on a processor.
+ * gpt-oss: OpenAI 2025; Command R, R7B and A: Cohere 2024, 2025; Granite 3: IBM 2024, 2025; GPT-NeoX-20B:
+ * Black et al. 2022; Pythia: Biderman et al. 2023; StarCoder2: Lozhkov et al. 2024; GPT-3: Brown et al. 2020;
+ * ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last
+ * four are ours: two for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -89,6 +90,18 @@
 	.norm = DT_NORM_LAYER, .norm_eps = 1e-5, .pos = DT_POS_ROPE, .rope_theta = 10000, .qkv_bias = true,  \
 	.out_bias = true, .mlp_bias = true, .parallel_residual = true, .bos = 0, .eos = e, .init_std = 0.02
 #define PYTHIA(n, v, h, l, a) NEOX(n, v, h, l, a, 0), .act = DT_ACT_GELU_ERF
+#define STARCODER2(n, h, l, a, g, th)                                                                        \
+	.name = n, .family = "starcoder2", .vocab = 49152, .hidden = h, .ffn = 4 * (h), .layers = l,         \
+	.heads = a, .kv_heads = g, .head_dim = 128, .max_seq = 16384, .norm = DT_NORM_LAYER,                 \
+	.norm_eps = 1e-5, .pos = DT_POS_ROPE, .rope_theta = th, .act = DT_ACT_GELU_TANH, .qkv_bias = true,   \
+	.out_bias = true, .mlp_bias = true, .window = 4096, .bos = 0, .eos = 0, .init_std = 0.018042
+#define COHERE(n, fam, h, f, l, a, g, s, th)                                                                 \
+	.name = n, .family = fam, .vocab = 256000, .hidden = h, .ffn = f, .layers = l, .heads = a,           \
+	.kv_heads = g, .head_dim = (h) / (a), .max_seq = s, .norm = DT_NORM_LAYER, .norm_eps = 1e-5,         \
+	.pos = DT_POS_ROPE, .rope_theta = th, .rope_pairing = DT_ROPE_ADJACENT, .gated = true,               \
+	.act = DT_ACT_SILU, .tied = true, .parallel_residual = true, .one_norm = true, .norm_no_bias = true, \
+	.bos = 5, .eos = 255001, .init_std = 0.02
+#define COMMAND_WINDOWS .logit_divisor = 4, .window = 4096, .global_every = 4, .rope_skip_every = 4
 #define GPT_OSS(n, l, x)                                                                                     \
 	GATED(n, "gpt_oss", 201088, 2880, 2880, l, 64, 8, 64, 131072, 1e-5, 150000, 199998, 200002),         \
 		.act = DT_ACT_SILU_CLAMPED, .qkv_bias = true, .out_bias = true, .attn_sinks = true,          \
@@ -234,6 +247,13 @@ static const struct dt_config presets[] = {
 	       0),
 	 .tied = true, .embed_factor = 12, .score_factor = 0.015625, .residual_factor = 0.22,
 	 .logit_divisor = 6, .experts = 32, .experts_used = 8, .expert_ffn = 512},
+	{COHERE("c4ai-command-r-v01", "cohere", 8192, 22528, 40, 64, 64, 131072, 8000000),
+	 .logit_divisor = 16},
+	{COHERE("command-r7b", "cohere2", 4096, 14336, 32, 32, 8, 132096, 50000), COMMAND_WINDOWS},
+	{COHERE("command-a", "cohere2", 12288, 36864, 64, 96, 8, 262144, 50000), COMMAND_WINDOWS},
+	{STARCODER2("starcoder2-3b", 3072, 30, 24, 2, 999999.4420358813), .tied = true},
+	{STARCODER2("starcoder2-7b", 4608, 32, 36, 4, 1000000), .tied = true},
+	{STARCODER2("starcoder2-15b", 6144, 40, 48, 4, 100000)},
 	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
 	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),

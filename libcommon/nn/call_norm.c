@@ -3,6 +3,12 @@
 
 #include "base/progress.h"
 
+/* The bias of a LayerNorm, or its gradient, of all tensors t. */
+static struct dt_tensor bias_of(const struct dt_tensor *t, const struct dt_node *n)
+{
+	return n->param[1] >= 0 ? t[n->param[1]] : DT_NONE;
+}
+
 int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_ops *o = x->dev->ops;
@@ -11,7 +17,7 @@ int dt_call_norm(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 
 	if (n->attr.layernorm)
 		TRY(o->layernorm_forward(x->dev, y, dt_call_vec(x, n->out[2]), dt_call_vec(x, n->out[3]), sum,
-					 in, delta, x->w[n->param[0]], x->w[n->param[1]], n->attr.eps));
+					 in, delta, x->w[n->param[0]], bias_of(x->w, n), n->attr.eps));
 	else
 		TRY(o->rmsnorm_forward(x->dev, y, dt_call_vec(x, n->out[3]), sum, in, delta,
 				       x->w[n->param[0]], n->attr.plus_one, n->attr.eps));
@@ -25,7 +31,7 @@ int dt_call_norm_b(struct dt_exec *x, const struct dt_node *n, struct dt_err *er
 			 prev = dt_call_mat(x, n->in[1]), in = dt_call_mat(x, n->in[2]);
 
 	if (n->attr.layernorm)
-		TRY(o->layernorm_backward(x->dev, dx, x->g[n->param[0]], x->g[n->param[1]], dy, prev, in,
+		TRY(o->layernorm_backward(x->dev, dx, x->g[n->param[0]], bias_of(x->g, n), dy, prev, in,
 					  dt_call_vec(x, n->in[3]), dt_call_vec(x, n->in[4]),
 					  x->w[n->param[0]]));
 	else

@@ -81,7 +81,7 @@ void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, en
 		    struct dt_activation ret[DT_ACT_N])
 {
 	bool layernorm = c->norm == DT_NORM_LAYER, s = true;
-	int64_t h = c->hidden, post = c->post_norms;
+	int64_t h = c->hidden, post = c->post_norms, second = !c->one_norm;
 	const struct dt_activation table[DT_ACT_N] = {
 		{"resid", h, compute, s, .input = true},
 		{"norm1", h, compute, s, .cheap = true},
@@ -92,10 +92,10 @@ void dt_activations(const struct dt_config *c, const struct dt_local_dims *d, en
 		{"qkv", d->qkv, compute},
 		{"lse", d->heads, DT_F32},
 		{"attn", d->heads * dt_value_dim(c), compute},
-		{"resid2", h, compute, s},
-		{"norm2", h, compute, s, .cheap = true},
-		{"norm2.mean", layernorm, DT_F32, s},
-		{"norm2.rstd", 1, DT_F32, s},
+		{"resid2", second * h, compute, s},
+		{"norm2", second * h, compute, s, .cheap = true},
+		{"norm2.mean", layernorm * second, DT_F32, s},
+		{"norm2.rstd", second, DT_F32, s},
 		{"up", (c->gated ? 2 : 1) * d->ffn, compute},
 		{"act", d->ffn, compute, .cheap = true},
 		{"latent", c->kv_rank ? 2 * (c->q_rank + c->kv_rank) + c->rope_dim : 0, compute, s},

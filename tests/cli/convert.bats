@@ -271,6 +271,7 @@ quiet() {
 }
 
 @test "mixes of formats: named as by llama-quantize, only for GGUF files, and as large as dt-memest says" {
+    local PATH="$DT_BIN:$PATH"
     cd "$T"
     jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 256, intermediate_size: 512, num_hidden_layers: 9,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, tie_word_embeddings: true}' >mix.json

@@ -65,6 +65,12 @@ setup_file() {
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
         num_experts_per_tok: 3, shared_intermediate_size: 40, embedding_multiplier: 12, attention_multiplier: 0.125,
         residual_multiplier: 0.22, logits_scaling: 3}' >granitemoe.json
+    # attention and MLP read one norm; the same with windows in two of three layers, and no positions in the third
+    jq -n '{model_type: "cohere", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, logit_scale: 0.25}' >cohere.json
+    jq '. + {model_type: "cohere2", sliding_window: 7, sliding_window_pattern: 3}' cohere.json >cohere2.json
+    jq -n '{model_type: "starcoder2", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 5,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, sliding_window: 7}' >starcoder2.json
     # two of eight experts per token
     jq -n '{model_type: "mixtral", vocab_size: 261, hidden_size: 48, intermediate_size: 40, num_hidden_layers: 5,
         num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, num_local_experts: 8,
@@ -177,6 +183,28 @@ metric() { # FILE KEY: value of the last step
         dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
         dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
     done
+}
+
+@test "Cohere: layouts agree with one rank, and the memory plan is exact" {
+    local scheme model
+    verify cohere.json tp2.pp2.s1,+tp4,dp2.z3,dp2.tp2.pp2.z2,pp2.v2,tp2
+    verify cohere2.json tp2.pp2.s1,dp2.z3,pp2.cp2
+    for scheme in gather ring ulysses; do
+        verify cohere.json cp2,tp2.cp2 --cp-comm $scheme
+    done
+    verify cohere.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    verify cohere.json tp2.s1 --recompute full
+    for model in cohere.json cohere2.json; do
+        dt-train --model $model "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+        dt-memest $model --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
+    done
+}
+
+@test "StarCoder2: layouts agree with one rank, and the memory plan is exact" {
+    verify starcoder2.json tp2.pp2.s1,dp2.z3,tp4,pp2.cp2
+    verify starcoder2.json pp2,tp2 --pipeline zb-h1 --recompute selective
+    dt-train --model starcoder2.json "${common[@]}" --steps 2 --recompute full --metrics m.jsonl >/dev/null
+    dt-memest starcoder2.json --train --precision fp32 --optimizer adamw --seq 32 --microbatch 1 --accumulate 8 --recompute full --check m.jsonl
 }
 
 @test "gpt-oss: layouts agree with one rank, and the memory plan is exact" {

@@ -20,7 +20,10 @@ setup_file() {
     # attention and MLP beside each other
     jq -n '{model_type: "gpt_neox", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
         num_attention_heads: 4, max_position_embeddings: 64, rotary_pct: 0.5}' >neox.json
-    for m in llama-tiny gpt2-tiny glm4 granite neox; do
+    # attention and MLP read one norm, which has no bias
+    jq -n '{model_type: "cohere", vocab_size: 261, hidden_size: 48, intermediate_size: 90, num_hidden_layers: 2,
+        num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64, logit_scale: 0.25}' >cohere.json
+    for m in llama-tiny gpt2-tiny glm4 granite neox cohere; do
         dt-train --model "$([ -e $m.json ] && echo $m.json || echo $m)" --data d.h5 --seq 64 --steps 3 --lr 3e-3 --threads 1 --no-mfu --precision fp32 --save $m >$m.log
     done
 }
@@ -37,7 +40,7 @@ check() { # ARGUMENT... of onnx_logits.py
 }
 
 @test "decoders: the log-likelihood of a text is dt-eval's" {
-    for m in llama-tiny gpt2-tiny glm4 granite neox; do
+    for m in llama-tiny gpt2-tiny glm4 granite neox cohere; do
         dt-shard-ckpt export $m $m.onnx
         nll=$(dt-eval ppl --threads 1 --precision fp32 --tokenizer byte --text window.txt --seq 64 --json $m | jq .nll)
         check text $m.onnx window.txt "$nll"

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 
 bin_dir, data, folder, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 seed = int(sys.argv[5]) if len(sys.argv) > 5 else 1
@@ -19,7 +20,7 @@ def write_models():
     """Models with a number of layers that no pipeline divides evenly, 2 key/value heads under 4 heads, sizes
     that are no multiple of 16; with a tied embedding; with norms over all heads; with layers without positions,
     and others with windows; with heads that are rotated in part; with LongRoPE; with attention and MLP
-    beside each other; with experts, without and with latent attention, and with biases and attention sinks."""
+    beside each other, behind norms of their own or one norm; with experts, without and with latent attention, and with biases and attention sinks."""
     common = {"vocab_size": 261, "hidden_size": 48, "intermediate_size": 90, "num_hidden_layers": 5, "num_attention_heads": 4,
               "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000}
     mixtral = {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
@@ -35,7 +36,8 @@ def write_models():
             "smollm3": {"no_rope_layer_interval": 2}, "minimax_m2": {"head_dim": 12, "rotary_dim": 6, "num_local_experts": 8,
             "num_experts_per_tok": 3, "bos_token_id": None, "eos_token_id": None},
             "granite": {"embedding_multiplier": 12, "attention_multiplier": 0.125, "residual_multiplier": 0.22, "logits_scaling": 3},
-            "gpt_neox": {"rotary_pct": 0.5}, "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
+            "gpt_neox": {"rotary_pct": 0.5}, "cohere": {"logit_scale": 0.25}, "starcoder2": {}, "cohere2": {"sliding_window": 7,
+            "sliding_window_pattern": 3}, "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
             "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.5], "long_factor": [1.2, 2, 4]}},
             "granitemoeshared": {"num_local_experts": 8, "num_experts_per_tok": 3, "shared_intermediate_size": 40,
             "residual_multiplier": 0.22, "logits_scaling": 3}}
@@ -123,14 +125,17 @@ def ask_plan(r):
     return None, reason(said)
 
 
-def ask_train(r, i):
-    save = ["--save", os.path.join(folder, "save-%d" % i)]
+def ask_train(r):
+    with tempfile.TemporaryDirectory(dir=folder) as fresh:  # dt-train refuses a folder with another run's checkpoints
+        return train_once(r, os.path.join(fresh, "save"))
+
+
+def train_once(r, save):
     argv = [bin_dir + "/dt-train", "--model", r["model"], "--data", data, "--steps", "1", "--no-mfu", "--threads", "1",
-            "--comm-timeout", "120"] + r["args"] + save
+            "--comm-timeout", "120", "--save", save] + r["args"]
     if r["ranks"] > 1:
         argv = ["mpirun", "-np", str(r["ranks"])] + argv
     rc, out, said = run(argv)
-    subprocess.run(["rm", "-rf", save[1]], check=False)
     if rc == 0:
         return json.loads(out.splitlines()[0])["peak_bytes"], None
     return None, "exit %d: %s" % (rc, said) if rc != 2 else next(
@@ -141,7 +146,7 @@ def main():
     models, bad, refused = write_models(), 0, 0
     for i in range(count):
         r = draw(models)
-        memest, train, plan = ask_memest(r), ask_train(r, i), ask_plan(r)
+        memest, train, plan = ask_memest(r), ask_train(r), ask_plan(r)
         refused += train[0] is None
         what = None
         if (memest[0] is None) != (train[0] is None) or (plan and (plan[0] is None) != (train[0] is None)):

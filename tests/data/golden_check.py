@@ -88,6 +88,15 @@ def hf_config(name, c):
     if name.startswith("granite"):
         args.update(embedding_multiplier=c["embed_factor"], attention_multiplier=c["score_factor"],
                     residual_multiplier=c["residual_factor"], logits_scaling=c["logit_divisor"])
+    if name.startswith("cohere"):
+        del args["rms_norm_eps"]
+        args.update(layer_norm_eps=c["norm_eps"], logit_scale=1 / c["logit_divisor"], pad_token_id=None)
+    if name == "cohere2":
+        args.update(sliding_window=c["window"], layer_types=[
+            "full_attention" if (i + 1) % c["global_every"] == 0 else "sliding_attention" for i in range(c["layers"])])
+    if name == "starcoder2":
+        del args["rms_norm_eps"]
+        args.update(hidden_act="gelu_pytorch_tanh", norm_epsilon=c["norm_eps"], sliding_window=c["window"])
     if name == "minimaxm2":
         args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], head_dim=c["head_dim"],
                     partial_rotary_factor=c["rope_dim"] / c["head_dim"], bos_token_id=None, eos_token_id=None,
@@ -123,6 +132,7 @@ def hf_config(name, c):
             "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "glm4": "Glm4",
             "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite",
             "neox": "GPTNeoX", "neoxseq": "GPTNeoX", "phi4": "Phi3",
+            "cohere": "Cohere", "cohere2": "Cohere2", "starcoder2": "Starcoder2",
             "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
@@ -134,6 +144,7 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               glm4="Glm4ForCausalLM", glm4moe="Glm4MoeForCausalLM",
               minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM",
               neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM",
+              cohere="CohereForCausalLM", cohere2="Cohere2ForCausalLM", starcoder2="Starcoder2ForCausalLM",
               granitemoe="GraniteMoeForCausalLM", granitemoeshared="GraniteMoeSharedForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
@@ -145,6 +156,7 @@ LLAMA_NAMES = {
 GEMMA_NAMES = {"mlp_norm": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
                "mlp_post_norm": "post_feedforward_layernorm"}
 OLMO_NAMES = {"attn_post_norm": "post_attention_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
+STARCODER_NAMES = {"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 GLM_NAMES = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "post_mlp_layernorm"}
 GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
@@ -158,7 +170,8 @@ NEOX_NAMES = {"embed": "gpt_neox.embed_in", "norm": "gpt_neox.final_layer_norm",
 def our_tensors(name, hf):
     """Maps our parameter names to views of transformers' tensors (or of their gradients), in our shapes."""
     gpt2 = name == "gpt2"
-    more = {"gemma3": GEMMA_NAMES, "olmo2": OLMO_NAMES, "olmo3": OLMO_NAMES, "glm4": GLM_NAMES}.get(name, {})
+    more = {"gemma3": GEMMA_NAMES, "olmo2": OLMO_NAMES, "olmo3": OLMO_NAMES, "glm4": GLM_NAMES,
+            "starcoder2": STARCODER_NAMES}.get(name, {})
     names = GPT2_NAMES if gpt2 else NEOX_NAMES if name.startswith("neox") else dict(LLAMA_NAMES, **more)
     back = {v: k for k, v in names.items() if not (more in (GEMMA_NAMES, OLMO_NAMES) and k == "mlp_norm" and k not in more)}
     out = {}

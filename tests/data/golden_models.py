@@ -153,6 +153,23 @@ CONFIGS = {
         LLAMA, family="gpt_neox", seed=27, hidden=32, ffn=72, layers=2, heads=4, kv_heads=4, head_dim=8, rope_dim=8,
         norm="layer", act="gelu_tanh", gated=False, qkv_bias=True, out_bias=True, mlp_bias=True,
     ),
+    # attention and MLP read one norm without bias; scaled logits; adjacent pairs; and the same with layers 0, 1, 3
+    # and 4 that attend to i - 4 .. i, and layer 2, which sees all positions and has none itself
+    "cohere": dict(
+        LLAMA, family="cohere", seed=31, hidden=48, ffn=88, layers=3, heads=4, kv_heads=2, head_dim=12, tied=True,
+        norm="layer", parallel_residual=True, one_norm=True, norm_no_bias=True, rope_pairing="adjacent",
+        logit_divisor=4.0,
+    ),
+    "cohere2": dict(
+        LLAMA, family="cohere2", seed=32, hidden=32, ffn=56, layers=5, heads=4, kv_heads=2, head_dim=8, tied=True,
+        norm="layer", parallel_residual=True, one_norm=True, norm_no_bias=True, rope_pairing="adjacent",
+        logit_divisor=2.5, window=5, global_every=3, rope_skip_every=3,
+    ),
+    # norms and linears with biases, two heads a key/value head, a tanh GELU; position i attends to i - 5 .. i
+    "starcoder2": dict(
+        LLAMA, family="starcoder2", seed=33, hidden=48, ffn=96, layers=2, heads=4, kv_heads=2, head_dim=12, tied=True,
+        norm="layer", act="gelu_tanh", gated=False, qkv_bias=True, out_bias=True, mlp_bias=True, window=6,
+    ),
     # top 2 of 5 experts, whose weights add up to 1
     "mixtral": dict(
         LLAMA, family="mixtral", seed=9, hidden=32, ffn=64, layers=2, heads=4, kv_heads=2, head_dim=8, experts=5,
@@ -204,7 +221,7 @@ def param_shapes(c):
 
     def norm(name):
         t[name + ".weight"] = (h,)
-        if c["norm"] == "layer":
+        if c["norm"] == "layer" and not c.get("norm_no_bias"):
             t[name + ".bias"] = (h,)
 
     def linears(prefix, names, bias):
@@ -237,7 +254,7 @@ def param_shapes(c):
         linears(p + ".attn", [("o", (h, c["heads"] * c["v_dim"] if rank else q))], c["out_bias"])
         if c.get("post_norms"):
             norm(p + ".attn_post_norm")
-        if not c.get("no_pre_norms"):
+        if not c.get("no_pre_norms") and not c.get("one_norm"):
             norm(p + ".mlp_norm")
         if c.get("experts") and i >= c.get("dense_layers", 0):
             n, e, s = c["experts"], c["expert_ffn"], c.get("shared_ffn", 0)
@@ -354,7 +371,7 @@ def forward(c, w, ids, ahead=None):
             return rmsnorm(x, scale(name), c["norm_eps"])
         centred = x - x.mean(-1, keepdim=True)
         rstd = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + c["norm_eps"])
-        return centred * rstd * w[name + ".weight"] + w[name + ".bias"]
+        return centred * rstd * w[name + ".weight"] + w.get(name + ".bias", 0)
 
     x = w["embed.weight"][ids]
     if c["pos"] == "learned":
@@ -461,11 +478,12 @@ def forward(c, w, ids, ahead=None):
     def layer(x, p, n):
         rotates = c["pos"] == "rope" and (not c.get("rope_skip_every") or (n + 1) % c["rope_skip_every"] != 0)
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
-        before, y = x, pre(x, p + ".attn_norm")
-        y = latent_attention(y, p + ".attn") if c.get("kv_rank") else attention(y, p + ".attn", window, rotates)
+        before, first = x, pre(x, p + ".attn_norm")
+        y = latent_attention(first, p + ".attn") if c.get("kv_rank") else attention(first, p + ".attn", window, rotates)
         x = x + post(y, p + ".attn_post_norm") * c.get("residual_factor", 1)
         seen = before if c.get("parallel_residual") else x
-        y = mlp(pre(seen, p + ".mlp_norm"), p + ".mlp", n >= c.get("dense_layers", 0))
+        second = first if c.get("one_norm") else pre(seen, p + ".mlp_norm")
+        y = mlp(second, p + ".mlp", n >= c.get("dense_layers", 0))
         return x + post(y, p + ".mlp_post_norm") * c.get("residual_factor", 1)
 
     def head(x):

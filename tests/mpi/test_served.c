@@ -150,10 +150,12 @@ static void compare(const char *name, struct dt_source *src, const struct asked 
 static void test_families(void **state)
 {
 	static const char *const models[] = {
-		"gpt2",	   "llama",  "qwen2",	   "qwen3",	      "mistral", "llama31", "gemma3",
-		"phi3",	   "gemma2", "olmo2",	   "olmo3",	      "smollm3", "mixtral", "qwen3moe",
-		"olmoe",   "glm4",   "glm4moe",	   "minimaxm2",	      "gptoss",	 "granite", "neox",
-		"neoxseq", "phi4",   "granitemoe", "granitemoeshared"};
+		"gpt2",	   "llama",   "qwen2",	   "qwen3",	 "mistral",
+		"llama31", "gemma3",  "phi3",	   "gemma2",	 "olmo2",
+		"olmo3",   "smollm3", "mixtral",   "qwen3moe",	 "olmoe",
+		"glm4",	   "glm4moe", "minimaxm2", "gptoss",	 "granite",
+		"neox",	   "neoxseq", "phi4",	   "granitemoe", "granitemoeshared",
+		"cohere",  "cohere2", "starcoder2"};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i++) {
 		struct dt_source *src;

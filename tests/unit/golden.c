@@ -276,6 +276,8 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	numbers(g, "rope_short", c.rope_short);
 	numbers(g, "rope_long", c.rope_long);
 	optional(g, "parallel_residual", NULL, NULL, &c.parallel_residual);
+	optional(g, "one_norm", NULL, NULL, &c.one_norm);
+	optional(g, "norm_no_bias", NULL, NULL, &c.norm_no_bias);
 	optional(g, "no_pre_norms", NULL, NULL, &c.no_pre_norms);
 	optional(g, "qk_norm_whole", NULL, NULL, &c.qk_norm_whole);
 	optional(g, "post_norms", NULL, NULL, &c.post_norms);

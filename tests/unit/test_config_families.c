@@ -255,6 +255,71 @@ static void granite_mixtures(void **state)
 	refuse("{\"model_type\":\"granitemoe\"," SIZES ",\"num_local_experts\":0}", "num_local_experts");
 }
 
+#define FOUR_HEADS SIZES ",\"num_attention_heads\":4"
+
+static void cohere(void **state)
+{
+	static const char *const type[] = {"cohere", "cohere2"};
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	char text[512];
+	json_t *o;
+
+	(void)state;
+	for (int windows = 0; windows < 2; windows++) {
+		snprintf(text, sizeof(text),
+			 "{\"model_type\":\"%s\"," FOUR_HEADS ",\"logit_scale\":0.25,\"layer_norm_eps\":1e-4,"
+			 "\"use_qk_norm\":false,\"sliding_window\":7,\"sliding_window_pattern\":2}",
+			 type[windows]);
+		accept(text, &c);
+		assert_true(c.parallel_residual && c.one_norm && c.norm_no_bias && c.norm == DT_NORM_LAYER);
+		assert_true(c.norm_eps == 1e-4 && c.tied && c.gated && c.act == DT_ACT_SILU && !c.qkv_bias);
+		assert_true(c.rope_pairing == DT_ROPE_ADJACENT && dt_logit_scale(&c) == 0.25);
+		assert_true(c.rope_theta == (windows ? 10000 : 500000));
+		assert_true(c.window == (windows ? 7 : 0) && c.global_every == (windows ? 2 : 0) &&
+			    c.rope_skip_every == c.global_every);
+		assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+		assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+		assert_true(dt_config_same(&c, &back, NULL) && back.rope_pairing == DT_ROPE_ADJACENT);
+		json_decref(o);
+	}
+	accept("{\"model_type\":\"cohere\"," FOUR_HEADS "}", &c);
+	assert_true(dt_logit_scale(&c) == 0.0625 && c.norm_eps == 1e-5);
+	accept("{\"model_type\":\"cohere2\"," FOUR_HEADS "}", &c);
+	assert_true(c.window == 4096 && c.global_every == 4 && c.rope_skip_every == 4);
+	refuse("{\"model_type\":\"cohere\"," FOUR_HEADS ",\"use_qk_norm\":true}", "'use_qk_norm' being true");
+	refuse("{\"model_type\":\"cohere\"," FOUR_HEADS ",\"logit_scale\":0}", "'logit_scale' of 0");
+	refuse("{\"model_type\":\"cohere2\"," FOUR_HEADS ",\"sliding_window\":null}",
+	       "'sliding_window' of null");
+	c.parallel_residual = false;
+	assert_int_equal(dt_config_check(&c, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "do not read the same stream"));
+}
+
+static void starcoder2(void **state)
+{
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	(void)state;
+	accept("{\"model_type\":\"starcoder2\"}", &c);
+	assert_true(c.hidden == 3072 && c.layers == 30 && c.heads == 24 && c.kv_heads == 2 && c.ffn == 12288);
+	assert_true(c.norm == DT_NORM_LAYER && c.act == DT_ACT_GELU_TANH && !c.gated && c.tied && !c.window);
+	assert_true(c.qkv_bias && c.out_bias && c.mlp_bias && c.vocab == 49152 && c.eos == -1);
+	accept("{\"model_type\":\"starcoder2\"," FOUR_HEADS ",\"use_bias\":false,\"sliding_window\":7,"
+	       "\"norm_epsilon\":1e-4,\"hidden_act\":\"gelu\",\"tie_word_embeddings\":false,"
+	       "\"rope_theta\":500}",
+	       &c);
+	assert_true(!c.qkv_bias && !c.out_bias && !c.mlp_bias && c.window == 7 && c.norm_eps == 1e-4);
+	assert_true(c.act == DT_ACT_GELU_ERF && !c.tied && c.rope_theta == 500 && c.head_dim == 16);
+	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+	assert_true(dt_config_same(&c, &back, NULL));
+	json_decref(o);
+	refuse("{\"model_type\":\"starcoder2\",\"hidden_size\":50}", "not a multiple");
+}
+
 static void gpt_neox(void **state)
 {
 	struct dt_config c, back;
@@ -284,18 +349,54 @@ static void gpt_neox(void **state)
 	       "0.5}}",
 	       &c);
 	assert_true(c.rope_dim == 16 && c.rope_theta == 300);
+	/* 0.4286 of 14 is 6.0004, 0.42857 of it 5.99998 */
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":56,\"num_attention_heads\":4,\"rotary_pct\":0."
+	       "4286}",
+	       &c);
+	assert_int_equal(c.rope_dim, 6);
+	accept("{\"model_type\":\"gpt_neox\",\"hidden_size\":56,\"num_attention_heads\":4,\"rotary_pct\":0."
+	       "42857}",
+	       &c);
+	assert_int_equal(c.rope_dim, 6);
 	refuse("{\"model_type\":\"gpt_neox\",\"hidden_size\":50,\"num_attention_heads\":4}",
 	       "not a multiple");
 	refuse("{\"model_type\":\"gpt_neox\",\"rotary_pct\":0}", "'partial_rotary_factor' is 0");
 }
 
+/* transformers truncates the product of the part and the head's size. */
+static void part_of_a_head(void **state)
+{
+	struct dt_config c;
+	struct dt_err err = {0};
+
+	(void)state;
+	accept("{\"model_type\":\"gpt_neox\"}", &c);
+	for (c.head_dim = 2; c.head_dim <= 256; c.head_dim += 2)
+		for (c.rope_dim = 2; c.rope_dim <= c.head_dim; c.rope_dim += 2) {
+			json_t *o;
+
+			assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+			assert_int_equal((int64_t)((double)c.head_dim *
+						   json_real_value(json_object_get(o, "rotary_pct"))),
+					 c.rope_dim);
+			json_decref(o);
+		}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(deepseek_defaults), cmocka_unit_test(deepseek_epsilons),
-		cmocka_unit_test(later_families),    cmocka_unit_test(glm),
-		cmocka_unit_test(granite),	     cmocka_unit_test(minimax),
-		cmocka_unit_test(gpt_neox),	     cmocka_unit_test(granite_mixtures),
+		cmocka_unit_test(deepseek_defaults),
+		cmocka_unit_test(deepseek_epsilons),
+		cmocka_unit_test(later_families),
+		cmocka_unit_test(glm),
+		cmocka_unit_test(granite),
+		cmocka_unit_test(minimax),
+		cmocka_unit_test(gpt_neox),
+		cmocka_unit_test(starcoder2),
+		cmocka_unit_test(cohere),
+		cmocka_unit_test(part_of_a_head),
+		cmocka_unit_test(granite_mixtures),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

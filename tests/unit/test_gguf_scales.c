@@ -261,6 +261,35 @@ static void granite_has_factors(void **state)
 	refused("'granite.logit_scale' of 0");
 }
 
+/* Granite's files divide logits by this key, Cohere's multiply. */
+static void cohere_multiplies_logits(void **state)
+{
+	(void)state;
+	begin("command-r");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	accepted();
+	assert_true(c.logit_divisor == 0 && c.one_norm && c.norm_no_bias && !c.window);
+	begin("command-r");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	put_real("logit_scale", 0.25f);
+	accepted();
+	assert_true(c.logit_divisor == 4);
+	begin("command-r");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	put_real("logit_scale", -1);
+	refused("'command-r.logit_scale' of -1");
+	begin("cohere2");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	put_int("attention.sliding_window", 8);
+	put_real("logit_scale", 0.25f);
+	accepted();
+	assert_true(c.window == 8 && c.global_every == 4 && c.rope_skip_every == 4);
+	begin("cohere2");
+	put_real("attention.layer_norm_epsilon", 1e-5f);
+	put_real("logit_scale", 0.25f);
+	refused("without a window");
+}
+
 static void gptneox_says_what_is_parallel(void **state)
 {
 	(void)state;
@@ -314,6 +343,7 @@ int main(void)
 		cmocka_unit_test(yarn_has_its_parameters),
 		cmocka_unit_test(scales_that_are_not_computed_are_refused),
 		cmocka_unit_test(granite_has_factors),
+		cmocka_unit_test(cohere_multiplies_logits),
 		cmocka_unit_test(gptneox_says_what_is_parallel),
 		cmocka_unit_test(windows_in_some_layers),
 	};

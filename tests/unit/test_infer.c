@@ -133,12 +133,15 @@ static void test_families(void **state)
 	static const struct {
 		const char *name;
 		int how;
-	} models[] = {{"gpt2", I8},	{"llama", BF16},     {"qwen2", 0},	     {"qwen3", 0},
-		      {"mistral", 0},	{"llama31", 0},	     {"gemma3", I8},	     {"mixtral", BF16 | Q8},
-		      {"qwen3moe", I8}, {"olmo2", 0},	     {"granite", I8},	     {"gemma2", BF16},
-		      {"olmoe", 0},	{"deepseek2", BF16}, {"deepseek3", I8},	     {"glm4moe", 0},
-		      {"glm4", BF16},	{"phi3", 0},	     {"neox", I8},	     {"neoxseq", 0},
-		      {"phi4", BF16},	{"granitemoe", Q8},  {"granitemoeshared", 0}};
+	} models[] = {{"gpt2", I8},	  {"llama", BF16},	   {"qwen2", 0},
+		      {"qwen3", 0},	  {"mistral", 0},	   {"llama31", 0},
+		      {"gemma3", I8},	  {"mixtral", BF16 | Q8},  {"qwen3moe", I8},
+		      {"olmo2", 0},	  {"granite", I8},	   {"gemma2", BF16},
+		      {"olmoe", 0},	  {"deepseek2", BF16},	   {"deepseek3", I8},
+		      {"glm4moe", 0},	  {"glm4", BF16},	   {"phi3", 0},
+		      {"neox", I8},	  {"neoxseq", 0},	   {"phi4", BF16},
+		      {"granitemoe", Q8}, {"granitemoeshared", 0}, {"cohere", Q8},
+		      {"cohere2", BF16},  {"starcoder2", I8}};
 
 	for (size_t i = 0; i < sizeof(models) / sizeof(*models); i += every_one() ? 1 : 2) {
 		const char *name = models[i].name;
@@ -209,6 +212,12 @@ static void test_from_other_formats(void **state)
 		{"granitemoe", DT_SOURCE_GGUF, DT_FMT_Q8_0, 0.03, 0.3},
 		{"granitemoeshared", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"granitemoeshared", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"cohere", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"cohere", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"cohere2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"cohere2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
+		{"starcoder2", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
+		{"starcoder2", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"gptoss", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},
 		{"gptoss", DT_SOURCE_GGUF, DT_FMT_F32, 1e-4, 0},
 		{"phi3", DT_SOURCE_SAFETENSORS, DT_FMT_F32, 1e-4, 0},

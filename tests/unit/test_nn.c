@@ -346,6 +346,9 @@ MODEL(gptoss)
 MODEL(granite)
 MODEL(granitemoe)
 MODEL(granitemoeshared)
+MODEL(cohere)
+MODEL(cohere2)
+MODEL(starcoder2)
 MODEL(neox)
 MODEL(neoxseq)
 MODEL(phi3)
@@ -438,6 +441,9 @@ int main(void)
 		cmocka_unit_test(test_granite),
 		cmocka_unit_test(test_granitemoe),
 		cmocka_unit_test(test_granitemoeshared),
+		cmocka_unit_test(test_cohere),
+		cmocka_unit_test(test_cohere2),
+		cmocka_unit_test(test_starcoder2),
 		cmocka_unit_test(test_neox),
 		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/* Adds the weight, initialised to 1, and for LayerNorm the bias, whose role follows the weight's. */
+/* Adds the weight, initialised to 1, and the bias if there is one, whose role follows the weight's. */
 static void add_params(struct dt_builder *b, enum dt_role role, const char *name, int64_t n, bool bias,
 		       int param[2])
 {
@@ -28,7 +28,7 @@ static struct dt_node *add(struct dt_builder *b, enum dt_role role, const char *
 	struct dt_node *n;
 	int param[2];
 
-	add_params(b, role, name, width, layernorm, param);
+	add_params(b, role, name, width, layernorm && !b->c->norm_no_bias, param);
 	n = dt_node_add(b, DT_OP_NORM, name, 4, names);
 	if (!n)
 		return NULL;

@@ -20,7 +20,9 @@ static void layer(struct dt_builder *b, int *x, int *delta)
 	if (c->post_norms)
 		*delta = dt_block_norm(b, *delta, DT_W_POST_ATTN_NORM, "attn_post_norm", post1);
 	before = c->parallel_residual ? *delta : -1;
-	h = dt_block_add_norm(b, x, c->parallel_residual ? -1 : *delta, DT_W_MLP_NORM, "mlp_norm", norm2);
+	if (!c->one_norm)
+		h = dt_block_add_norm(b, x, c->parallel_residual ? -1 : *delta, DT_W_MLP_NORM, "mlp_norm",
+				      norm2);
 	*delta = dt_layer_has_experts(c, b->layer) ? dt_block_experts(b, h) : dt_block_mlp(b, h);
 	if (c->post_norms)
 		*delta = dt_block_norm(b, *delta, DT_W_POST_MLP_NORM, "mlp_post_norm", post2);

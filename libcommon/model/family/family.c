@@ -15,6 +15,7 @@ static const struct dt_family *const families[] = {
 	&dt_family_airbench,	&dt_family_glm4,       &dt_family_glm4_moe,
 	&dt_family_minimax_m2,	&dt_family_gpt_oss,    &dt_family_granite,
 	&dt_family_gpt_neox,	&dt_family_granitemoe, &dt_family_granitemoeshared,
+	&dt_family_cohere,	&dt_family_cohere2,    &dt_family_starcoder2,
 	&dt_family_vit,
 };
 

@@ -35,7 +35,11 @@ int dt_hf_decoder(const json_t *o, struct dt_config *ret, struct dt_err *err);
 int dt_hf_rope_base(const json_t *o, struct dt_config *ret, const json_t **ret_scaling, const char **ret_type,
 		    struct dt_err *err);
 int dt_hf_rope(const json_t *o, struct dt_config *ret, struct dt_err *err);
-/* Reads, after the sizes, which part of each head is rotated: ret->rope_dim. part: the class's default. */
+/*
+ * Reads, after the sizes, which part of each head is rotated: ret->rope_dim, rounded to the nearest number of
+ * elements, because a part such as 0.4286 of 14 is rounded itself. part: the class's default. The part that
+ * is written is one that transformers, which truncates, reads as this number.
+ */
 int dt_hf_rope_part(const json_t *o, double part, struct dt_config *ret, struct dt_err *err);
 /*
  * Reads one sliding window for all layers, or none. use: default of use_sliding_window. all: without
@@ -66,6 +70,7 @@ json_t *dt_hf_rope_scaling(const struct dt_config *c);
 /* Writes the window of all layers under Mistral's keys. */
 void dt_hf_write_window(const struct dt_config *c, json_t *o);
 void dt_hf_write_period(const struct dt_config *c, json_t *o);
+double dt_hf_part(const struct dt_config *c);
 void dt_hf_write_rope_part(const struct dt_config *c, json_t *o);
 const char *dt_hf_act_name(int act);
 
@@ -117,7 +122,8 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_gemma2, dt_family_resnet, dt_family_resnet9, dt_family_airbench, dt_family_mlp,
 	dt_family_cnn, dt_family_olmoe, dt_family_policy, dt_family_glm4, dt_family_glm4_moe,
 	dt_family_minimax_m2, dt_family_gpt_oss, dt_family_granite, dt_family_granitemoe,
-	dt_family_granitemoeshared, dt_family_gpt_neox, dt_family_vit;
+	dt_family_granitemoeshared, dt_family_gpt_neox, dt_family_cohere, dt_family_cohere2,
+	dt_family_starcoder2, dt_family_vit;
 
 /* Shared by Gemma 2 and 3 (gemma2.c): defaults of both classes, and the keys that both write. */
 void dt_gemma_defaults(struct dt_config *c);

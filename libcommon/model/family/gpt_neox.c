@@ -53,9 +53,8 @@ static json_t *to_hf(const struct dt_config *c)
 			 (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads,
 			 "max_position_embeddings", (json_int_t)c->max_seq, "layer_norm_eps", c->norm_eps,
 			 "hidden_act", dt_hf_act_name(c->act), "attention_bias", c->qkv_bias,
-			 "use_parallel_residual", c->parallel_residual, "rotary_pct",
-			 (double)dt_rope_dim(c) / (double)c->head_dim, "rotary_emb_base", dt_rope_base(c),
-			 "rope_scaling", dt_hf_rope_scaling(c));
+			 "use_parallel_residual", c->parallel_residual, "rotary_pct", dt_hf_part(c),
+			 "rotary_emb_base", dt_rope_base(c), "rope_scaling", dt_hf_rope_scaling(c));
 }
 
 /* Files state a kind of GELU only if it is not the exact one. */

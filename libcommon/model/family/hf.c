@@ -105,7 +105,7 @@ int dt_hf_rope_part(const json_t *o, double part, struct dt_config *c, struct dt
 		return rc;
 	if (!(part > 0) || part > 1)
 		return dt_err_set(err, -EINVAL, "'partial_rotary_factor' is %g", part);
-	c->rope_dim = (int64_t)((double)c->head_dim * part);
+	c->rope_dim = (int64_t)((double)c->head_dim * part + 0.5);
 	return 0;
 }
 

@@ -1,6 +1,8 @@
 /* Helpers to write config.json. */
 #include "model/family/family.h"
 
+#include <math.h>
+
 const char *dt_hf_act_name(int act)
 {
 	static const char *const names[] = {[DT_ACT_GELU_TANH] = "gelu_new",
@@ -65,10 +67,16 @@ json_t *dt_hf_write_decoder(const struct dt_config *c)
 			 c->qkv_bias, "mlp_bias", c->mlp_bias, "use_sliding_window", c->window > 0);
 }
 
+double dt_hf_part(const struct dt_config *c)
+{
+	const double n = (double)dt_rope_dim(c), of = (double)c->head_dim;
+
+	return n / of * of < n ? nextafter(n / of, 1) : n / of;
+}
+
 void dt_hf_write_rope_part(const struct dt_config *c, json_t *o)
 {
-	json_object_set_new(o, "partial_rotary_factor",
-			    json_real((double)dt_rope_dim(c) / (double)c->head_dim));
+	json_object_set_new(o, "partial_rotary_factor", json_real(dt_hf_part(c)));
 }
 
 void dt_hf_write_window(const struct dt_config *c, json_t *o)
