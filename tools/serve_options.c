@@ -84,7 +84,11 @@ static const struct dt_opt opts[] = {
 	{"draft-model", 0, DT_OPT_STR, &serve_options.serve.draft_model, "CKPT",
 	 "smaller model with the same vocabulary that drafts (4 tokens per step unless --speculate is "
 	 "given)",
-	 .complete = DT_COMPLETE_FILE},
+	 .complete = DT_COMPLETE_FILE, .without = "mtp"},
+	{"mtp", 0, DT_OPT_FLAG, &serve_options.serve.mtp,
+	 .help = "draft with the model's module for multi-token prediction (1 token per step unless "
+		 "--speculate is given)",
+	 .without = "role"},
 	{"queue", 0, DT_OPT_INT, &serve_options.serve.queue, "N",
 	 "maximum number of waiting requests; further ones get status 503", .min = 0, .max = 65536,
 	 .def = "256"},
@@ -245,6 +249,8 @@ static int settle(struct serve_options *o, struct dt_err *err)
 	p->stuck_after = STUCK_AFTER;
 	if (p->draft_model && p->draft == 0)
 		p->draft = 4;
+	if (p->mtp && p->draft == 0)
+		p->draft = 1;
 	if (!o->given_tokens && p->tokens < p->seqs)
 		p->tokens = p->seqs;
 	if (p->tokens < p->seqs)

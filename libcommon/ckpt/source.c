@@ -188,6 +188,68 @@ int dt_source_open_all(const char *path, enum dt_source_kind kind, const char *t
 	return open_source(path, kind, tokenizer, true, ret, err);
 }
 
+/* Leaves the parameters of the module, which it finds by name. */
+static int leave_module(struct dt_source *s, struct dt_err *err)
+{
+	struct dt_params params = {0};
+	struct src_view *view = NULL;
+	struct dt_config c;
+	int *tensor = NULL, rc;
+
+	if (!s->config.mtp_layers)
+		return dt_err_set(err, -EINVAL, "'%s' has no module for a further token (--mtp-layers)",
+				  s->path);
+	rc = dt_config_module(&s->config, &c, err);
+	if (rc == 0)
+		rc = dt_model_params(&c, &params, err);
+	if (rc < 0)
+		return rc;
+	if (s->view)
+		view = calloc((size_t)params.n + 1, sizeof(*view));
+	else
+		tensor = calloc((size_t)params.n + 1, sizeof(*tensor));
+	if (!view && !tensor) {
+		dt_params_release(&params);
+		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
+	}
+	for (int i = 0; i < params.n; i++) {
+		const int from = dt_params_find(&s->params, params.p[i].name);
+
+		if (view) {
+			view[i] = s->view[from];
+			s->view[from].part = NULL;
+		} else {
+			tensor[i] = s->ck_tensor[from];
+		}
+	}
+	for (int i = 0; view && i < s->params.n; i++)
+		free(s->view[i].part);
+	free(s->view);
+	free(s->ck_tensor);
+	dt_params_release(&s->params);
+	s->config = c;
+	s->params = params;
+	s->view = view;
+	s->ck_tensor = tensor;
+	return 0;
+}
+
+int dt_source_open_module(const char *path, struct dt_source **ret, struct dt_err *err)
+{
+	struct dt_source *s;
+	int rc = open_source(path, DT_SOURCE_AUTO, NULL, true, &s, err);
+
+	if (rc < 0)
+		return rc;
+	rc = leave_module(s, err);
+	if (rc < 0) {
+		dt_source_close(s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
 void src_made_of(struct dt_source *s, struct dt_source *const *of, int n)
 {
 	memcpy(s->mean, of, (size_t)n * sizeof(struct dt_source *));

@@ -47,6 +47,11 @@ int dt_source_open_all(const char *path, enum dt_source_kind kind, const char *t
 		       struct dt_source **ret, struct dt_err *err);
 void dt_source_close(struct dt_source *s);
 /*
+ * The module for a further token alone, as the model of dt_config_module, which reads the same embedding and
+ * head. -EINVAL: the source has none.
+ */
+int dt_source_open_module(const char *path, struct dt_source **ret, struct dt_err *err);
+/*
  * A source of parameters in memory: data [table.n], by index in the config's table, whole, all of one type
  * (f32 or bf16). The memory stays the caller's, and must be valid while the source is read.
  */

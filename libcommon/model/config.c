@@ -230,6 +230,21 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 	return what ? refuse(c, what, err) : 0;
 }
 
+int dt_config_module(const struct dt_config *c, struct dt_config *ret, struct dt_err *err)
+{
+	struct dt_config m = *c;
+
+	if (!c->mtp_layers)
+		return dt_err_set(err, -EINVAL, "'%s' has no module for a further token", c->name);
+	m.module = true;
+	m.layers = 1;
+	m.mtp_layers = 0;
+	m.dense_layers = !dt_layer_has_experts(c, c->layers);
+	m.value_head = false;
+	*ret = m;
+	return 0;
+}
+
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
 	if (c->post_norms && c->norm == DT_NORM_LAYER)

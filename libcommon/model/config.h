@@ -103,6 +103,7 @@ struct dt_config {
 				 to 1 */
 	int64_t mtp_layers;   /* modules behind the last layer, each of which predicts one more token
 				 (block/mtp.c) */
+	bool module;	      /* this is such a module alone (dt_config_module), and in no file */
 	bool expert_bias;     /* biases of the experts' products and of the router's scores (gpt-oss) */
 	int64_t kv_rank,
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
@@ -220,6 +221,11 @@ static inline int64_t dt_config_blocks_all(const struct dt_config *c)
 {
 	return c->layers + c->mtp_layers;
 }
+/*
+ * The module for a further token of a model that has one, as a model of its own: a decoder of one layer that
+ * reads the model's final hidden states besides token ids. -EINVAL: c has no module.
+ */
+int dt_config_module(const struct dt_config *c, struct dt_config *ret, struct dt_err *err);
 /* Whether the last unit reads the embedding too: as its head, or to embed tokens that a module is given. */
 static inline bool dt_config_shares_embed(const struct dt_config *c)
 {

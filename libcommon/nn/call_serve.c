@@ -31,6 +31,16 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	return 0;
 }
 
+/* Rows of another model's final hidden states. check_batch (nn/infer.c) has refused a batch without them. */
+static int given(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
+{
+	const struct dt_infer *m = x->owner;
+	const size_t row = (size_t)(x->c->hidden * dt_dtype_size(x->dtype));
+
+	TRY(dt_dev_copy(x->dev, dt_call_at(x, n->out[0]), m->batch->given, (size_t)m->batch->ntokens * row));
+	return 0;
+}
+
 static bool adapted(const struct dt_exec *x)
 {
 	return dt_infer_adapts(((const struct dt_infer *)x->owner)->batch);
@@ -361,6 +371,8 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_LATENT_SPLIT] = dt_call_latent_split,
 	[DT_OP_LATENT_ABSORB] = dt_serve_latent_absorb,
 	[DT_OP_LATENT_VALUES] = dt_serve_latent_values,
+	[DT_OP_JOIN] = dt_call_join,
+	[DT_OP_GIVEN] = given,
 	[DT_OP_ADD] = dt_call_add,
 	[DT_OP_ACT] = dt_call_act,
 	[DT_OP_GATED] = dt_call_gated,

@@ -132,6 +132,13 @@ struct dt_infer_batch {
 	 * rows' final hidden states. On ranks that do not receive them, entries are NULL.
 	 */
 	float *const *pool;
+	/*
+	 * Rows [ntokens, hidden] in params.dtype, on the CPU with one rank. hidden: receives the final hidden
+	 * states, after the last norm, of all rows; NULL: not wanted. given: for a module for a further token
+	 * (dt_config_module), which needs them, those that its rows read; NULL for other models.
+	 */
+	void *hidden;
+	const void *given;
 };
 /* Statistics of weights on disk; dt_infer_disk_told returns false if all weights are in memory. */
 struct dt_infer_disk_facts {

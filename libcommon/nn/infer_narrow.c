@@ -77,8 +77,8 @@ void dt_infer_narrow_begin(struct dt_infer *m, const struct dt_infer_batch *b)
 	struct dt_infer_narrow *a = &m->narrow;
 
 	a->at = NULL;
-	if (a->step >= 0 && b->nwant < b->ntokens && !m->wholes && !b->pool && card_allows(m, b) &&
-	    count_wanted(a, b))
+	if (a->step >= 0 && b->nwant < b->ntokens && !m->wholes && !b->pool && !b->hidden &&
+	    card_allows(m, b) && count_wanted(a, b))
 		a->at = &m->plan.stage.chunk[0].step[a->step].n;
 }
 

@@ -44,6 +44,19 @@ static int pool_all(const struct dt_infer *m, const struct dt_infer_batch *b, st
 	return 0;
 }
 
+/* Copies all rows' final hidden states to where they are wanted. */
+static int keep_hidden(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
+{
+	const struct dt_prog *p = &m->plan.stage.chunk[0];
+	const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
+	const size_t row = (size_t)(m->config.hidden * dt_dtype_size(m->p.dtype));
+
+	if (b->hidden)
+		TRY(dt_dev_copy(m->dev, b->hidden, dt_exec_value(&m->x, &m->flight, head->in[0]),
+				(size_t)b->ntokens * row));
+	return 0;
+}
+
 static int before_unit(void *arg, int unit, bool backward, struct dt_err *err)
 {
 	struct dt_infer *m = arg;
@@ -81,6 +94,8 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 		rc = dt_infer_send(m, err);
 	if (rc == 0 && dt_infer_last_stage(m))
 		rc = pool_all(m, b, err);
+	if (rc == 0)
+		rc = keep_hidden(m, b, err);
 	if (rc == 0 && b->nwant > 0)
 		rc = dt_exec_run(&m->x, &m->flight, DT_LIST_LOSS, NULL, err);
 	return rc;

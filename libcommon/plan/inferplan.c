@@ -58,6 +58,7 @@ bool dt_infer_packs(const struct dt_param *p)
 	case DT_W_EXPERT_GATE:
 	case DT_W_EXPERT_UP:
 	case DT_W_EXPERT_DOWN:
+	case DT_W_MTP_PROJ:
 		return true;
 	default:
 		return false;

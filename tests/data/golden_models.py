@@ -17,8 +17,9 @@ Compare them on the scale of the others.)
 File: attributes as in struct dt_config, and batch, seq;  /ids /targets [batch, seq] (target -1: ignored);
 /param/NAME;  /hidden/I [batch, seq, hidden], the residual stream before layer I, the last one before the
 final norm;  /logits [batch, seq, vocab];  /loss, the mean over targets that are not ignored;  /grad/NAME. Of a
-model with a module for a further token also /ids_ahead /targets_ahead [batch, seq] that the module reads, and
-/mtp_loss, its sum over the number of /targets that are not ignored; /grad is of loss + mtp_loss_weight mtp_loss.
+model with a module for a further token also /ids_ahead /targets_ahead [batch, seq] that the module reads, its
+/mtp_logits [batch, seq, vocab], and /mtp_loss, their sum over the number of /targets that are not ignored; /grad is of
+loss + mtp_loss_weight mtp_loss.
 
 golden-optim.h5: /init/T [n], /grad/T [steps, n], /lr [steps];  /KIND/T [steps, n], the parameters after each
 step, and /KIND/state1/T, /KIND/state2/T, the optimizer's states after the last step; attributes of KIND:
@@ -518,7 +519,7 @@ def run(c, params, ids, targets, dtype, ids_ahead=None, targets_ahead=None):
     (loss + c.get("mtp_loss_weight", 0) * mtp_loss).backward()
     return dict(
         logits=logits.detach().numpy(), hidden=[x.detach().numpy() for x in hidden], loss=loss.item(),
-        mtp_loss=mtp_loss.item(),
+        mtp_loss=mtp_loss.item(), mtp_logits=None if more is None else more.detach().numpy(),
         # the bias of the expert selection has no gradient
         grad={k: np.zeros(v.shape) if v.grad is None else v.grad.numpy() for k, v in w.items()},
     )
@@ -549,7 +550,8 @@ def model_golden(c):
     attrs["fp32_grad_err"] = max(float(np.abs(g32["grad"][k] - g["grad"][k]).max() / largest) for k in params)
     data = {"ids": ids, "targets": targets, "loss": np.float64(g["loss"]), "logits": g["logits"].astype(np.float32)}
     if ahead:
-        data |= {"ids_ahead": ahead[0], "targets_ahead": ahead[1], "mtp_loss": np.float64(g["mtp_loss"])}
+        data |= {"ids_ahead": ahead[0], "targets_ahead": ahead[1], "mtp_loss": np.float64(g["mtp_loss"]),
+                 "mtp_logits": g["mtp_logits"].astype(np.float32)}
     for i, x in enumerate(g["hidden"]):
         data[f"hidden/{i}"] = x.astype(np.float32)
     for k, v in params.items():

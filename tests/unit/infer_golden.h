@@ -106,7 +106,10 @@ static inline struct dt_source *golden_checkpoint(struct golden *g, const char *
 	return tests_checkpoint(&c, golden_value, g, dir, name);
 }
 
-/* What pass() has drawn, if anything: draw, edit, nedits and drawn of a batch; adapters of its sequences. */
+/*
+ * What pass() has drawn, if anything: draw, edit, nedits and drawn of a batch; adapters of its sequences; and
+ * its final hidden states, hidden and given.
+ */
 static struct dt_infer_batch draws;
 
 /* Of each sequence, the number of last rows of a pass whose logits are wanted; and one row that is not. */
@@ -139,7 +142,9 @@ static inline void pass(struct dt_infer *m, const int32_t *ids, int seq, int fro
 				   .edit = draws.edit,
 				   .nedits = draws.nedits,
 				   .drawn = draws.drawn,
-				   .adapter = draws.adapter};
+				   .adapter = draws.adapter,
+				   .hidden = draws.hidden,
+				   .given = draws.given};
 	float *logits = malloc((size_t)(n * vocab) * sizeof(*logits));
 	struct dt_err err;
 

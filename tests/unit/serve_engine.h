@@ -18,6 +18,7 @@ static double stuck_after = 600; /* seconds of a pass, of the same */
 static bool overlaps;		 /* several steps are under way at once */
 static bool draws;		 /* the models draw tokens themselves */
 static struct fake *drafter;	 /* the model that guesses; NULL: from the text */
+static bool follows;		 /* that model is the model's module for a further token */
 static struct dt_dev *dev;	 /* whose threads compute log-probabilities; NULL: one thread does */
 static uint64_t kv_host;	 /* where the prefix cache of these engines goes on */
 static struct dt_kvdisk *kv_disk;
@@ -73,6 +74,10 @@ static inline struct dt_engine *start(struct fake *f, int blocks, int max_seqs, 
 	if (drafter) {
 		p.drafter = p.model;
 		p.drafter.m = drafter;
+		if (follows) {
+			p.drafter.forward = fake_module_forward;
+			p.follows = sizeof(uint64_t);
+		}
 		fake_init(drafter, blocks, 4, max_seqs, max_tokens);
 	}
 	fake_init(f, blocks, 4, max_seqs, max_tokens);

@@ -68,7 +68,8 @@ static inline void fake_init(struct fake *f, int blocks, int block_size, int max
 		f->cache[i] = -1;
 }
 
-static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, float *out)
+/* The hash of every id that a row sees. */
+static inline int fake_row_hash(struct fake *f, const struct dt_infer_batch *b, int row, uint64_t *ret)
 {
 	uint64_t h = 14695981039346656037ull;
 	int seq = 0;
@@ -84,8 +85,18 @@ static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, flo
 			return -EFAULT;
 		h = fake_hash(h, f->cache[block * f->block_size + i % f->block_size]);
 	}
-	fake_logits(h, out);
+	*ret = h;
 	return 0;
+}
+
+static int fake_row(struct fake *f, const struct dt_infer_batch *b, int row, float *out)
+{
+	uint64_t h;
+	const int rc = fake_row_hash(f, b, row, &h);
+
+	if (rc == 0)
+		fake_logits(h, out);
+	return rc;
 }
 
 /* Tokens instead of logits, of which nothing is left. */
@@ -151,12 +162,46 @@ static inline int fake_forward(void *m, const struct dt_infer_batch *b, float *l
 			b->pool[i][1] += (float)b->pos[t];
 			b->pool[i][2] += 1;
 		}
+	for (int i = 0; b->hidden && i < b->ntokens; i++)
+		if (fake_row_hash(f, b, i, (uint64_t *)b->hidden + i) < 0)
+			return dt_err_set(err, -EFAULT, "block out of range");
 	for (int i = 0; i < b->nwant; i++) {
 		if (fake_row(f, b, b->want[i], logits + (size_t)i * FAKE_VOCAB) < 0)
 			return dt_err_set(err, -EFAULT, "block out of range");
 		if (f->poison)
 			logits[(size_t)i * FAKE_VOCAB + 7] = NAN;
 	}
+	if (b->draw)
+		fake_draw(f, b, logits);
+	return 0;
+}
+
+/*
+ * A module for a further token. A final hidden state of the model is the hash of what its row sees; with the
+ * next id this is the model's next one, so that the module foresees what the model will draw.
+ */
+static inline int fake_module_forward(void *m, const struct dt_infer_batch *b, float *logits,
+				      struct dt_err *err)
+{
+	struct fake *f = m;
+	uint64_t *h = malloc((size_t)b->ntokens * sizeof(*h));
+
+	f->steps++;
+	f->bad += b->ntokens > f->max_tokens || b->nseq > f->max_seqs || b->nwant > f->max_seqs || !b->given;
+	for (int s = 0; s < b->nseq; s++)
+		for (int i = b->q_start[s]; i < b->q_start[s + 1]; i++) {
+			const int at = b->pos[i],
+				  block = b->block_table[s * b->max_blocks + at / f->block_size];
+
+			f->bad += b->slot[i] != (int64_t)block * f->block_size + at % f->block_size ||
+				  b->kv_len[s] - at != b->q_start[s + 1] - i;
+			h[i] = fake_hash(((const uint64_t *)b->given)[i], b->ids[i]);
+		}
+	for (int i = 0; i < b->nwant; i++)
+		fake_logits(f->cycle ? (uint64_t)i : h[b->want[i]], logits + (size_t)i * FAKE_VOCAB);
+	if (b->hidden)
+		memcpy(b->hidden, h, (size_t)b->ntokens * sizeof(*h));
+	free(h);
 	if (b->draw)
 		fake_draw(f, b, logits);
 	return 0;

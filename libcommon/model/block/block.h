@@ -9,6 +9,8 @@
 
 /* Embeddings of tokens, and learned position embeddings if the model has them. */
 int dt_block_embed(struct dt_builder *b);
+/* The table of token embeddings alone. */
+int dt_block_embed_table(struct dt_builder *b);
 /*
  * *x += delta and h = norm(*x), in one pass; returns h. role: of the norm's weight. out: names of h, the sum
  * and the statistics.
@@ -31,6 +33,8 @@ int dt_block_head(struct dt_builder *b, int h, int embed);
  */
 int dt_block_mtp(struct dt_builder *b, int h, int embed);
 void dt_block_mtp_head(struct dt_builder *b, int h, int head);
+/* Final hidden states that a module alone is given (dt_config_module). */
+int dt_block_given(struct dt_builder *b);
 
 /* A linear y = h w^T + bias with n weights joined along their rows. */
 int dt_block_linear(struct dt_builder *b, const char *name, const char *out, int h, int n, const int *weight,

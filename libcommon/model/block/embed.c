@@ -1,13 +1,20 @@
 #include "model/block/block.h"
 
+int dt_block_embed_table(struct dt_builder *b)
+{
+	int token = dt_tensor_add(b, DT_W_EMBED, "embed.weight", b->c->vocab, b->c->hidden);
+
+	dt_tensor_cut(b, token, DT_CUT_UNITS, 0, 1);
+	return token;
+}
+
 int dt_block_embed(struct dt_builder *b)
 {
 	static const char *const out[] = {"resid"};
 	const struct dt_config *c = b->c;
-	int token = dt_tensor_add(b, DT_W_EMBED, "embed.weight", c->vocab, c->hidden), position = -1, x;
+	int token = dt_block_embed_table(b), position = -1, x;
 	struct dt_node *n;
 
-	dt_tensor_cut(b, token, DT_CUT_UNITS, 0, 1);
 	if (c->pos == DT_POS_LEARNED)
 		position = dt_tensor_add(b, DT_W_POS, "pos.weight", c->max_seq, c->hidden);
 	n = dt_node_add(b, DT_OP_EMBED, "embed", 1, out);

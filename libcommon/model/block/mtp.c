@@ -39,4 +39,12 @@ int dt_block_mtp(struct dt_builder *b, int h, int embed)
 	proj = dt_tensor_add(b, DT_W_MTP_PROJ, "proj.weight", c->hidden, 2 * c->hidden);
 	return dt_block_linear(b, "proj", "resid", e, 1, &proj, NULL);
 }
+
+int dt_block_given(struct dt_builder *b)
+{
+	static const char *const out[] = {"given"};
+	struct dt_node *n = dt_node_add(b, DT_OP_GIVEN, "given", 1, out);
+
+	return n ? n->out[0] : -1;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -43,11 +43,28 @@ static int module(struct dt_builder *b, int h, int embed)
 	return h;
 }
 
+/* Such a module as a model of its own: embedding, one layer, head. Its tensors keep their names. */
+static void alone(struct dt_builder *b)
+{
+	int embed, h;
+
+	dt_unit(b, -1);
+	embed = dt_block_embed_table(b);
+	dt_unit(b, 0);
+	h = module(b, dt_block_given(b), embed);
+	dt_unit(b, 1);
+	dt_block_head(b, h, embed);
+}
+
 void dt_build_decoder(struct dt_builder *b)
 {
 	const struct dt_config *c = b->c;
 	int x, h, delta = -1, embed, more = -1, head;
 
+	if (c->module) {
+		alone(b);
+		return;
+	}
 	dt_unit(b, -1);
 	embed = b->g->params.n;
 	x = dt_block_embed(b);

@@ -1,4 +1,7 @@
-/* Columns of two values side by side, for a product that reads both (model/block/mtp.c). */
+/*
+ * What a module for a further token reads (model/block/mtp.c): columns of two values side by side, for a
+ * product that reads both; and, in serving, rows of the model's final hidden states, given with the batch.
+ */
 #include "model/op/rule.h"
 
 void dt_shape_join(struct dt_lower *lo, struct dt_node *n)
@@ -23,5 +26,12 @@ void dt_back_join(struct dt_lower *lo, const struct dt_node *n)
 		m->out[i] = d[i];
 	for (int i = 0; i < 2; i++)
 		dt_lo_add_grad(lo, n->in[i], d[i]);
+}
+
+void dt_shape_given(struct dt_lower *lo, struct dt_node *n)
+{
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
+				lo->s->c->hidden);
+	lo->info[n->out[0]].whole = true;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -19,6 +19,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_LATENT_ABSORB] = {dt_shape_latent_absorb, NULL, dt_cost_latent_absorb},
 	[DT_OP_LATENT_VALUES] = {dt_shape_latent_values, NULL, dt_cost_latent_values},
 	[DT_OP_JOIN] = {dt_shape_join, dt_back_join},
+	[DT_OP_GIVEN] = {dt_shape_given, NULL},
 	[DT_OP_ROUTE] = {dt_shape_route, dt_back_route, dt_cost_route, dt_timed_route},
 	[DT_OP_EXPERTS] = {dt_shape_experts, dt_back_experts, dt_cost_experts, dt_timed_experts},
 	[DT_OP_COMBINE] = {dt_shape_combine, dt_back_combine, dt_cost_combine},

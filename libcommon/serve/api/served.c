@@ -103,12 +103,14 @@ static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p
 
 /*
  * Number of KV-cache blocks: by cache_mem or the default share of memory, but no more than all sequences at
- * full length need.
+ * full length need. module: that of --mtp, which has a cache of the same blocks; NULL: none.
  */
 static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_params *p, int64_t len,
-			    const struct dt_config *c, struct dt_err *err)
+			    const struct dt_config *c, const struct dt_config *module, struct dt_err *err)
 {
-	uint64_t bytes = dt_infer_cache(c, &s->cut.layout, s->cut.at, p->cache, 1, p->block);
+	uint64_t bytes =
+		dt_infer_cache(c, &s->cut.layout, s->cut.at, p->cache, 1, p->block) +
+		(module ? dt_infer_cache(module, &s->cut.layout, s->cut.at, p->cache, 1, p->block) : 0);
 	uint64_t one = (uint64_t)((len + p->block - 1) / p->block), all = one * (uint64_t)p->seqs;
 	uint64_t share = cache_share(s->dev, p);
 	uint64_t most = INT32_MAX / (uint64_t)p->block; /* positions in the cache are int32 */
@@ -127,29 +129,6 @@ static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_pa
 		   dt_format_size_up(one * bytes, need, sizeof(need)));
 	dt_err_hint(err, "lower --max-model-len, or %s --kv-cache-mem", p->cache_mem ? "raise" : "give");
 	return -ENOSPC;
-}
-
-/* Opens the draft model, which must have the same vocabulary and gets a cache of the same blocks. */
-static int open_drafter(struct dt_served *s, const struct dt_served_params *p,
-			const struct dt_infer_params *like, struct dt_err *err)
-{
-	struct dt_infer_params ip = *like;
-	struct dt_source *src;
-	int64_t vocab = dt_source_config(s->src)->vocab;
-	int rc = dt_source_open(p->draft_model, DT_SOURCE_AUTO, NULL, &src, err);
-
-	if (rc < 0)
-		return rc;
-	ip.weights = -1;
-	ip.disk_memory = 0;
-	if (dt_source_config(src)->vocab != vocab)
-		rc = dt_err_set(err, -EINVAL, "vocabulary sizes differ: '%s' has %lld tokens, '%s' has %lld",
-				p->draft_model, (long long)dt_source_config(src)->vocab, p->ckpt,
-				(long long)vocab);
-	else
-		rc = dt_infer_open(&s->drafter, s->dev, src, &ip, err);
-	dt_source_close(src);
-	return rc;
 }
 
 /*
@@ -240,7 +219,10 @@ static int agree_blocks(struct dt_served *s, int64_t *blocks, struct dt_err *err
 	return rc;
 }
 
-/* Opens the model and the draft model, with caches of the same blocks; returns the number of blocks. */
+/*
+ * Opens the model and what drafts, the draft model or the module, with caches of the same blocks; returns the
+ * number of blocks.
+ */
 static int64_t open_models(struct dt_served *s, const struct dt_served_params *p, int64_t len,
 			   struct dt_err *err)
 {
@@ -257,11 +239,18 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .disk_dir = p->weights_disk,
 				     .disk_memory = p->weights_memory,
 				     .name = p->kv_dir != NULL};
-	int64_t blocks = cache_blocks(s, p, len, dt_source_config(s->src), err);
-	int rc = agree_blocks(s, &blocks, err);
+	struct dt_source *module = NULL;
+	int64_t blocks = p->mtp ? dt_source_open_module(p->ckpt, &module, err) : 0;
+	int rc;
 
-	if (rc < 0)
+	if (blocks == 0)
+		blocks = cache_blocks(s, p, len, dt_source_config(s->src),
+				      module ? dt_source_config(module) : NULL, err);
+	rc = agree_blocks(s, &blocks, err);
+	if (rc < 0) {
+		dt_source_close(module);
 		return rc;
+	}
 	ip.blocks = (int)blocks;
 	rc = agree(s, dt_infer_open(&s->model, s->dev, s->src, &ip, err), err);
 	if (rc == 0)
@@ -271,8 +260,10 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 					 err);
 	ip.adapters = 0;
 	ip.ranks = NULL; /* the draft model runs on rank 0 alone */
-	if (rc == 0 && p->draft_model && is_first(p))
-		rc = open_drafter(s, p, &ip, err);
+	ip.disk_memory = 0;
+	if (rc == 0 && (p->draft_model || module) && is_first(p))
+		rc = served_open_drafter(s, p, module, &ip, err);
+	dt_source_close(module);
 	dt_dev_rest(s->dev); /* from now on the engine's thread uses it */
 	return rc < 0 ? rc : blocks;
 }
@@ -327,7 +318,8 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 		return dt_err_set(err, -EINVAL,
 				  "a length of %lld tokens exceeds the model's context length of %lld",
 				  (long long)*len, (long long)dt_config_positions(c));
-	return open_device(s, p, err);
+	rc = open_device(s, p, err);
+	return rc < 0 ? rc : served_check_module(s, p, err);
 }
 
 int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err)
@@ -355,6 +347,8 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	if (rc < 0)
 		return rc;
 	s->memory = dt_infer_bytes(s->model);
+	if (p->mtp)
+		served_add_module(s, p);
 	s->cache_tokens = blocks * p->block * s->cut.layout.dp;
 	s->seconds = dt_now() - t0;
 	if (!s->engine)

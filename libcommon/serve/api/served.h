@@ -14,6 +14,7 @@ struct dt_served_params {
 	const char *tokenizer;	 /* "byte" or a file that replaces the model's tokenizer; NULL: the
 				   * model's */
 	const char *draft_model; /* NULL: none */
+	bool mtp;		 /* the model's module for a further token drafts */
 	const char *trace;	 /* file for the scheduler's decisions; NULL: none */
 	const char *device;	 /* nn/device.h */
 	int local_rank;	 /* of a process on its machine that has the model alone: which GPU; without world */

@@ -163,6 +163,7 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 
 		ep.drafter = ep.model;
 		ep.drafter.m = s->drafter;
+		ep.follows = p->mtp ? served_hidden_bytes(s, p) : 0;
 		ep.window = ep.window && span ? (int)(span > ep.window ? span : ep.window) : 0;
 	}
 	if (s->ranks)

@@ -14,6 +14,17 @@ int served_open_adapters(struct dt_served *s, const struct dt_served_params *p, 
  */
 int served_open_engine(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
 		       int64_t len, int64_t blocks, struct dt_err *err);
+/*
+ * served_draft.c. check_module: -ENOTSUP where the module of --mtp cannot read the model's hidden states, or
+ * blocks come without its rows. open_drafter: the module, or if it is NULL the draft model, with a cache of
+ * the blocks of `like`. add_module: adds the module and the hidden states that it reads to s->memory.
+ * hidden_bytes: of a row of these.
+ */
+int served_check_module(const struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
+int served_open_drafter(struct dt_served *s, const struct dt_served_params *p, struct dt_source *module,
+			const struct dt_infer_params *like, struct dt_err *err);
+void served_add_module(struct dt_served *s, const struct dt_served_params *p);
+size_t served_hidden_bytes(const struct dt_served *s, const struct dt_served_params *p);
 /* Sets the memory of /metrics. */
 void served_tell_memory(const struct dt_served *s);
 

@@ -66,6 +66,12 @@ int dt_engine_buffers_init(struct dt_engine *e)
 	o->row = calloc(seqs, sizeof(*o->row));
 	o->todo = calloc(seqs, sizeof(*o->todo));
 	o->top = calloc(seqs * DT_PROMPT_LOGPROBS_MAX, sizeof(*o->top));
+	if (e->p.follows) {
+		o->hidden = calloc((size_t)e->p.max_tokens, e->p.follows);
+		o->given = calloc((size_t)e->p.max_tokens, e->p.follows);
+		if (!o->hidden || !o->given)
+			return -ENOMEM;
+	}
 	if (!e->flight || !o->logits || !o->draw || !o->drawn || !o->row || !o->todo || !o->top)
 		return -ENOMEM;
 	e->step = e->flight;
@@ -85,6 +91,8 @@ void dt_engine_buffers_release(struct dt_engine *e)
 	free(e->out.row);
 	free(e->out.todo);
 	free(e->out.top);
+	free(e->out.hidden);
+	free(e->out.given);
 	dt_serve_sampler_release(&e->sampler);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

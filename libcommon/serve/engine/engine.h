@@ -92,6 +92,11 @@ struct dt_engine_params {
 	 * A draft model with the same vocabulary and the same number and size of cache blocks; m NULL: none.
 	 */
 	struct dt_engine_model drafter;
+	/*
+	 * Not 0: the drafter is the model's module for a further token (dt_config_module), which reads the
+	 * model's final hidden states of so many bytes a row. Supported with one replica and depth 1.
+	 */
+	size_t follows;
 	struct dt_adapters *adapters;	/* adapters that requests may name; outlives the engine; NULL: none */
 	const struct dt_tenant *tenant; /* [ntenants], outlives the engine; none: one without limits */
 	int ntenants;

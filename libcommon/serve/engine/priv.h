@@ -65,6 +65,8 @@ struct dt_engine_results {
 	struct dt_engine_row *row; /* [max_seqs] */
 	int *todo;		   /* [max_seqs] rows that are computed */
 	struct dt_logprob *top;	   /* [max_seqs, DT_PROMPT_LOGPROBS_MAX] */
+	/* [max_tokens, p.follows] final hidden states of a pass, and those a module reads; NULL: none does */
+	char *hidden, *given;
 };
 
 /* The vocabulary of grammars, constant once it is open, and a mask for the sampler. */
@@ -196,6 +198,11 @@ void dt_teller_go(struct dt_teller *t);
  * a negative errno.
  */
 int dt_engine_draft(struct dt_engine *e, int n);
+/*
+ * draft.c: runs the module for a further token on the rows of the step whose tokens were handed out, and sets
+ * the draft tokens of the next step. The calls of the items are still there, also of those that ended.
+ */
+void dt_engine_follow(struct dt_engine *e);
 
 /* draws.c: lets the model draw the tokens of the batch where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);

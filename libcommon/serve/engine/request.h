@@ -96,6 +96,7 @@ struct dt_serve_req {
 	struct dt_seq seq; /* the scheduler's view; used by the engine's thread alone */
 	int64_t number;	   /* in order of arrival, from 1; used by the engine's thread alone */
 	int drafted;	   /* tokens in the draft model's KV cache */
+	int ahead;	   /* draft tokens behind the known ones, of a drafter that follows the model */
 
 	const struct dt_ask *ask; /* = &call->ask */
 	int32_t *tokens;	  /* [nprompt + max_tokens] the prompt, then generated tokens */

@@ -12,12 +12,18 @@ bool dt_engine_wanted(const struct dt_sched_item *it, int row, bool draft)
 	return dt_seq_scored(it->seq, row) || row >= it->seq->known - 1;
 }
 
-/* Fills e->step->batch from the items. draft: for the draft model. */
+/*
+ * Fills e->step->batch from the items. draft: for the draft model. A module for a further token reads each
+ * token with the hidden state one position before, where its row is in its cache too.
+ */
 void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft)
 {
 	struct dt_infer_batch *b = &e->step->batch;
+	const int back = draft && e->p.follows;
 	int t = 0;
 
+	b->hidden = draft ? NULL : e->out.hidden;
+	b->given = draft ? e->out.given : NULL;
 	b->nseq = n;
 	b->nwant = 0;
 	b->adapter = NULL;
@@ -33,7 +39,7 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 		int32_t *row = e->step->table + (size_t)i * (size_t)b->max_blocks;
 
 		e->step->q_start[i] = t;
-		e->step->kv_len[i] = it->first + it->n;
+		e->step->kv_len[i] = it->first + it->n - back;
 		e->step->replica[i] = it->seq->replica;
 		e->step->pool_to[i] = draft ? NULL : r->pooled;
 		if (e->step->pool_to[i])
@@ -46,8 +52,8 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 			row[k] = 0;
 		for (int at = it->first; at < it->first + it->n; at++, t++) {
 			e->step->ids[t] = r->tokens[at];
-			e->step->pos[t] = at;
-			e->step->slot[t] = dt_kvpool_slot(e->pool, &it->seq->blocks, at);
+			e->step->pos[t] = at - back;
+			e->step->slot[t] = dt_kvpool_slot(e->pool, &it->seq->blocks, at - back);
 			if (dt_engine_wanted(it, at, draft))
 				e->step->want[b->nwant++] = t;
 		}
@@ -107,7 +113,9 @@ static void guess(struct dt_engine *e)
 		if (q->held || q->known - q->computed != 1)
 			continue;
 		most = most < e->p.draft ? most : e->p.draft;
-		if (most > 0)
+		if (most > 0 && e->p.follows)
+			q->draft = most < r->ahead ? most : r->ahead;
+		else if (most > 0)
 			q->draft = e->p.drafter.m
 					   ? most
 					   : dt_spec_lookup(r->tokens, q->known, most, r->tokens + q->known);
@@ -176,9 +184,9 @@ static int launch(struct dt_engine *e, struct dt_err *err)
 	struct dt_engine_buffers *f = e->step;
 	int rc = copy_blocks(e, err);
 
-	if (e->p.drafter.m && rc == 0 && dt_engine_draft(e, f->n) < 0) /* continue without draft tokens */
+	if (e->p.drafter.m && !e->p.follows && rc == 0 && dt_engine_draft(e, f->n) < 0)
 		for (int i = 0; i < f->n; i++)
-			drop_guesses(&f->items[i]);
+			drop_guesses(&f->items[i]); /* continue without draft tokens */
 	dt_engine_build(e, f->items, f->n, false);
 	f->decode = is_decode(f->items, f->n, &f->guessed);
 	dt_metrics_step(&e->metrics, &e->sched, f->batch.ntokens);
@@ -250,11 +258,30 @@ static int compute(struct dt_engine *e, struct dt_err *err)
 	return rc;
 }
 
+/* Hands out the tokens of the step, and lets a module that follows the model draft those of the next one. */
+static int take(struct dt_engine *e)
+{
+	const struct dt_engine_buffers *f = e->step;
+	int given;
+
+	for (int i = 0; e->p.follows && i < f->n; i++) /* ending a request may free its call */
+		dt_call_ref(dt_serve_req_of(f->items[i].seq)->call);
+	given = dt_engine_take(e, f->items, f->n);
+	dt_teller_go(&e->teller);
+	if (!e->p.follows)
+		return given;
+	dt_engine_follow(e);
+	for (int i = 0; i < f->n; i++)
+		dt_call_drop(dt_serve_req_of(f->items[i].seq)->call);
+	return given;
+}
+
 /* Finishes the oldest step in flight and hands out its tokens. */
 static void end(struct dt_engine *e)
 {
 	struct dt_engine_buffers *f = e->step = &e->flight[e->oldest];
 	const double since = f->began > e->ended ? f->began : e->ended;
+	const int tokens = f->batch.ntokens;
 	struct dt_err err = {0};
 	int given = 0, rc;
 
@@ -264,15 +291,15 @@ static void end(struct dt_engine *e)
 		f->items[i].seq->busy = false;
 	rc = compute(e, &err);
 	if (rc == 0)
-		given = dt_engine_take(e, f->items, f->n);
+		given = take(e);
 	else /* before waking waiters: a client with the error may ask for the state at once */
 		fail(e, &err);
 	dt_teller_go(&e->teller);
 	e->ended = dt_now();
 	if (f->decode && rc == 0)
 		dt_spec_measured(&e->spec, f->n, f->guessed > 0, given, e->ended - f->began);
-	if (rc == 0 && f->batch.ntokens >= e->pool->block_size + f->n) /* mostly prompts */
-		dt_engine_beyond_measured(e, f->batch.ntokens, e->ended - since);
+	if (rc == 0 && tokens >= e->pool->block_size + f->n) /* mostly prompts */
+		dt_engine_beyond_measured(e, tokens, e->ended - since);
 }
 
 void dt_engine_step(struct dt_engine *e)
