@@ -113,9 +113,10 @@ def ask_memest(r):
 def ask_plan(r):
     if r["recompute"].startswith("every"):
         return None  # dt-plan considers only none, selective and full
-    # dt-plan plans fp8 for GPUs only, whose memory holds no --save-async copies and no buffers for a disk
+    # dt-plan plans fp8 for GPUs only, whose memory holds no --save-async copies, no buffers for a disk, and no
+    # overlapped messages of a cut residual stream
     fp8 = "--fp8" in r["args"]
-    if fp8 and ("--save-async" in r["args"] or "--offload" in r["args"]):
+    if fp8 and ("--save-async" in r["args"] or "--offload" in r["args"] or any(".s1" in a for a in r["args"])):
         return None
     rc, out, said = run([bin_dir + "/dt-plan", "--json", "--account", "dt", "--threads", "1", "--gpus", str(r["ranks"]), "--gpu",
                          "H100" if fp8 else "cpu",
