@@ -29,7 +29,8 @@ refused() {
 		([.modes[].ops[].time_s[]] | all(. > 0 and . < 10))' ops.json
 	! slow || "$calibrate" --seconds 0.5 --cores 2 | jq -e '[.modes[].processes] == [1, 2]'
 	"$plan" --gpu cpu --gpus 1 --ops ops.json --seq 64 --json gpt2-tiny | jq -e '.plans[0].step_s | . > 0 and . < 10'
-	formats=$("$plan" --help | sed -n "s,.*--qat none|,,p" | tr "|" " ")
+	# the list goes over several lines
+	formats=$("$plan" --help | sed -n '/--qat none|/,/quantization-aware/p' | grep '|' | sed 's/.*--qat none|//' | tr '|\n' '  ')
 	[[ $formats == *q8_0*iq4_nl* ]]
 	for format in $formats; do
 		"$plan" --gpu cpu --gpus 1 --ops ops.json --seq 64 --qat "$format" --json gpt2-tiny >/dev/null

@@ -254,7 +254,8 @@ END
     grep -q 'nothing saved: no --save' log
     dt-rl play --env cartpole --episodes 1000000000 kept 2>log 3>&- &
     pid=$!
-    catches_term() { (( 0x$(awk '/SigCgt/ { print $2 }' "/proc/$pid/status") & 0x4000 )); }
+    # before exec the shell's own handlers are there
+    catches_term() { [ "$(cat "/proc/$pid/comm")" = dt-rl ] && (( 0x$(awk '/SigCgt/ { print $2 }' "/proc/$pid/status") & 0x4000 )); }
     await catches_term
     kill "$pid"
     status=0
