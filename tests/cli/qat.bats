@@ -106,7 +106,7 @@ EOF
     echo "$output"
     [ "$status" -ne 0 ]
     [[ $output == *"--qat: tp4 cuts rows of 'layers.0.attn.o.weight' to "*", not a multiple of the block size 32"* ]]
-    run dt-train "${opts[@]}" --model gpt2-tiny --steps 1 --qat q3_k
+    run dt-train "${opts[@]}" --model gpt2-tiny --steps 1 --qat q7_k
     [ "$status" -eq 2 ]
 }
 # SPDX-License-Identifier: Apache-2.0
