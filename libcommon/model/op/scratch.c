@@ -152,8 +152,9 @@ static void heads_norm_b(const struct dt_need *w, const struct dt_node *n)
 
 static struct dt_attn attn_of(const struct dt_need *w, const struct dt_attr *a)
 {
-	return (struct dt_attn){.batch = w->s->p->rows[DT_ROWS_ALL] * (a->tokens ? 1 : w->s->cp) /
-					 (a->tokens ? 1 : w->s->seq),
+	const int64_t rows = w->s->p->rows[DT_ROWS_ALL];
+
+	return (struct dt_attn){.batch = a->tokens ? rows : rows * w->s->cp / w->s->seq,
 				.heads = a->heads,
 				.kv_heads = a->kv_heads,
 				.head_dim = a->head_dim,

@@ -264,12 +264,12 @@ static int take(struct dt_engine *e)
 	const struct dt_engine_buffers *f = e->step;
 	int given;
 
-	for (int i = 0; e->p.follows && i < f->n; i++) /* ending a request may free its call */
+	if (!e->p.follows)
+		return dt_engine_take(e, f->items, f->n);
+	for (int i = 0; i < f->n; i++) /* ending a request may free its call */
 		dt_call_ref(dt_serve_req_of(f->items[i].seq)->call);
 	given = dt_engine_take(e, f->items, f->n);
-	dt_teller_go(&e->teller);
-	if (!e->p.follows)
-		return given;
+	dt_teller_go(&e->teller); /* answers do not wait for the drafts */
 	dt_engine_follow(e);
 	for (int i = 0; i < f->n; i++)
 		dt_call_drop(dt_serve_req_of(f->items[i].seq)->call);
