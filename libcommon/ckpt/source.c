@@ -250,6 +250,23 @@ int dt_source_open_module(const char *path, struct dt_source **ret, struct dt_er
 	return 0;
 }
 
+int src_same_names(struct dt_source *s, const struct dt_source *old, struct dt_err *err)
+{
+	int rc;
+
+	s->kind = DT_SOURCE_DT;
+	s->path = strdup(old->path);
+	s->mean = malloc(sizeof(*s->mean));
+	if (!s->path || !s->mean)
+		return -ENOMEM;
+	if ((rc = dt_model_params(&s->config, &s->params, err)) < 0)
+		return rc;
+	s->from = malloc((size_t)s->params.n * sizeof(*s->from));
+	for (int i = 0; s->from && i < s->params.n; i++)
+		s->from[i] = i;
+	return s->from ? 0 : -ENOMEM;
+}
+
 void src_made_of(struct dt_source *s, struct dt_source *const *of, int n)
 {
 	memcpy(s->mean, of, (size_t)n * sizeof(struct dt_source *));

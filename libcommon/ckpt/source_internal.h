@@ -221,6 +221,11 @@ const struct src_pre *src_pre_of(const json_t *tokenizer);
 void src_pre_put(const struct src_pre *p, json_t *tokenizer);
 
 /*
+ * source.c: fills in s, which has its configuration, as a source made of old alone, whose parameters have the
+ * same names and other sizes. -ENOMEM: without a message.
+ */
+int src_same_names(struct dt_source *s, const struct dt_source *old, struct dt_err *err);
+/*
  * source.c: s is made of these sources, which it closes, with the tokenizer and the template of the first.
  * s->mean has room for them.
  */

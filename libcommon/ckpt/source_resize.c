@@ -98,28 +98,6 @@ static int read_box(struct dt_source *s, int i, const int64_t *off, const int64_
 	return rc == -ENOMEM ? dt_err_sys(err, rc, "cannot interpolate positions") : rc;
 }
 
-static int describe(struct dt_source *s, const struct dt_source *old, int64_t size, struct dt_err *err)
-{
-	int rc;
-
-	s->kind = DT_SOURCE_DT;
-	s->config = old->config;
-	s->config.image_size = size;
-	s->path = strdup(old->path);
-	s->mean = malloc(sizeof(struct dt_source *));
-	if (!s->path || !s->mean)
-		return -ENOMEM;
-	if ((rc = dt_config_check(&s->config, err)) < 0 ||
-	    (rc = dt_model_params(&s->config, &s->params, err)) < 0)
-		return rc;
-	s->from = malloc((size_t)s->params.n * sizeof(*s->from));
-	if (!s->from)
-		return -ENOMEM;
-	for (int i = 0; i < s->params.n; i++)
-		s->from[i] = i; /* only sizes differ */
-	return 0;
-}
-
 int dt_source_at_size(struct dt_source **s, int64_t size, struct dt_err *err)
 {
 	struct dt_source *old = *s, *fit;
@@ -128,7 +106,13 @@ int dt_source_at_size(struct dt_source **s, int64_t size, struct dt_err *err)
 	if (!size || !old->config.patch || size == old->config.image_size)
 		return 0;
 	fit = calloc(1, sizeof(*fit));
-	rc = fit ? describe(fit, old, size, err) : -ENOMEM;
+	if (!fit)
+		return dt_err_sys(err, -ENOMEM, "cannot interpolate positions");
+	fit->config = old->config;
+	fit->config.image_size = size;
+	rc = dt_config_check(&fit->config, err);
+	if (rc == 0)
+		rc = src_same_names(fit, old, err);
 	if (rc < 0) {
 		dt_source_close(fit);
 		return rc == -ENOMEM ? dt_err_sys(err, rc, "cannot interpolate positions") : rc;

@@ -75,24 +75,10 @@ static int check(const struct dt_source *old, int64_t vocab, struct dt_err *err)
 
 static int describe(struct dt_source *s, struct dt_source *old, int64_t vocab, struct dt_err *err)
 {
-	int rc;
-
-	s->kind = DT_SOURCE_DT;
 	s->config = old->config;
 	s->config.vocab = vocab;
-	s->path = strdup(old->path);
-	s->mean = malloc(sizeof(struct dt_source *));
 	s->mean_row = calloc(2 * (size_t)s->config.hidden, sizeof(*s->mean_row));
-	if (!s->path || !s->mean || !s->mean_row)
-		return -ENOMEM;
-	if ((rc = dt_model_params(&s->config, &s->params, err)) < 0)
-		return rc;
-	s->from = malloc((size_t)s->params.n * sizeof(*s->from));
-	if (!s->from)
-		return -ENOMEM;
-	for (int i = 0; i < s->params.n; i++)
-		s->from[i] = i; /* only sizes differ */
-	return 0;
+	return s->mean_row ? src_same_names(s, old, err) : -ENOMEM;
 }
 
 int dt_source_add_tokens(struct dt_source *old, int64_t vocab, struct dt_source **ret, struct dt_err *err)
