@@ -337,10 +337,11 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 	tile_release(&amx);
 }
 
+#define QUANT_PANELS(format) panels_of(tile, ld, format, false, w, panel_bytes, panels, next, xq, m, blocks)
+DT_PANEL_FORMATS(QUANT_FUNCTION)
+
 DT_QUANT_MUL(QUANT_NAME)
 {
-	(void)xb;
-#define QUANT_CALL(f) panels_of(tile, ld, f, false, w, panel_bytes, panels, next, xq, m, blocks)
 	if (f == DT_FMT_Q8_0 && blocks % 2 == 0)
 		panels_of(tile, ld, DT_FMT_Q8_0, true, w, panel_bytes, panels, next, xq, m, blocks);
 	else

@@ -164,10 +164,21 @@ DT_INLINE void factors_of(struct factors *to, const enum dt_format f, const stru
 	}
 }
 
-/* case labels that call QUANT_CALL, which the file defines, with a constant format. */
+/*
+ * A function per format, mul_q8_0 and so on, each of QUANT_PANELS(format), which the file defines; and case
+ * labels that call them. gcc's register allocator divides a function into regions by at most 100 of its loops
+ * (ira-max-loops-num); one function of all formats has more, and pointers then live on the stack.
+ */
+#define QUANT_FUNCTION(NAME, name)                                                                           \
+	static __attribute__((noinline)) DT_QUANT_MUL(mul_##name)                                            \
+	{                                                                                                    \
+		(void)f;                                                                                     \
+		(void)xb;                                                                                    \
+		QUANT_PANELS(DT_FMT_##NAME);                                                                 \
+	}
 #define QUANT_CASE(NAME, name)                                                                               \
 	case DT_FMT_##NAME:                                                                                  \
-		QUANT_CALL(DT_FMT_##NAME);                                                                   \
+		mul_##name(tile, ld, f, w, panel_bytes, panels, next, xq, xb, m, blocks);                    \
 		break;
 
 /* What the weights' offset adds to a block's integer sum, or to half of it if halves have factors. */

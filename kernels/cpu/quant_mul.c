@@ -299,28 +299,13 @@ DT_INLINE void panels_of(float *tile, int64_t ld, const enum dt_format f, const 
 #endif
 }
 
-/*
- * A function per format: of a function's loops gcc gives only the first hundred registers of their own
- * (ira-max-loops-num), and one function of all formats has more.
- */
-#define ONE_FORMAT(NAME, name)                                                                               \
-	static __attribute__((noinline)) DT_QUANT_MUL(mul_##name)                                            \
-	{                                                                                                    \
-		(void)f;                                                                                     \
-		panels_of(tile, ld, DT_FMT_##NAME, w, panel_bytes, panels, next, xq, xb, m, blocks);         \
-	}
-
-DT_PANEL_FORMATS(ONE_FORMAT)
-
-#define CALL(NAME, name)                                                                                     \
-	case DT_FMT_##NAME:                                                                                  \
-		mul_##name(tile, ld, f, w, panel_bytes, panels, next, xq, xb, m, blocks);                    \
-		break;
+#define QUANT_PANELS(format) panels_of(tile, ld, format, w, panel_bytes, panels, next, xq, xb, m, blocks)
+DT_PANEL_FORMATS(QUANT_FUNCTION)
 
 DT_QUANT_MUL(QUANT_NAME)
 {
 	switch (f) {
-		DT_PANEL_FORMATS(CALL)
+		DT_PANEL_FORMATS(QUANT_CASE)
 	default:
 		break;
 	}
