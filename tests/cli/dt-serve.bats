@@ -762,7 +762,7 @@ PY
 
 @test "--batch: order, ids, and lines that fail while others are answered" {
     printf '%s\n' '{"prompt": "a", "id": "first", "max_tokens": 30}' 'not json' '{"prompt": "b", "max_tokens": 1, "id": 7}' \
-        '' '{"promt": "c"}' '{"prompt": "d", "max_tokens": 2, "logprobs": 1}' >in
+        '' '{"promt": "c"}' '{"prompt": "d", "max_tokens": 2, "logprobs": 1, "return_token_ids": true}' >in
     run -1 --separate-stderr dt-serve --batch m "${common[@]}" <in
     [ "${#lines[@]}" = 5 ]
     [ "$(jq -c '[.index, .id, .error.code // has("error")]' <<<"$output" | xargs)" = \
@@ -770,6 +770,8 @@ PY
     [[ "$stderr" == *"2 lines failed"* ]]
     [ "$(jq -r 'select(.index == 3) | .error.param' <<<"$output")" = promt ]
     [ "$(jq -c 'select(.index == 4) | .usage | [.prompt_tokens, .completion_tokens, .total_tokens]' <<<"$output")" = '[1,2,3]' ]
+    [ "$(jq -c 'select(.index == 4) | [.prompt_token_ids, (.token_ids | length)]' <<<"$output")" = '[[100],2]' ]
+    [ "$(jq -c 'select(.index < 4) | has("token_ids")' <<<"$output" | sort -u)" = false ]
 }
 
 @test "--batch: chat messages, echo, and --defaults for all lines" {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bats
-# Every program interprets a run's options alike: what dt-memest and dt-plan say of a run, dt-train does.
+# Every program interprets a run's options alike: what dt-memest and dt-plan say of a run, dt-train does. And
+# options of a server that concern speed and memory change no answer.
 
 load ranks
 
@@ -24,6 +25,11 @@ attempt() { # STATUS TEXT COMMAND...: the command ends with STATUS, and its outp
 
 @test "random runs (8; 500 with DT_SLOW=1): dt-memest, dt-plan and dt-train agree on validity and memory" {
     python3 "$DT_SRC/tests/cli/random-runs.py" "$DT_BIN" d.h5 . "$(few 8 500)" "${DT_SEED:-1}"
+}
+
+@test "random servers (4; 300 with DT_SLOW=1): batches, caches, speculation and ranks change no answer" {
+    mkdir served
+    python3 "$DT_SRC/tests/cli/random-serves.py" "$DT_BIN" d.h5 served "$(few 4 300)" "${DT_SEED:-1}"
 }
 
 @test "z3 with a pipeline: all refuse it in the same words; its memory is estimated by formula" {

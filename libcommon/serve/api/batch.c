@@ -65,6 +65,7 @@ static json_t *plain_result(struct line *l)
 		json_decref(lp);
 	else
 		json_object_set_new(v, "logprobs", lp);
+	dt_completion_ids(&l->c, 0, v);
 	return v;
 }
 

@@ -133,6 +133,8 @@ json_t *dt_completion_text(const struct dt_completion *c, int i);
  * requested.
  */
 json_t *dt_completion_logprobs(const struct dt_completion *c, int i);
+/* Adds the token ids of prompt and choice i to an object, in vLLM's format, if they were requested. */
+void dt_completion_ids(const struct dt_completion *c, int i, json_t *to);
 /* In vLLM's format: for each token of the prompt an object by ids, {"logprob", "rank", "decoded_token"}. */
 json_t *dt_completion_prompt_logprobs(const struct dt_completion *c, int i);
 /* Fills e from a request that failed; returns 0 when it succeeded. */

@@ -216,6 +216,16 @@ static json_t *calls_json(const struct dt_completion *c, int i, const struct dt_
 	return list;
 }
 
+void dt_completion_ids(const struct dt_completion *c, int i, json_t *to)
+{
+	const struct dt_serve_req *r = &c->call->req[i];
+
+	if (!c->ids)
+		return;
+	json_object_set_new(to, "prompt_token_ids", dt_api_ids(r->tokens, r->nprompt));
+	json_object_set_new(to, "token_ids", dt_api_ids(dt_serve_req_out(r), r->nout));
+}
+
 static json_t *whole_choice(const struct dt_completion *c, int i)
 {
 	const struct dt_serve_req *r = &c->call->req[i];
@@ -239,10 +249,8 @@ static json_t *whole_choice(const struct dt_completion *c, int i)
 	v = json_pack("{s:i, s:o, s:o, s:s, s:o}", "index", i, name, v, "logprobs",
 		      dt_completion_logprobs(c, i), "finish_reason", dt_api_finish(c, i, &calls),
 		      "stop_reason", dt_api_stop_reason(r));
-	if (v && c->ids) { /* in vLLM's format */
-		json_object_set_new(v, "prompt_token_ids", dt_api_ids(r->tokens, r->nprompt));
-		json_object_set_new(v, "token_ids", dt_api_ids(dt_serve_req_out(r), r->nout));
-	}
+	if (v)
+		dt_completion_ids(c, i, v);
 	if (v && r->ask->prompt_logprobs >= 0)
 		json_object_set_new(v, "prompt_logprobs", dt_completion_prompt_logprobs(c, i));
 	if (v && r->ask->prompt_temperature != 1) /* shows that it was applied */
