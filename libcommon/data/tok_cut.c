@@ -30,6 +30,8 @@ bool dt_tokenizer_may_cut(const struct dt_tokenizer *t, bool special)
 		return true;
 	if (!has_no_spaces(&t->raw, special) || !has_no_spaces(&t->normalized, special))
 		return false;
+	if (t->wp.on) /* a word ends at white space */
+		return true;
 	if (t->sp.on)
 		return t->sp.apart && t->sp.prefix != DT_SP_PREFIX_EACH;
 	if (!first)

@@ -159,8 +159,20 @@ static int sp_words(struct dt_tok_enc *e, const char *s, size_t n)
 	return rc < 0 ? rc : dt_tok_word(e, s + from, n - from);
 }
 
+static int bert_words(struct dt_tok_enc *e, const char *s, size_t n)
+{
+	size_t at = 0, end;
+	int rc = 0;
+
+	for (; rc == 0 && (end = dt_bert_word(s, n, &at)) > 0; at = end)
+		rc = dt_tok_word(e, s + at, end - at);
+	return rc;
+}
+
 static int pretokenize(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 {
+	if (e->t->wp.on)
+		return bert_words(e, s, n);
 	if (e->t->sp.on)
 		return sp_words(e, s, n);
 	return run_step(e, 0, s, n, first);
@@ -199,7 +211,7 @@ static int valid_run(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 	if (e->t->sp.on && !dt_sp_normalizes(e->t))
 		return split_added(e, &e->t->normalized, s, n, first, metaspace);
 	rc = e->t->sp.on ? sp_form(e, s, n, first, &form, &form_n)
-			 : dt_tok_normalize(e->t->normal, s, n, &form, &form_n, e->err);
+			 : dt_tok_form(e->t, s, n, &form, &form_n, e->err);
 	if (rc < 0)
 		return rc;
 	rc = split_added(e, &e->t->normalized, form ? form : s, form ? form_n : n, first, pretokenize);

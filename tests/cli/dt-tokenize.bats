@@ -180,11 +180,23 @@ assert a == b' a.json "$data/gpt2.json"
 	[[ "$output" == '{"schema":1,"kind":"byte","vocab":257,'* ]]
 }
 
+@test "WordPiece: BERT's tokens around a text, and back" {
+	run bash -c 'echo "Hello World, caffè" | dt-tokenize encode --lines --bos --eos -t "$0/wp-uncased.json" |
+		dt-tokenize decode --lines --special -t "$0/wp-uncased.json"' "$data"
+	[ "$status" -eq 0 ]
+	[ "$output" = "[CLS] hello world, caffe [SEP]" ]
+	run dt-tokenize info -t "$data/wp-uncased.json" --json
+	[[ "$output" == *'"kind":"WordPiece"'*'"bos_id":2,"end_id":3,'* ]]
+	run dt-tokenize encode --eos -t "$data/gpt2.json" </dev/null
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"gpt2.json' has no token after a text"* ]]
+}
+
 @test "unsupported tokenizers are refused by name" {
-	echo '{"model":{"type":"WordPiece","vocab":{}}}' >w.json
+	echo '{"model":{"type":"WordLevel","vocab":{}}}' >w.json
 	run dt-tokenize info -t w.json
 	[ "$status" -eq 1 ]
-	[[ "${lines[0]}" == *"w.json"*"'WordPiece' is not supported"* ]]
+	[[ "${lines[0]}" == *"w.json"*"'WordLevel' is not supported"* ]]
 	echo 'not json' >n.json
 	run dt-tokenize info -t n.json
 	[ "$status" -eq 1 ]

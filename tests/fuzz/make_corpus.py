@@ -221,6 +221,16 @@ def main(tool):
                "normalizer": {"type": "NFC"}, "pre_tokenizer": level, "post_processor": None, "decoder": level,
                "model": {"type": "BPE", "vocab": vocab, "merges": ["H e", ["l", "l"], "He ll"]}},
               open(os.path.join(tok, "small.json"), "w"))
+    special = {"special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
+    json.dump({"version": "1.0", "added_tokens": [{"id": i, "content": c} | special for i, c in enumerate(["[UNK]", "[CLS]", "[SEP]"])],
+               "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+                              "lowercase": True},
+               "pre_tokenizer": {"type": "BertPreTokenizer"},
+               "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+               "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+               "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                         "vocab": {c: i for i, c in enumerate("[UNK] [CLS] [SEP] h ##e ##llo hell ##o w ##orld , 1 ##2 ##23 ' s".split())}}},
+              open(os.path.join(tok, "wordpiece.json"), "w"))
 
 
 def blocks(out):

@@ -296,7 +296,7 @@ static void test_refusals(void **state)
 		{"", "tokenizer.json"},
 		{"[]", "not a tokenizer.json"},
 		{"{}", "model"},
-		{"{\"model\":{\"type\":\"WordPiece\"}}", "WordPiece"},
+		{"{\"model\":{\"type\":\"WordLevel\"}}", "WordLevel"},
 		{"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram"},
 		{"{" MODEL("") "}", "ByteLevel"},
 		{"{" MODEL(",\"byte_fallback\":true") "," BYTELEVEL "}", "byte_fallback"},
