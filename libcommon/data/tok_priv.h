@@ -78,7 +78,8 @@ struct dt_sp {
 
 /*
  * WordPiece (Schuster and Nakajima 2012, as in BERT): a word is the longest token that it starts with, then
- * the longest tokens with the prefix, "##", until its end. A word that cannot be spelt so is one unknown token.
+ * the longest tokens with the prefix, "##", until its end. A word that cannot be spelt so is one unknown
+ * token.
  */
 struct dt_wp {
 	bool on;
