@@ -52,6 +52,22 @@ static void mix_wordpiece(uint64_t *h, const struct dt_tokenizer *t)
 		mix(h, t->blob + w->first[i].at, w->first[i].n);
 }
 
+static void mix_unigram(uint64_t *h, const struct dt_tokenizer *t)
+{
+	const struct dt_ug *u = &t->ug;
+
+	mix_int(h, u->bytes | u->spaces << 1);
+	mix_int(h, u->unk);
+	mix(h, u->score, (size_t)u->tokens * sizeof(*u->score));
+	mix(h, u->units ? (const void *)u->units : "", u->units_n * sizeof(*u->units));
+	mix(h, u->texts ? u->texts : "", u->texts_n);
+	for (int i = 0; i < u->steps; i++) {
+		mix_int(h, (int)u->step[i].what << 2 | u->step[i].left << 1 | u->step[i].right);
+		mix(h, u->step[i].to ? u->step[i].to : "", u->step[i].to ? strlen(u->step[i].to) : 0);
+	}
+	mix_int(h, t->end);
+}
+
 void dt_tok_set_hash(struct dt_tokenizer *t)
 {
 	const struct dt_added_list *lists[] = {&t->raw, &t->normalized};
@@ -71,6 +87,8 @@ void dt_tok_set_hash(struct dt_tokenizer *t)
 		mix_int(&h, (int)t->sp.prefix << 1 | t->sp.split);
 	if (t->wp.on)
 		mix_wordpiece(&h, t);
+	if (t->ug.on)
+		mix_unigram(&h, t);
 	for (int i = 0; i < t->steps; i++) {
 		const struct dt_tok_step *s = &t->step[i];
 

@@ -145,7 +145,17 @@ static int read_wordpiece(struct dt_tokenizer *t, const json_t *model, struct dt
 	return rc < 0 ? rc : dt_wp_read_model(t, model, err);
 }
 
-static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err *err)
+static int read_unigram_model(struct dt_tokenizer *t, const json_t *model, json_t **names, struct dt_err *err)
+{
+	int rc = dt_bpe_init(&t->bpe, 0, err);
+
+	json_decref(*names); /* the vocabulary is a list */
+	*names = NULL;
+	return rc < 0 ? rc : dt_ug_read_model(t, model, names, err);
+}
+
+/* ret_names: {"token": id}, which the caller drops. */
+static int read_model(struct dt_tokenizer *t, const json_t *model, json_t **ret_names, struct dt_err *err)
 {
 	static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
 	const json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
@@ -156,8 +166,11 @@ static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err
 
 	if (!json_is_object(model))
 		return dt_err_set(err, -EINVAL, "key 'model' is missing");
+	*ret_names = json_incref(json_object_get(model, "vocab"));
 	if (!strcmp(tok_json_type(model), "WordPiece"))
 		return read_wordpiece(t, model, err);
+	if (!strcmp(tok_json_type(model), "Unigram"))
+		return read_unigram_model(t, model, ret_names, err);
 	if (strcmp(tok_json_type(model), "BPE"))
 		return tok_json_unsupported(err, "model.type", tok_json_type(model));
 	for (i = 0; i < sizeof(empty) / sizeof(*empty); i++)
@@ -295,6 +308,15 @@ static int read_sentencepiece(struct dt_tokenizer *t, const json_t *root, struct
 	return rc;
 }
 
+static int read_unigram(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
+{
+	int rc = dt_ug_read_normalizer(t, json_object_get(root, "normalizer"), err);
+
+	if (rc == 0)
+		rc = dt_ug_read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err);
+	return rc < 0 ? rc : dt_sp_read_decoder(t, json_object_get(root, "decoder"), err);
+}
+
 static int read_bert(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
 {
 	int rc = dt_wp_read_normalizer(t, json_object_get(root, "normalizer"), err);
@@ -307,20 +329,23 @@ static int read_bert(struct dt_tokenizer *t, const json_t *root, struct dt_err *
 static int read_all(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
 {
 	const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
+	json_t *names = NULL;
 	int rc;
 
 	if (!json_is_object(root))
 		return dt_err_set(err, -EINVAL, "this is not a tokenizer.json");
-	rc = read_model(t, model, err);
+	rc = read_model(t, model, &names, err);
 	if (rc == 0)
 		rc = t->wp.on	? read_bert(t, root, err)
+		     : t->ug.on ? read_unigram(t, root, err)
 		     : t->sp.on ? read_sentencepiece(t, root, err)
 				: read_byte_level(t, root, err);
 	for (size_t i = 0; i < json_array_size(added) && rc == 0; i++) {
-		rc = read_added(t, json_object_get(model, "vocab"), json_array_get(added, i), err);
+		rc = read_added(t, names, json_array_get(added, i), err);
 		if (rc < 0)
-			return dt_err_prefix(err, "added_tokens[%zu]", i);
+			dt_err_prefix(err, "added_tokens[%zu]", i);
 	}
+	json_decref(names);
 	if (rc == 0)
 		rc = tok_json_post(t, json_object_get(root, "post_processor"), 0, err);
 	if (rc == 0 && t->vocab == 0)

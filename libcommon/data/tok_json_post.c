@@ -13,11 +13,11 @@ static int take(struct dt_tokenizer *t, bool behind, const char *name, const jso
 	int32_t *to = behind ? &t->end : &t->bos;
 	json_int_t v = json_integer_value(id);
 
-	if (*to >= 0 || (behind && !t->wp.on))
+	if (*to >= 0 || (behind && !t->wp.on && !t->ug.on))
 		return dt_err_set(err, -ENOTSUP, "post_processor TemplateProcessing with %s is not supported",
-				  !behind    ? "more than one token before the text"
-				  : t->wp.on ? "more than one token after the text"
-					     : "a token after the text");
+				  !behind		 ? "more than one token before the text"
+				  : t->wp.on || t->ug.on ? "more than one token after the text"
+							 : "a token after the text");
 	if (!json_is_integer(id))
 		return dt_err_set(err, -EINVAL, "post_processor token '%.80s' does not have exactly one id",
 				  name);

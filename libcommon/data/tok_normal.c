@@ -252,13 +252,6 @@ int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, s
 	return 0;
 }
 
-int dt_tok_form(const struct dt_tokenizer *t, const char *s, size_t n, char **ret, size_t *ret_n,
-		struct dt_err *err)
-{
-	return t->wp.on ? dt_bert_normalize(&t->wp, s, n, ret, ret_n, err)
-			: dt_tok_normalize(t->normal, s, n, ret, ret_n, err);
-}
-
 /* Whether a byte is mapped to itself; the other 68 are mapped to U+0100 and up, in order. */
 static bool is_printable(unsigned b)
 {

@@ -71,6 +71,7 @@ struct dt_sp {
 	bool apart; /* and else at one behind anything but a blank: no token spells both */
 	bool marks; /* the normaliser makes marks of blanks: normalised added tokens meet them */
 	bool strip; /* decoding takes the first blank away */
+	bool bare;  /* it takes away all blanks of the first token */
 	struct dt_bytemap chars;
 	int32_t *char_id; /* of each in chars */
 	size_t cap;
@@ -97,10 +98,49 @@ struct dt_wp {
 	struct dt_tok_piece *first; /* vocab of them: tokens as they begin a decoded text */
 };
 
+enum dt_ug_what {
+	DT_UG_CHARSMAP,
+	DT_UG_STRIP,  /* white space at the ends */
+	DT_UG_BLANKS, /* runs of at least two blanks become `to` */
+};
+
+struct dt_ug_step {
+	enum dt_ug_what what;
+	bool left, right;
+	char *to;
+};
+
+/*
+ * Unigram (Kudo 2018, as in SentencePiece): a word is cut into the tokens whose scores, logarithms of
+ * probabilities, have the largest sum. With sp, which has the prefix and marks blanks.
+ */
+struct dt_ug {
+	bool on;
+	bool bytes;	     /* what is unknown becomes bytes, where all of them are tokens */
+	bool spaces;	     /* words are apart at white space, before the prefix */
+	struct dt_trie trie; /* of all tokens, with blanks for marks */
+	int32_t tokens;
+	double *score;	  /* of each of the tokens */
+	double unk_score; /* of a character without a token */
+	int32_t unk;	  /* -1: there is none */
+	struct dt_ug_step step[8];
+	int steps;
+	/*
+	 * SentencePiece's map of characters: a double-array trie (Aoe 1989) whose leaves are offsets of
+	 * zero-terminated texts in `texts`.
+	 */
+	uint32_t *units;
+	size_t units_n;
+	char *texts;
+	size_t texts_n;
+	char says[64]; /* the normalizer in words */
+};
+
 struct dt_tokenizer {
 	bool byte; /* no words, no merges */
 	struct dt_sp sp;
 	struct dt_wp wp;
+	struct dt_ug ug;
 	char *text;
 	size_t text_n;
 	char hash[17];
@@ -200,6 +240,22 @@ void dt_wp_release(struct dt_wp *w);
 /* The ids of a word, at most n; their number. */
 int64_t dt_wp_ids(const struct dt_wp *w, const char *s, size_t n, int32_t *ids);
 
+/*
+ * tok_ug.c. What Unigram has around SentencePiece's Metaspace. names: {"token": id}, which the caller drops.
+ */
+int dt_ug_read_model(struct dt_tokenizer *t, const json_t *model, json_t **ret_names, struct dt_err *err);
+int dt_ug_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+int dt_ug_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+void dt_ug_release(struct dt_ug *u);
+/* The ids of a word, at most n; their number, or -EINVAL or -ENOMEM. */
+int64_t dt_ug_ids(const struct dt_tokenizer *t, const char *s, size_t n, int32_t *ids, struct dt_err *err);
+
+/* tok_charsmap.c. Reads a map from base64. */
+int dt_ug_read_charsmap(struct dt_ug *u, const char *base64, struct dt_err *err);
+/* s must be valid. *ret is malloc'd, or NULL when the text is in that form already. */
+int dt_ug_normalize(const struct dt_ug *u, const char *s, size_t n, char **ret, size_t *ret_n,
+		    struct dt_err *err);
+
 /* tok_bert.c. s must be valid. *ret is malloc'd, or NULL when the text is in that form already. */
 int dt_bert_normalize(const struct dt_wp *w, const char *s, size_t n, char **ret, size_t *ret_n,
 		      struct dt_err *err);
@@ -214,7 +270,7 @@ size_t dt_utf8_next(const char *s, size_t n, uint32_t *ret_cp);
 int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, size_t *ret_n,
 		     struct dt_err *err);
 
-/* In t's form before the pre-tokenizer, but for SentencePiece's; *ret as above. */
+/* tokenizer.c. In t's form before the pre-tokenizer, but for SentencePiece's; *ret as above. */
 int dt_tok_form(const struct dt_tokenizer *t, const char *s, size_t n, char **ret, size_t *ret_n,
 		struct dt_err *err);
 

@@ -1,4 +1,4 @@
-/* Encodes a word: from a cache of short words, as a whole token, by merging its symbols, or by WordPiece. */
+/* Encodes a word: from a cache of short words, as a whole token, by merging symbols, or as its model does. */
 #include "data/tok_word.h"
 
 #include <errno.h>
@@ -67,6 +67,8 @@ static int64_t word_ids(const struct dt_tok_enc *e, const char *s, size_t n, int
 {
 	int64_t count;
 
+	if (e->t->ug.on)
+		return dt_ug_ids(e->t, s, n, ids, e->err);
 	if (e->t->wp.on)
 		return dt_wp_ids(&e->t->wp, s, n, ids);
 	count = symbols(e, s, n, ids);

@@ -65,6 +65,15 @@ int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n
 	return 0;
 }
 
+int dt_tok_form(const struct dt_tokenizer *t, const char *s, size_t n, char **ret, size_t *ret_n,
+		struct dt_err *err)
+{
+	if (t->ug.on)
+		return dt_ug_normalize(&t->ug, s, n, ret, ret_n, err);
+	return t->wp.on ? dt_bert_normalize(&t->wp, s, n, ret, ret_n, err)
+			: dt_tok_normalize(t->normal, s, n, ret, ret_n, err);
+}
+
 int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized, struct dt_err *err)
 {
 	struct dt_added_list *l = normalized ? &t->normalized : &t->raw;
@@ -84,7 +93,7 @@ int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized
 			free(spelt);
 			return no_memory(err);
 		}
-	} else if (normalized && !t->sp.on) {
+	} else if (normalized && (!t->sp.on || t->ug.on)) {
 		rc = dt_tok_form(t, a->text, a->n, &form, &copy.n, err);
 		if (rc < 0)
 			return rc;
@@ -216,6 +225,7 @@ void dt_tokenizer_close(struct dt_tokenizer *t)
 	dt_bytemap_release(&t->sp.chars);
 	free(t->sp.char_id);
 	dt_wp_release(&t->wp);
+	dt_ug_release(&t->ug);
 	free(t->piece);
 	free(t->blob);
 	free(t->text);
@@ -281,7 +291,7 @@ static const char *first_piece(const struct dt_tokenizer *t, int32_t id, bool sp
 		*ret_n = t->wp.first[id].n;
 		return t->blob + t->wp.first[id].at;
 	}
-	if (printed && t->sp.strip && *s == ' ') {
+	if (printed && t->sp.strip && !t->sp.bare && *s == ' ') {
 		--*ret_n;
 		s++;
 	}
@@ -313,6 +323,10 @@ int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t
 		if (first && len) { /* of a special token that is printed nothing, and nothing behind it */
 			first = false;
 			s = first_piece(t, ids[i], special, &len);
+			for (size_t k = 0; t->sp.bare && k < len; k++)
+				if (s[k] != ' ')
+					out[total++] = s[k];
+			len = t->sp.bare ? 0 : len;
 		}
 		memcpy(out + total, s, len);
 		total += len;
@@ -340,11 +354,14 @@ void dt_tokenizer_describe(const struct dt_tokenizer *t, struct dt_tokenizer_inf
 
 	*ret = (struct dt_tokenizer_info){.kind = t->byte    ? "byte"
 						  : t->wp.on ? "WordPiece"
+						  : t->ug.on ? "Unigram"
 							     : "BPE",
 					  .merges = t->bpe.merges,
 					  .added = t->added,
 					  .special = t->specials,
-					  .normalizer = t->wp.on ? t->wp.says : forms[t->normal]};
+					  .normalizer = t->wp.on   ? t->wp.says
+							: t->ug.on ? t->ug.says
+								   : forms[t->normal]};
 	for (int i = 0; i < t->steps; i++)
 		if (t->step[i].pattern)
 			ret->pattern[ret->patterns++] = t->step[i].pattern;

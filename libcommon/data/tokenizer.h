@@ -2,13 +2,13 @@
  * Tokenizers: bytes <-> ids.
  *   byte       ids 0-255 are the bytes, 256 is end of text
  *   FILE       a Hugging Face tokenizer.json (byte-level BPE: GPT-2, Llama 3, Qwen; also what dt-tokenize
- *              train writes; SentencePiece's BPE with bytes to fall back on: Llama 2, Mistral, Gemma; or
- *              WordPiece: BERT)
+ *              train writes; SentencePiece's BPE with bytes to fall back on: Llama 2, Mistral, Gemma;
+ *              WordPiece: BERT; or Unigram: T5, XLM-RoBERTa)
  *
  * Ids are those of Hugging Face's library with two differences: a byte that the vocabulary lacks is an error
  * rather than left out, and bytes that are not UTF-8 are kept: each becomes the token of that byte, or with
- * WordPiece a word that is unknown. The file's truncation and padding are not applied. What is not supported
- * is refused by its name (-ENOTSUP).
+ * WordPiece and Unigram an unknown token. The file's truncation and padding are not applied. What is not
+ * supported is refused by its name (-ENOTSUP).
  */
 #ifndef DT_DATA_TOKENIZER_H
 #define DT_DATA_TOKENIZER_H
@@ -83,7 +83,7 @@ int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t
 int32_t dt_tokenizer_find(const struct dt_tokenizer *t, const char *s, size_t n);
 
 struct dt_tokenizer_info {
-	const char *kind; /* "byte", "BPE" or "WordPiece" */
+	const char *kind; /* "byte", "BPE", "WordPiece" or "Unigram" */
 	int64_t merges;
 	int added, special;	/* special ones are counted in added */
 	const char *normalizer; /* "NFC" ..., "" */

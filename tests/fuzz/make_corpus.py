@@ -224,7 +224,7 @@ def main(tool):
 
 
 def vocabularies(out):
-    """BERT's WordPiece, as tokenizer.json and in GGUF."""
+    """BERT's WordPiece, as tokenizer.json and in GGUF; Unigram with the map of characters of golden_ug.py."""
     tok = os.path.join(out, "tokenizer")
     special = {"special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
     json.dump({"version": "1.0", "added_tokens": [{"id": i, "content": c} | special for i, c in enumerate(["[UNK]", "[CLS]", "[SEP]"])],
@@ -236,6 +236,11 @@ def vocabularies(out):
                "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
                          "vocab": {c: i for i, c in enumerate("[UNK] [CLS] [SEP] h ##e ##llo hell ##o w ##orld , 1 ##2 ##23 ' s".split())}}},
               open(os.path.join(tok, "wordpiece.json"), "w"))
+    unigram = json.load(open(os.path.join(HERE, "../data/tokenizer/ug-t5.json")))
+    unigram["model"]["vocab"] = [[t, -i / 4] for i, t in enumerate("<pad> </s> <unk> \u2581 \u2581Hello H el lo , \u2581w orld <0x20> <0x31>".split())]
+    unigram["model"]["byte_fallback"] = True
+    unigram["added_tokens"] = unigram["added_tokens"][:3]
+    json.dump(unigram, open(os.path.join(tok, "unigram.json"), "w"))
     text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "b", "\u2581123"]
     kv = [("general.architecture", 8, text("bert")), ("tokenizer.ggml.model", 8, text("bert")),

@@ -298,6 +298,8 @@ static void test_refusals(void **state)
 		{"{}", "model"},
 		{"{\"model\":{\"type\":\"WordLevel\"}}", "WordLevel"},
 		{"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram"},
+		{"{\"model\":{\"type\":\"Unigram\",\"vocab\":{}}}", "not an array"},
+		{"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "a token and a score"},
 		{"{" MODEL("") "}", "ByteLevel"},
 		{"{" MODEL(",\"byte_fallback\":true") "," BYTELEVEL "}", "byte_fallback"},
 		{"{" MODEL(",\"byte_fallback\":true") "}", "replaces blanks"},

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #define ROUNDS 1500
-#define NAMES  5
+#define NAMES  6
 
 static const char text[] =
 	"The fox's 1234 \xc3\xa9\xcc\x81 <|im_start|><mask>\t\t\xff\xe6\x97\xa5 <|endoftext|>";
@@ -110,7 +110,7 @@ static bool try_one(const char *s, size_t n)
 
 static void test_damaged(void **state)
 {
-	static const char *const names[NAMES] = {"gpt2", "llama3", "qwen2", "digits", "wp-uncased"};
+	static const char *const names[NAMES] = {"gpt2", "llama3", "qwen2", "digits", "wp-uncased", "ug-t5"};
 	int accepted = 0;
 
 	for (uint32_t k = 0; k < NAMES; k++) {
