@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 
 static const char *tokenizer, *out_path;
-static bool lines, null_data, json, special, with_bos, chars;
+static bool lines, null_data, json, special, with_bos, with_eos, chars;
 static uint64_t vocab;
 static int64_t min_count;
 static int binary /* enum dt_ids_form */, pattern;
@@ -33,6 +33,8 @@ static const struct dt_opt opts[] = {
 	{"special", 0, DT_OPT_FLAG, &special, NULL,
 	 "encode the text of special tokens as these tokens, and print it when decoding", "encode,decode"},
 	{"bos", 0, DT_OPT_FLAG, &with_bos, NULL, "start each record with the beginning-of-text token (BOS)",
+	 "encode"},
+	{"eos", 0, DT_OPT_FLAG, &with_eos, NULL, "end each record with the token after a text (EOS, [SEP])",
 	 "encode"},
 	{"binary", 0, DT_OPT_CHOICE, &binary, "none|u16|i32",
 	 "write or read ids as little-endian integers, not text", "encode,decode", .def = "none",
@@ -190,16 +192,18 @@ static int encode_one(const struct dt_tokenizer *t, const char *s, size_t n, str
 
 	if (rc < 0)
 		return rc;
-	if (with_bos && dt_tokenizer_bos(t) >= 0) {
-		p = realloc(ids, (len + 1) * sizeof(*ids));
-		if (!p) {
-			free(ids);
-			return dt_err_sys(err, -ENOMEM, "cannot encode");
-		}
-		ids = p;
+	p = realloc(ids, (len + 2) * sizeof(*ids));
+	if (!p) {
+		free(ids);
+		return dt_err_sys(err, -ENOMEM, "cannot encode");
+	}
+	ids = p;
+	if (with_bos) {
 		memmove(ids + 1, ids, len++ * sizeof(*ids));
 		ids[0] = dt_tokenizer_bos(t);
 	}
+	if (with_eos)
+		ids[len++] = dt_tokenizer_end(t);
 	rc = put_ids(ids, len, n, err);
 	free(ids);
 	return rc;
@@ -245,6 +249,8 @@ static int do_encode(const struct dt_tokenizer *t, struct dt_err *err)
 				  dt_tokenizer_vocab(t));
 	if (with_bos && dt_tokenizer_bos(t) < 0)
 		return dt_err_set(err, -EINVAL, "'%s' has no beginning-of-text token", tokenizer);
+	if (with_eos && dt_tokenizer_end(t) < 0)
+		return dt_err_set(err, -EINVAL, "'%s' has no token after a text", tokenizer);
 	return each_record(t, !lines && !null_data, null_data ? '\0' : '\n', encode_one, err);
 }
 

@@ -1,5 +1,6 @@
 /*
- * A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores of equal order.
+ * A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores of equal order,
+ * WordPiece by its tokens.
  */
 #include "ckpt/export_internal.h"
 
@@ -33,6 +34,18 @@ static int put_token(struct vocab *v, const char *s, const json_t *id, int type)
 		return -EINVAL;
 	v->t[i] = (struct src_token){.s = s, .n = strlen(s), .type = type, .score = v->t[i].score};
 	return 0;
+}
+
+/* Where a normalizer or a list of them has a member of this type; NULL: nowhere. */
+static const json_t *find_type(const json_t *o, const char *key, const char *type)
+{
+	const json_t *p, *found, *list = json_object_get(o, key);
+	size_t i;
+
+	if (!strcmp(type_of(o), type))
+		return o;
+	json_array_foreach(list, i, p) if ((found = find_type(p, key, type))) return found;
+	return NULL;
 }
 
 /* Reads all ids of the model's vocabulary; ids that the tokenizer lacks are marked unused. */
@@ -161,13 +174,117 @@ static bool adds_bos(const json_t *post)
 	       json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
 }
 
-static bool prepends_space(const json_t *norm)
+/* The names of the tokens before and behind a text; those that a template does not have stay. */
+static void template_names(const json_t *post, const char **ret)
 {
-	const json_t *p, *list = json_object_get(norm, "normalizers");
+	const json_t *o = find_type(post, "processors", "BertProcessing"), *part;
+	const char *cls = json_string_value(json_array_get(json_object_get(o, "cls"), 0));
+	const char *sep = json_string_value(json_array_get(json_object_get(o, "sep"), 0));
+	bool behind = false;
 	size_t i;
 
-	json_array_foreach(list, i, p) if (prepends_space(p)) return true;
-	return !strcmp(type_of(norm), "Prepend");
+	ret[0] = cls ? cls : ret[0];
+	ret[1] = sep ? sep : ret[1];
+	o = find_type(post, "processors", "TemplateProcessing");
+	json_array_foreach(json_object_get(o, "single"), i, part)
+	{
+		const char *name =
+			json_string_value(json_object_get(json_object_get(part, "SpecialToken"), "id"));
+
+		behind |= json_object_get(part, "Sequence") != NULL;
+		ret[behind] = name ? name : ret[behind];
+	}
+}
+
+/* The id of a token of a WordPiece model's template or vocabulary, as a key. */
+static void put_named(struct gguf_out *g, const json_t *vocab, const char *key, const char *name)
+{
+	const json_t *id = json_object_get(vocab, name);
+
+	if (id)
+		gguf_out_u32(g, key, json_integer_value(id));
+}
+
+/* Spells words and what continues them as llama.cpp does; *ret_store holds the texts. */
+static int respell(struct vocab *v, const char *prefix, char **ret_store, struct dt_err *err)
+{
+	size_t total = 1, k = strlen(prefix);
+	json_t *seen = json_object();
+	char *to;
+	int rc = 0;
+
+	for (int64_t i = 0; i < v->n; i++)
+		total += v->t[i].n + 4;
+	*ret_store = to = malloc(total);
+	if (!to || !seen)
+		rc = dt_err_sys(err, -ENOMEM, "cannot write the vocabulary");
+	for (int64_t i = 0; i < v->n && rc == 0; i++) {
+		struct src_token *t = &v->t[i];
+		bool inside = !strncmp(t->s, prefix, k);
+
+		if (t->type == SRC_TOKEN_NORMAL) {
+			const char *s = t->s;
+
+			t->s = to;
+			to = stpcpy(stpcpy(to, inside ? "" : "\xe2\x96\x81"), s + (inside ? k : 0));
+			t->n = (size_t)(to++ - t->s);
+		}
+		if (json_object_get(seen, t->s))
+			rc = dt_err_set(err, -ENOTSUP, "two tokens of the tokenizer are both '%.60s' in GGUF",
+					t->s);
+		else
+			json_object_set_new(seen, t->s, json_true());
+	}
+	json_decref(seen);
+	return rc;
+}
+
+/*
+ * WordPiece. GGUF says of the normalizer only whether it makes lower case and strips accents: llama.cpp does
+ * the rest of BERT's.
+ */
+static int put_bert(const json_t *root, struct vocab *v, struct gguf_out *g, struct dt_err *err)
+{
+	const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"),
+		     *strip;
+	const json_t *norm = find_type(json_object_get(root, "normalizer"), "normalizers", "BertNormalizer");
+	const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
+	const char *unk = json_string_value(json_object_get(model, "unk_token"));
+	const char *around[2] = {"[CLS]", "[SEP]"};
+	bool lower = !json_is_false(json_object_get(norm, "lowercase"));
+	char *store = NULL;
+	int rc;
+
+	if (!norm || json_is_false(json_object_get(norm, "clean_text")) ||
+	    json_is_false(json_object_get(norm, "handle_chinese_chars"))) {
+		rc = dt_err_set(err, -ENOTSUP,
+				"the normalizer of the WordPiece tokenizer has no form in GGUF");
+		dt_err_hint(err, "--tokenizer none leaves it out");
+		return rc;
+	}
+	rc = read_vocab(root, false, v, err);
+	if (rc == 0)
+		rc = respell(v, prefix ? prefix : "##", &store, err);
+	if (rc == 0) {
+		gguf_out_str(g, "tokenizer.ggml.model", "bert", 4);
+		gguf_out_str(g, "tokenizer.ggml.pre", "default", 7);
+		put_vocab(g, v, false);
+		strip = json_object_get(norm, "strip_accents");
+		gguf_out_bool(g, "tokenizer.ggml.normalizer.lowercase", lower);
+		gguf_out_bool(g, "tokenizer.ggml.normalizer.strip_accents",
+			      json_is_boolean(strip) ? json_is_true(strip) : lower);
+		template_names(json_object_get(root, "post_processor"), around);
+		put_named(g, vocab, "tokenizer.ggml.bos_token_id", around[0]);
+		put_named(g, vocab, "tokenizer.ggml.cls_token_id", around[0]);
+		put_named(g, vocab, "tokenizer.ggml.seperator_token_id", around[1]);
+		put_named(g, vocab, "tokenizer.ggml.unknown_token_id", unk ? unk : "[UNK]");
+		put_named(g, vocab, "tokenizer.ggml.padding_token_id", "[PAD]");
+		put_named(g, vocab, "tokenizer.ggml.mask_token_id", "[MASK]");
+	}
+	free(store);
+	free(v->t);
+	free(v->pad);
+	return rc;
 }
 
 static int put_all(struct exporter *e, const json_t *root, struct gguf_out *g, struct dt_err *err)
@@ -179,6 +296,8 @@ static int put_all(struct exporter *e, const json_t *root, struct gguf_out *g, s
 	struct vocab v = {.n = c->vocab};
 	int rc;
 
+	if (!strcmp(type_of(model), "WordPiece"))
+		return put_bert(root, &v, g, err);
 	if (strcmp(type_of(model), "BPE") || (!spm && !pre)) {
 		rc = dt_err_set(err, -ENOTSUP, "the pre-tokenizer of the tokenizer has no name in GGUF");
 		dt_err_hint(err, "--tokenizer none leaves it out");
@@ -197,8 +316,9 @@ static int put_all(struct exporter *e, const json_t *root, struct gguf_out *g, s
 		gguf_out_bool(g, "tokenizer.ggml.add_bos_token",
 			      adds_bos(json_object_get(root, "post_processor")));
 		if (spm)
-			gguf_out_bool(g, "tokenizer.ggml.add_space_prefix",
-				      prepends_space(json_object_get(root, "normalizer")));
+			gguf_out_bool(
+				g, "tokenizer.ggml.add_space_prefix",
+				find_type(json_object_get(root, "normalizer"), "normalizers", "Prepend"));
 		else if (put_merges(g, model) < 0)
 			rc = dt_err_set(err, -EINVAL, "the tokenizer has a merge that is not a pair");
 	}
@@ -211,6 +331,7 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	json_t *root = NULL;
+	bool bert = false; /* its token before a text is written already */
 	const char *text;
 	size_t n;
 	int rc = 0;
@@ -218,13 +339,14 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 	text = dt_source_tokenizer(e->s, &n);
 	if (text && *text == '{') {
 		rc = dt_json_parse(text, n, "tokenizer", &root, err);
+		bert = rc == 0 && !strcmp(type_of(json_object_get(root, "model")), "WordPiece");
 		if (rc == 0)
 			rc = put_all(e, root, g, err);
 		json_decref(root);
 	}
 	if (rc < 0)
 		return rc;
-	if (c->bos >= 0)
+	if (c->bos >= 0 && !bert)
 		gguf_out_u32(g, "tokenizer.ggml.bos_token_id", c->bos);
 	if (c->eos >= 0)
 		gguf_out_u32(g, "tokenizer.ggml.eos_token_id", c->eos);

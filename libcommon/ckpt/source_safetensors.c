@@ -223,6 +223,23 @@ static int tokenizer_config(struct dt_source *s, const char *folder, struct dt_e
 	return rc;
 }
 
+/* BERT's vocab.txt, for which tokenizer_config.json says how texts are normalised. */
+static int vocab_txt(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	json_t *config = NULL;
+	char *text = NULL;
+	size_t n;
+	int rc = read_text(folder, "vocab.txt", &text, &n, err);
+
+	if (rc == 1)
+		rc = read_json(folder, "tokenizer_config.json", &config, err);
+	if (rc >= 0 && text)
+		rc = src_vocab_txt(s, text, n, config, err);
+	json_decref(config);
+	free(text);
+	return rc;
+}
+
 int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err)
 {
 	char *chat = NULL, *model, path[PATH_MAX];
@@ -236,6 +253,8 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 			     : src_vocab_note(s, "its tokenizer.model is not a SentencePiece model", NULL, 0);
 		free(model);
 	}
+	if (rc == 0 && !s->tokenizer && !s->note[0])
+		rc = vocab_txt(s, folder, err);
 	if (rc >= 0)
 		rc = tokenizer_config(s, folder, err);
 	if (rc >= 0)

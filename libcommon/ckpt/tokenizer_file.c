@@ -53,7 +53,7 @@ static int of_folder(struct dt_source *s, const char *path, struct dt_err *err)
 	return rc < 0 || s->tokenizer ? rc
 				      : dt_err_set(err, -ENOENT,
 						   "folder '%s' contains no tokenizer: no tokenizer.json, no "
-						   "tokenizer.model and no checkpoint with one",
+						   "tokenizer.model, no vocab.txt and no checkpoint with one",
 						   path);
 }
 

@@ -10,7 +10,7 @@
  * Text that dt_tokenizer_from_text (data/tokenizer.h) takes, malloc'd, from
  *
  *   "byte", where no such file exists
- *   a folder         its tokenizer.json or tokenizer.model, or the checkpoint in it
+ *   a folder         its tokenizer.json, tokenizer.model or BERT's vocab.txt, or the checkpoint in it
  *   tokenizer.json   as it is
  *   GGUF             its vocabulary, whose way to split text must be known (-ENOTSUP by its name)
  *   tokenizer.model  SentencePiece's BPE with byte fallback; others are -ENOTSUP by what they have

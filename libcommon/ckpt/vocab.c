@@ -1,5 +1,5 @@
 /*
- * Converts vocabularies of GGUF and llama2.c to tokenizer.json: byte-level BPE with its merges, or
+ * Converts vocabularies of GGUF and llama2.c to tokenizer.json: byte-level BPE with its merges, WordPiece, or
  * SentencePiece BPE, whose merges follow from the scores. For other vocabularies there is a note and no
  * tokenizer.
  */
@@ -23,8 +23,7 @@ int src_vocab_note(struct dt_source *s, const char *what, const char *name, size
 	return 0;
 }
 
-/* {"piece": id}; NULL: a piece is not UTF-8, or occurs twice. */
-static json_t *vocab_json(const struct src_vocab *v)
+json_t *src_vocab_json(const struct src_vocab *v)
 {
 	json_t *o = json_object();
 	char *key = NULL;
@@ -55,7 +54,7 @@ static json_t *vocab_json(const struct src_vocab *v)
 	return o;
 }
 
-static json_t *added_json(const struct src_vocab *v)
+json_t *src_added_json(const struct src_vocab *v)
 {
 	json_t *a = json_array();
 
@@ -88,7 +87,7 @@ static json_t *bos_json(const struct src_vocab *v)
 			 (json_int_t)v->bos, "tokens", name);
 }
 
-static int finish(struct dt_source *s, json_t *root, struct dt_err *err)
+int src_vocab_finish(struct dt_source *s, json_t *root, struct dt_err *err)
 {
 	s->tokenizer = root ? json_dumps(root, JSON_COMPACT) : NULL;
 	json_decref(root);
@@ -101,7 +100,7 @@ static int finish(struct dt_source *s, json_t *root, struct dt_err *err)
 static json_t *root_json(const struct src_vocab *v, json_t *model)
 {
 	return json_pack("{s:s, s:n, s:n, s:o, s:n, s:n, s:o, s:n, s:o}", "version", "1.0", "truncation",
-			 "padding", "added_tokens", added_json(v), "normalizer", "pre_tokenizer",
+			 "padding", "added_tokens", src_added_json(v), "normalizer", "pre_tokenizer",
 			 "post_processor", bos_json(v), "decoder", "model", model);
 }
 
@@ -204,7 +203,7 @@ static json_t *replace_json(const char *from, const char *to)
 
 int src_vocab_sentencepiece(struct dt_source *s, const struct src_vocab *v, struct dt_err *err)
 {
-	json_t *vocab = vocab_json(v), *merges, *root, *norm, *dec;
+	json_t *vocab = src_vocab_json(v), *merges, *root, *norm, *dec;
 	const char *unk = NULL;
 	char unk_text[64];
 
@@ -232,7 +231,7 @@ int src_vocab_sentencepiece(struct dt_source *s, const struct src_vocab *v, stru
 	json_object_set_new(root, "normalizer",
 			    json_pack("{s:s, s:o}", "type", "Sequence", "normalizers", norm));
 	json_object_set_new(root, "decoder", json_pack("{s:s, s:o}", "type", "Sequence", "decoders", dec));
-	return finish(s, root, err);
+	return src_vocab_finish(s, root, err);
 }
 
 /* ---- byte-level BPE ---- */
@@ -258,7 +257,7 @@ static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct src_voc
 		dt_gguf_next_string(&at, &text, &n);
 		json_array_append_new(list, json_stringn(text, n));
 	}
-	vocab = vocab_json(v);
+	vocab = src_vocab_json(v);
 	if (!vocab || json_array_size(list) != merges->n) {
 		json_decref(vocab);
 		json_decref(list);
@@ -272,7 +271,7 @@ static int byte_bpe(struct dt_source *s, const struct dt_gguf *g, struct src_voc
 				      "ignore_merges", pre->ignore_merges, "vocab", vocab, "merges", list));
 	if (root)
 		src_pre_put(pre, root);
-	return finish(s, root, err);
+	return src_vocab_finish(s, root, err);
 }
 
 /* ---- readers ---- */
@@ -309,10 +308,11 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 	size_t n;
 	int rc = dt_gguf_str(g, "tokenizer.ggml.model", false, &model, &n, err);
 	bool spm = rc == 1 && n == 5 && !memcmp(model, "llama", 5);
+	bool bert = rc == 1 && n == 4 && !memcmp(model, "bert", 4);
 
 	if (rc <= 0 || !dt_gguf_find(g, "tokenizer.ggml.tokens"))
 		return rc < 0 ? rc : 0;
-	if (!spm && (n != 4 || memcmp(model, "gpt2", 4)))
+	if (!spm && !bert && (n != 4 || memcmp(model, "gpt2", 4)))
 		return src_vocab_note(s, "its kind is not supported:", model, n);
 	v.add_bos = v.add_space = spm;
 	if ((rc = dt_gguf_int(g, "tokenizer.ggml.bos_token_id", false, 0, MAX_TOKENS, &v.bos, err)) < 0 ||
@@ -324,7 +324,9 @@ int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_e
 	else if (spm && !dt_gguf_find(g, "tokenizer.ggml.scores"))
 		rc = src_vocab_note(s, "it has no scores", NULL, 0);
 	else
-		rc = spm ? src_vocab_sentencepiece(s, &v, err) : byte_bpe(s, g, &v, err);
+		rc = spm    ? src_vocab_sentencepiece(s, &v, err)
+		     : bert ? src_vocab_bert(s, g, &v, err)
+			    : byte_bpe(s, g, &v, err);
 	if (rc == 0 && v.bos >= 0 && v.bos < v.n)
 		rc = src_name(s, DT_NAMED_BOS, v.t[v.bos].s, v.t[v.bos].n, err);
 	if (rc == 0 && eos >= 0 && eos < v.n)

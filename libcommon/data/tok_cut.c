@@ -22,6 +22,14 @@ static bool has_no_spaces(const struct dt_added_list *l, bool special)
 	return true;
 }
 
+static bool strips_left(const struct dt_tokenizer *t)
+{
+	for (int i = 0; i < t->ug.steps; i++)
+		if (t->ug.step[i].left)
+			return true;
+	return false;
+}
+
 bool dt_tokenizer_may_cut(const struct dt_tokenizer *t, bool special)
 {
 	const char *first = t->steps ? t->step[0].pattern : NULL;
@@ -30,6 +38,10 @@ bool dt_tokenizer_may_cut(const struct dt_tokenizer *t, bool special)
 		return true;
 	if (!has_no_spaces(&t->raw, special) || !has_no_spaces(&t->normalized, special))
 		return false;
+	if (t->wp.on) /* a word ends at white space */
+		return true;
+	if (t->ug.on)
+		return (t->sp.split || t->ug.spaces) && !strips_left(t);
 	if (t->sp.on)
 		return t->sp.apart && t->sp.prefix != DT_SP_PREFIX_EACH;
 	if (!first)
@@ -50,7 +62,7 @@ static bool spells_both(const char *s, size_t n)
 
 void dt_tok_find_apart(struct dt_tokenizer *t)
 {
-	t->sp.apart = t->sp.on && !t->bpe.word_id;
+	t->sp.apart = t->sp.on && !t->ug.on && !t->bpe.word_id;
 	for (int32_t i = 0; i < t->vocab && t->sp.apart; i++)
 		if (!(t->piece[i].flags & DT_PIECE_SPECIAL) &&
 		    spells_both(t->blob + t->piece[i].at, t->piece[i].n))

@@ -159,11 +159,14 @@ static int sp_words(struct dt_tok_enc *e, const char *s, size_t n)
 	return rc < 0 ? rc : dt_tok_word(e, s + from, n - from);
 }
 
-static int pretokenize(struct dt_tok_enc *e, const char *s, size_t n, bool first)
+static int bert_words(struct dt_tok_enc *e, const char *s, size_t n)
 {
-	if (e->t->sp.on)
-		return sp_words(e, s, n);
-	return run_step(e, 0, s, n, first);
+	size_t at = 0, end;
+	int rc = 0;
+
+	for (; rc == 0 && (end = dt_bert_word(s, n, &at)) > 0; at = end)
+		rc = dt_tok_word(e, s + at, end - at);
+	return rc;
 }
 
 static int sp_form(struct dt_tok_enc *e, const char *s, size_t n, bool first, char **ret, size_t *ret_n)
@@ -189,6 +192,48 @@ static int metaspace(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 	return rc;
 }
 
+/* The words of a Unigram model: those between white space, each with the prefix, or as Metaspace cuts. */
+static int unigram_words(struct dt_tok_enc *e, const char *s, size_t n, bool first)
+{
+	size_t at = 0, end, len;
+	char word[DT_TOK_CACHE_KEY + 2];
+	uint32_t c;
+	int rc = 0;
+
+	if (!e->t->ug.spaces)
+		return metaspace(e, s, n, first);
+	for (; at < n && rc == 0; at = end + len) {
+		len = 0;
+		for (end = at; end < n; end += len, len = 0) {
+			len = dt_utf8_next(s + end, n - end, &c);
+			if (dt_utf8_is_space(c))
+				break;
+		}
+		if (end == at)
+			continue;
+		if (e->t->sp.prefix == DT_SP_PREFIX_UNLESS && end - at < sizeof(word) &&
+		    !memchr(s + at, 0xe2, end - at)) { /* without a mark */
+			word[0] = ' ';
+			memcpy(word + 1, s + at, end - at);
+			rc = dt_tok_word(e, word, end - at + 1);
+		} else {
+			rc = metaspace(e, s + at, end - at, true);
+		}
+	}
+	return rc;
+}
+
+static int pretokenize(struct dt_tok_enc *e, const char *s, size_t n, bool first)
+{
+	if (e->t->wp.on)
+		return bert_words(e, s, n);
+	if (e->t->ug.on)
+		return unigram_words(e, s, n, first);
+	if (e->t->sp.on)
+		return sp_words(e, s, n);
+	return run_step(e, 0, s, n, first);
+}
+
 /* Encodes valid UTF-8 without the added tokens that are matched before normalisation. */
 static int valid_run(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 {
@@ -196,10 +241,10 @@ static int valid_run(struct dt_tok_enc *e, const char *s, size_t n, bool first)
 	size_t form_n;
 	int rc;
 
-	if (e->t->sp.on && !dt_sp_normalizes(e->t))
+	if (e->t->sp.on && !e->t->ug.on && !dt_sp_normalizes(e->t))
 		return split_added(e, &e->t->normalized, s, n, first, metaspace);
-	rc = e->t->sp.on ? sp_form(e, s, n, first, &form, &form_n)
-			 : dt_tok_normalize(e->t->normal, s, n, &form, &form_n, e->err);
+	rc = e->t->sp.on && !e->t->ug.on ? sp_form(e, s, n, first, &form, &form_n)
+					 : dt_tok_form(e->t, s, n, &form, &form_n, e->err);
 	if (rc < 0)
 		return rc;
 	rc = split_added(e, &e->t->normalized, form ? form : s, form ? form_n : n, first, pretokenize);

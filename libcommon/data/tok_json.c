@@ -44,6 +44,12 @@ static int read_vocab(struct dt_tokenizer *t, const json_t *vocab, struct dt_err
 				return rc;
 			continue;
 		}
+		if (t->wp.on) {
+			rc = dt_tok_set_piece(t, (int32_t)id, key, n, 0, err);
+			if (rc < 0)
+				return rc;
+			continue;
+		}
 		bytes = malloc(n + 1);
 		if (!bytes)
 			return dt_err_sys(err, -ENOMEM, "cannot read model.vocab");
@@ -129,7 +135,27 @@ static int index_words(struct dt_tokenizer *t, struct dt_err *err)
 	return 0;
 }
 
-static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err *err)
+static int read_wordpiece(struct dt_tokenizer *t, const json_t *model, struct dt_err *err)
+{
+	int rc = dt_bpe_init(&t->bpe, 0, err);
+
+	t->wp.on = true;
+	if (rc == 0)
+		rc = read_vocab(t, json_object_get(model, "vocab"), err);
+	return rc < 0 ? rc : dt_wp_read_model(t, model, err);
+}
+
+static int read_unigram_model(struct dt_tokenizer *t, const json_t *model, json_t **names, struct dt_err *err)
+{
+	int rc = dt_bpe_init(&t->bpe, 0, err);
+
+	json_decref(*names); /* the vocabulary is a list */
+	*names = NULL;
+	return rc < 0 ? rc : dt_ug_read_model(t, model, names, err);
+}
+
+/* ret_names: {"token": id}, which the caller drops. */
+static int read_model(struct dt_tokenizer *t, const json_t *model, json_t **ret_names, struct dt_err *err)
 {
 	static const char *const empty[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
 	const json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
@@ -140,6 +166,11 @@ static int read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err
 
 	if (!json_is_object(model))
 		return dt_err_set(err, -EINVAL, "key 'model' is missing");
+	*ret_names = json_incref(json_object_get(model, "vocab"));
+	if (!strcmp(tok_json_type(model), "WordPiece"))
+		return read_wordpiece(t, model, err);
+	if (!strcmp(tok_json_type(model), "Unigram"))
+		return read_unigram_model(t, model, ret_names, err);
 	if (strcmp(tok_json_type(model), "BPE"))
 		return tok_json_unsupported(err, "model.type", tok_json_type(model));
 	for (i = 0; i < sizeof(empty) / sizeof(*empty); i++)
@@ -176,8 +207,6 @@ static int read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_er
 	static const char *const forms[] = {[DT_NORMAL_NFC] = "NFC", "NFD", "NFKC", "NFKD"};
 	const json_t *list = json_object_get(o, "normalizers");
 
-	if (t->sp.on)
-		return dt_sp_read_normalizer(t, o, err);
 	if (!o || json_is_null(o))
 		return 0;
 	if (!strcmp(tok_json_type(o), "Sequence")) {
@@ -232,58 +261,6 @@ static int read_added(struct dt_tokenizer *t, const json_t *vocab, const json_t 
 	return dt_tok_add(t, &a, normalized, err);
 }
 
-/* Reads the special token that a template puts before the text; bos stays -1 if there is none. */
-static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
-{
-	const json_t *single = json_object_get(o, "single"), *ids;
-	bool text_seen = false;
-
-	if (!json_is_array(single))
-		return dt_err_set(err, -EINVAL, "post_processor TemplateProcessing has no 'single'");
-	for (size_t i = 0; i < json_array_size(single); i++) {
-		const json_t *part = json_array_get(single, i), *tok = json_object_get(part, "SpecialToken");
-		const char *name = json_string_value(json_object_get(tok, "id"));
-
-		if (json_object_get(part, "Sequence")) {
-			text_seen = true;
-			continue;
-		}
-		if (!name)
-			return dt_err_set(err, -EINVAL,
-					  "post_processor TemplateProcessing is not understood");
-		if (text_seen || t->bos >= 0)
-			return dt_err_set(
-				err, -ENOTSUP, "post_processor TemplateProcessing with %s is not supported",
-				text_seen ? "a token after the text" : "more than one token before the text");
-		ids = json_object_get(json_object_get(json_object_get(o, "special_tokens"), name), "ids");
-		if (json_array_size(ids) != 1 || !json_is_integer(json_array_get(ids, 0)))
-			return dt_err_set(err, -EINVAL,
-					  "post_processor token '%.80s' does not have exactly one id", name);
-		if (json_integer_value(json_array_get(ids, 0)) < 0 ||
-		    json_integer_value(json_array_get(ids, 0)) >= t->vocab)
-			return dt_err_set(err, -EINVAL,
-					  "post_processor token '%.80s' is not in the vocabulary", name);
-		t->bos = (int32_t)json_integer_value(json_array_get(ids, 0));
-	}
-	return 0;
-}
-
-static int read_post(struct dt_tokenizer *t, const json_t *o, int depth, struct dt_err *err)
-{
-	const json_t *list = json_object_get(o, "processors");
-	int rc = 0;
-
-	if (!o || json_is_null(o) || !strcmp(tok_json_type(o), "ByteLevel"))
-		return 0;
-	if (!strcmp(tok_json_type(o), "TemplateProcessing"))
-		return read_template(t, o, err);
-	if (strcmp(tok_json_type(o), "Sequence") || !json_is_array(list) || depth > 4)
-		return tok_json_unsupported(err, "post_processor", tok_json_type(o));
-	for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)
-		rc = read_post(t, json_array_get(list, i), depth + 1, err);
-	return rc;
-}
-
 static void find_eot(struct dt_tokenizer *t)
 {
 	static const char *const names[] = {DT_TOK_END_OF_TEXT, "<|end_of_text|>", "<｜end▁of▁sentence｜>",
@@ -296,45 +273,85 @@ static void find_eot(struct dt_tokenizer *t)
 				if (lists[k]->v[j].n == strlen(names[i]) &&
 				    !memcmp(lists[k]->v[j].text, names[i], lists[k]->v[j].n))
 					t->eot = lists[k]->v[j].id;
+	if (t->eot < 0)
+		t->eot = t->end;
+}
+
+/* What byte-level BPE has between the texts and the model. */
+static int read_byte_level(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
+{
+	const json_t *pre = json_object_get(root, "pre_tokenizer"), *dec = json_object_get(root, "decoder");
+	bool byte_level = false;
+	int rc = read_normalizer(t, json_object_get(root, "normalizer"), err);
+
+	if (rc == 0 && pre && !json_is_null(pre))
+		rc = tok_json_pre_tokenizer(t, pre, 0, &byte_level, err);
+	if (rc == 0 && !byte_level)
+		rc = tok_json_unsupported(err, "a tokenizer without pre_tokenizer", "ByteLevel");
+	if (rc == 0 && dec && !json_is_null(dec) && strcmp(tok_json_type(dec), "ByteLevel"))
+		rc = tok_json_unsupported(err, "decoder", tok_json_type(dec));
+	return rc;
+}
+
+static int read_sentencepiece(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
+{
+	int rc = dt_sp_read_normalizer(t, json_object_get(root, "normalizer"), err);
+
+	if (rc == 0)
+		rc = dt_sp_read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err);
+	if (rc == 0)
+		rc = dt_sp_read_decoder(t, json_object_get(root, "decoder"), err);
+	if (rc == 0 && !t->sp.marks && !t->sp.meta)
+		rc = dt_err_set(err, -ENOTSUP,
+				"byte_fallback is not supported without a normalizer or pre_tokenizer that "
+				"replaces blanks by U+2581");
+	return rc;
+}
+
+static int read_unigram(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
+{
+	int rc = dt_ug_read_normalizer(t, json_object_get(root, "normalizer"), err);
+
+	if (rc == 0)
+		rc = dt_ug_read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err);
+	return rc < 0 ? rc : dt_sp_read_decoder(t, json_object_get(root, "decoder"), err);
+}
+
+static int read_bert(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
+{
+	int rc = dt_wp_read_normalizer(t, json_object_get(root, "normalizer"), err);
+
+	if (rc == 0)
+		rc = dt_wp_read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"), err);
+	return rc < 0 ? rc : dt_wp_read_decoder(t, json_object_get(root, "decoder"), err);
 }
 
 static int read_all(struct dt_tokenizer *t, const json_t *root, struct dt_err *err)
 {
 	const json_t *model = json_object_get(root, "model"), *added = json_object_get(root, "added_tokens");
-	const json_t *pre = json_object_get(root, "pre_tokenizer"), *dec = json_object_get(root, "decoder");
-	bool byte_level = false;
+	json_t *names = NULL;
 	int rc;
 
 	if (!json_is_object(root))
 		return dt_err_set(err, -EINVAL, "this is not a tokenizer.json");
-	rc = read_model(t, model, err);
+	rc = read_model(t, model, &names, err);
 	if (rc == 0)
-		rc = read_normalizer(t, json_object_get(root, "normalizer"), err);
-	if (rc == 0 && t->sp.on) {
-		rc = dt_sp_read_pre_tokenizer(t, pre, err);
-		if (rc == 0)
-			rc = dt_sp_read_decoder(t, dec, err);
-		if (rc == 0 && !t->sp.marks && !t->sp.meta)
-			rc = dt_err_set(
-				err, -ENOTSUP,
-				"byte_fallback is not supported without a normalizer or pre_tokenizer "
-				"that replaces blanks by U+2581");
-	} else if (rc == 0 && pre && !json_is_null(pre)) {
-		rc = tok_json_pre_tokenizer(t, pre, 0, &byte_level, err);
-	}
-	if (rc == 0 && !byte_level && !t->sp.on)
-		rc = tok_json_unsupported(err, "a tokenizer without pre_tokenizer", "ByteLevel");
-	if (rc == 0 && !t->sp.on && dec && !json_is_null(dec) && strcmp(tok_json_type(dec), "ByteLevel"))
-		rc = tok_json_unsupported(err, "decoder", tok_json_type(dec));
+		rc = t->wp.on	? read_bert(t, root, err)
+		     : t->ug.on ? read_unigram(t, root, err)
+		     : t->sp.on ? read_sentencepiece(t, root, err)
+				: read_byte_level(t, root, err);
 	for (size_t i = 0; i < json_array_size(added) && rc == 0; i++) {
-		rc = read_added(t, json_object_get(model, "vocab"), json_array_get(added, i), err);
+		rc = read_added(t, names, json_array_get(added, i), err);
 		if (rc < 0)
-			return dt_err_prefix(err, "added_tokens[%zu]", i);
+			dt_err_prefix(err, "added_tokens[%zu]", i);
 	}
+	json_decref(names);
 	if (rc == 0)
-		rc = read_post(t, json_object_get(root, "post_processor"), 0, err);
+		rc = tok_json_post(t, json_object_get(root, "post_processor"), 0, err);
 	if (rc == 0 && t->vocab == 0)
 		rc = dt_err_set(err, -EINVAL, "the vocabulary is empty");
+	if (rc == 0 && t->wp.on)
+		rc = dt_wp_spell(t, err);
 	find_eot(t);
 	return rc;
 }
@@ -344,7 +361,7 @@ int dt_tok_read_json(struct dt_tokenizer *t, const char *text, size_t n, struct 
 	json_t *root;
 	int rc = dt_json_parse(text, n, "tokenizer.json", &root, err);
 
-	t->eot = t->bos = -1;
+	t->eot = t->bos = t->end = -1;
 	if (rc < 0)
 		return rc;
 	rc = read_all(t, root, err);

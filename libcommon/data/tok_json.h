@@ -15,6 +15,8 @@ const char *tok_json_type(const json_t *o);
  */
 int tok_json_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, int depth, bool *ret_byte_level,
 			   struct dt_err *err);
+/* The tokens before and behind a text, bos and end, which stay -1 where there is none; depth 0. */
+int tok_json_post(struct dt_tokenizer *t, const json_t *o, int depth, struct dt_err *err);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

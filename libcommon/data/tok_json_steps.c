@@ -9,7 +9,9 @@ int tok_json_unsupported(struct dt_err *err, const char *what, const char *value
 {
 	int rc = dt_err_set(err, -ENOTSUP, "%s '%.80s' is not supported", what, value ? value : "null");
 
-	dt_err_hint(err, "supported are byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece's BPE");
+	dt_err_hint(err,
+		    "supported are byte-level BPE (GPT-2, Llama 3, Qwen), SentencePiece's BPE, Unigram and "
+		    "BERT's WordPiece");
 	return rc;
 }
 

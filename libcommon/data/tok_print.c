@@ -11,14 +11,30 @@ static int print_json(const struct dt_tokenizer *t, const struct dt_tokenizer_in
 
 	for (int k = 0; k < i->patterns; k++)
 		json_array_append_new(list, json_string(i->pattern[k]));
-	o = json_pack("{s:i, s:s, s:i, s:I, s:i, s:i, s:i, s:i, s:s, s:o, s:s}", "schema", 1, "kind", i->kind,
-		      "vocab", dt_tokenizer_vocab(t), "merges", (json_int_t)i->merges, "added_tokens",
-		      i->added, "special_tokens", i->special, "eot_id", dt_tokenizer_eot(t), "bos_id",
-		      dt_tokenizer_bos(t), "normalizer", i->normalizer, "patterns", list, "hash",
-		      dt_tokenizer_hash(t));
+	o = json_pack("{s:i, s:s, s:i, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s}", "schema", 1, "kind",
+		      i->kind, "vocab", dt_tokenizer_vocab(t), "merges", (json_int_t)i->merges,
+		      "added_tokens", i->added, "special_tokens", i->special, "eot_id", dt_tokenizer_eot(t),
+		      "bos_id", dt_tokenizer_bos(t), "end_id", dt_tokenizer_end(t), "normalizer",
+		      i->normalizer, "patterns", list, "hash", dt_tokenizer_hash(t));
 	rc = dt_json_write_line(f, o, err);
 	json_decref(o);
 	return rc;
+}
+
+static void put_token(struct dt_table *table, const struct dt_tokenizer *t, const char *name, int32_t id)
+{
+	size_t n = 0;
+	const char *s = dt_tokenizer_piece(t, id, true, &n);
+
+	dt_table_cell(table, "%s", name);
+	if (s && n && *s == ' ') { /* WordPiece's decoder has a blank before it */
+		s++;
+		n--;
+	}
+	if (s)
+		dt_table_cell(table, "%d %.*s", id, (int)n, s);
+	else
+		dt_table_cell(table, "none");
 }
 
 int dt_tokenizer_print(const struct dt_tokenizer *t, bool json, FILE *f, struct dt_err *err)
@@ -38,17 +54,10 @@ int dt_tokenizer_print(const struct dt_tokenizer *t, bool json, FILE *f, struct 
 	dt_table_cell(table, "%lld", (long long)i.merges);
 	dt_table_cell(table, "added tokens");
 	dt_table_cell(table, "%d, of which %d special", i.added, i.special);
-	for (int k = 0; k < 2; k++) {
-		int32_t id = k ? dt_tokenizer_bos(t) : dt_tokenizer_eot(t);
-		size_t n = 0;
-		const char *s = dt_tokenizer_piece(t, id, true, &n);
-
-		dt_table_cell(table, k ? "start of text" : "end of text");
-		if (s)
-			dt_table_cell(table, "%d %.*s", id, (int)n, s);
-		else
-			dt_table_cell(table, "none");
-	}
+	put_token(table, t, "end of text", dt_tokenizer_eot(t));
+	put_token(table, t, "start of text", dt_tokenizer_bos(t));
+	if (dt_tokenizer_end(t) >= 0)
+		put_token(table, t, "after a text", dt_tokenizer_end(t));
 	dt_table_cell(table, "normalizer");
 	dt_table_cell(table, "%s", *i.normalizer ? i.normalizer : "none");
 	for (int k = 0; k < i.patterns; k++) {

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "data/bpe.h"
 #include "data/tokenizer.h"
+#include "data/trie.h"
 
 #include <jansson.h>
 #include <pcre2.h>
@@ -70,18 +71,80 @@ struct dt_sp {
 	bool apart; /* and else at one behind anything but a blank: no token spells both */
 	bool marks; /* the normaliser makes marks of blanks: normalised added tokens meet them */
 	bool strip; /* decoding takes the first blank away */
+	bool bare;  /* it takes away all blanks of the first token */
 	struct dt_bytemap chars;
 	int32_t *char_id; /* of each in chars */
 	size_t cap;
 };
 
+/*
+ * WordPiece (Schuster and Nakajima 2012, as in BERT): a word is the longest token that it starts with, then
+ * the longest tokens with the prefix, "##", until its end. A word that cannot be spelt so is one unknown
+ * token.
+ */
+struct dt_wp {
+	bool on;
+	struct dt_trie trie; /* of the model's tokens */
+	char *prefix;	     /* of a token that continues a word */
+	uint32_t inside;     /* the prefix's node, DT_TRIE_NONE: no token has it */
+	int32_t unk;
+	int64_t max_chars; /* of a word; a longer one is unknown */
+	/* BERT's normalizer. clean: controls are dropped, white space is a blank; chinese: each apart */
+	bool clean, chinese, strip_accents, lower;
+	char says[64]; /* the same in words */
+	/* The decoder; joined: a token with decode_prefix has no blank before it */
+	bool joined, cleanup;
+	char *decode_prefix;
+	struct dt_tok_piece *first; /* vocab of them: tokens as they begin a decoded text */
+};
+
+enum dt_ug_what {
+	DT_UG_CHARSMAP,
+	DT_UG_STRIP,  /* white space at the ends */
+	DT_UG_BLANKS, /* runs of at least two blanks become `to` */
+};
+
+struct dt_ug_step {
+	enum dt_ug_what what;
+	bool left, right;
+	char *to;
+};
+
+/*
+ * Unigram (Kudo 2018, as in SentencePiece): a word is cut into the tokens whose scores, logarithms of
+ * probabilities, have the largest sum. With sp, which has the prefix and marks blanks.
+ */
+struct dt_ug {
+	bool on;
+	bool bytes;	     /* what is unknown becomes bytes, where all of them are tokens */
+	bool spaces;	     /* words are apart at white space, before the prefix */
+	struct dt_trie trie; /* of all tokens, with blanks for marks */
+	int32_t tokens;
+	double *score;	  /* of each of the tokens */
+	double unk_score; /* of a character without a token */
+	int32_t unk;	  /* -1: there is none */
+	struct dt_ug_step step[8];
+	int steps;
+	/*
+	 * SentencePiece's map of characters: a double-array trie (Aoe 1989) whose leaves are offsets of
+	 * zero-terminated texts in `texts`.
+	 */
+	uint32_t *units;
+	size_t units_n;
+	char *texts;
+	size_t texts_n;
+	char says[64]; /* the normalizer in words */
+};
+
 struct dt_tokenizer {
 	bool byte; /* no words, no merges */
 	struct dt_sp sp;
+	struct dt_wp wp;
+	struct dt_ug ug;
 	char *text;
 	size_t text_n;
 	char hash[17];
-	int32_t vocab, eot, bos, prefix;
+	int32_t vocab, eot, bos, end, prefix;
 	char *blob;
 	size_t blob_n, blob_cap;
 	struct dt_tok_piece *piece; /* vocab of them */
@@ -96,6 +159,10 @@ struct dt_tokenizer {
 /* tokenizer.c: the bytes of id, whose flags are added to those it has. */
 int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
 		     struct dt_err *err);
+/* Appends to the blob, where pieces are; *ret_at: where. */
+int dt_tok_store(struct dt_tokenizer *t, const char *s, size_t n, uint32_t *ret_at, struct dt_err *err);
+/* tok_hash.c: sets t->hash, when all else is known. */
+void dt_tok_set_hash(struct dt_tokenizer *t);
 /* tok_json.c: fills a zeroed t (vocab, pieces, merges, steps, added tokens, bos, eot). */
 int dt_tok_read_json(struct dt_tokenizer *t, const char *text, size_t n, struct dt_err *err);
 /* Takes ownership of nothing; normalises the text of tokens that are looked for after normalisation. */
@@ -159,6 +226,42 @@ int dt_sp_form(const struct dt_tokenizer *t, const char *s, size_t n, bool first
 int64_t dt_sp_symbols(const struct dt_tokenizer *t, const char *s, size_t n, int32_t *sym,
 		      struct dt_err *err);
 
+/*
+ * tok_wp.c. The normalizer, pre_tokenizer and decoder that BERT's tokenizers have; others are refused. What
+ * dt_wp_read_model reads is kept from model.vocab, which is in t.
+ */
+int dt_wp_read_model(struct dt_tokenizer *t, const json_t *model, struct dt_err *err);
+int dt_wp_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+int dt_wp_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+int dt_wp_read_decoder(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+/* Spells the pieces as they are decoded, after all tokens were read. */
+int dt_wp_spell(struct dt_tokenizer *t, struct dt_err *err);
+void dt_wp_release(struct dt_wp *w);
+/* The ids of a word, at most n; their number. */
+int64_t dt_wp_ids(const struct dt_wp *w, const char *s, size_t n, int32_t *ids);
+
+/*
+ * tok_ug.c. What Unigram has around SentencePiece's Metaspace. names: {"token": id}, which the caller drops.
+ */
+int dt_ug_read_model(struct dt_tokenizer *t, const json_t *model, json_t **ret_names, struct dt_err *err);
+int dt_ug_read_normalizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+int dt_ug_read_pre_tokenizer(struct dt_tokenizer *t, const json_t *o, struct dt_err *err);
+void dt_ug_release(struct dt_ug *u);
+/* The ids of a word, at most n; their number, or -EINVAL or -ENOMEM. */
+int64_t dt_ug_ids(const struct dt_tokenizer *t, const char *s, size_t n, int32_t *ids, struct dt_err *err);
+
+/* tok_charsmap.c. Reads a map from base64. */
+int dt_ug_read_charsmap(struct dt_ug *u, const char *base64, struct dt_err *err);
+/* s must be valid. *ret is malloc'd, or NULL when the text is in that form already. */
+int dt_ug_normalize(const struct dt_ug *u, const char *s, size_t n, char **ret, size_t *ret_n,
+		    struct dt_err *err);
+
+/* tok_bert.c. s must be valid. *ret is malloc'd, or NULL when the text is in that form already. */
+int dt_bert_normalize(const struct dt_wp *w, const char *s, size_t n, char **ret, size_t *ret_n,
+		      struct dt_err *err);
+/* The end of the word at or after *at, which becomes its start; punctuation is a word. 0: there is none. */
+size_t dt_bert_word(const char *s, size_t n, size_t *at);
+
 /* tok_normal.c. Length of the longest valid UTF-8 prefix. */
 size_t dt_utf8_valid(const char *s, size_t n);
 /* Bytes of the character at s (valid UTF-8, n > 0) and its code point. */
@@ -166,6 +269,10 @@ size_t dt_utf8_next(const char *s, size_t n, uint32_t *ret_cp);
 /* s must be valid. *ret is malloc'd, or NULL when s is in that form already. */
 int dt_tok_normalize(enum dt_normal form, const char *s, size_t n, char **ret, size_t *ret_n,
 		     struct dt_err *err);
+
+/* tokenizer.c. In t's form before the pre-tokenizer, but for SentencePiece's; *ret as above. */
+int dt_tok_form(const struct dt_tokenizer *t, const char *s, size_t n, char **ret, size_t *ret_n,
+		struct dt_err *err);
 
 /* The byte-level alphabet of GPT-2: byte <-> printable character. */
 uint32_t dt_byte_char(uint8_t byte);

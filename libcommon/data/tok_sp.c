@@ -182,6 +182,7 @@ int dt_sp_read_decoder(struct dt_tokenizer *t, const json_t *o, struct dt_err *e
 	}
 	if (!strcmp(type, "Metaspace")) {
 		t->sp.strip = t->sp.prefix != DT_SP_PREFIX_NONE;
+		t->sp.bare = t->sp.strip && t->ug.on;
 		return 0;
 	}
 	return refuse(err, "decoder", type);

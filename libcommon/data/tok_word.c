@@ -1,4 +1,4 @@
-/* Encodes a word: from a cache of short words, as a whole token, or by merging its symbols. */
+/* Encodes a word: from a cache of short words, as a whole token, by merging symbols, or as its model does. */
 #include "data/tok_word.h"
 
 #include <errno.h>
@@ -62,6 +62,24 @@ static int64_t symbols(const struct dt_tok_enc *e, const char *s, size_t n, int3
 	return rc < 0 ? rc : (int64_t)n;
 }
 
+/* Converts a word to ids, of which there are at most n; returns their number or a negative errno. */
+static int64_t word_ids(const struct dt_tok_enc *e, const char *s, size_t n, int32_t *ids)
+{
+	int64_t count;
+
+	if (e->t->ug.on)
+		return dt_ug_ids(e->t, s, n, ids, e->err);
+	if (e->t->wp.on)
+		return dt_wp_ids(&e->t->wp, s, n, ids);
+	count = symbols(e, s, n, ids);
+	if (count < 0)
+		return count;
+	if (n <= DT_BPE_SHORT)
+		return (int64_t)dt_bpe_short(&e->t->bpe, ids, (size_t)count);
+	count = dt_bpe_long(&e->t->bpe, ids, (size_t)count);
+	return count < 0 ? dt_err_sys(e->err, (int)count, "cannot encode a word of %zu bytes", n) : count;
+}
+
 static int long_word(struct dt_tok_enc *e, const char *s, size_t n)
 {
 	int32_t *sym = malloc(n * sizeof(*sym));
@@ -70,13 +88,8 @@ static int long_word(struct dt_tok_enc *e, const char *s, size_t n)
 
 	if (!sym)
 		return dt_err_sys(e->err, -ENOMEM, "cannot encode a word of %zu bytes", n);
-	len = symbols(e, s, n, sym);
-	rc = len < 0 ? (int)len : 0;
-	if (rc == 0) {
-		len = dt_bpe_long(&e->t->bpe, sym, (size_t)len);
-		rc = len < 0 ? dt_err_sys(e->err, (int)len, "cannot encode a word of %zu bytes", n)
-			     : dt_tok_push(e, sym, (size_t)len);
-	}
+	len = word_ids(e, s, n, sym);
+	rc = len < 0 ? (int)len : dt_tok_push(e, sym, (size_t)len);
 	free(sym);
 	return rc;
 }
@@ -85,11 +98,11 @@ static int long_word(struct dt_tok_enc *e, const char *s, size_t n)
 static int short_word(struct dt_tok_enc *e, const char *s, size_t n, struct dt_tok_cached *c)
 {
 	int32_t sym[DT_BPE_SHORT];
-	int64_t count = symbols(e, s, n, sym);
+	int64_t count = word_ids(e, s, n, sym);
 
 	if (count < 0)
 		return (int)count;
-	n = dt_bpe_short(&e->t->bpe, sym, (size_t)count);
+	n = (size_t)count;
 	if (c && n <= DT_TOK_CACHE_IDS) {
 		c->ids = (uint8_t)n;
 		memcpy(c->id, sym, n * sizeof(*sym));

@@ -31,13 +31,8 @@ static int reserve_id(struct dt_tokenizer *t, int32_t id)
 	return 0;
 }
 
-int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
-		     struct dt_err *err)
+int dt_tok_store(struct dt_tokenizer *t, const char *s, size_t n, uint32_t *ret_at, struct dt_err *err)
 {
-	struct dt_tok_piece *p;
-
-	if (reserve_id(t, id) < 0)
-		return no_memory(err);
 	if (t->blob_n + n >= t->blob_cap) {
 		size_t cap = 2 * t->blob_cap + n + 4096;
 		char *blob = cap < UINT32_MAX ? realloc(t->blob, cap) : NULL;
@@ -48,12 +43,35 @@ int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n
 		t->blob_cap = cap;
 	}
 	memcpy(t->blob + t->blob_n, s, n);
-	p = &t->piece[id];
-	p->at = (uint32_t)t->blob_n;
-	p->n = (uint32_t)n;
-	p->flags |= flags | DT_PIECE_DEFINED;
+	*ret_at = (uint32_t)t->blob_n;
 	t->blob_n += n;
 	return 0;
+}
+
+int dt_tok_set_piece(struct dt_tokenizer *t, int32_t id, const char *s, size_t n, uint32_t flags,
+		     struct dt_err *err)
+{
+	uint32_t at;
+	int rc;
+
+	if (reserve_id(t, id) < 0)
+		return no_memory(err);
+	rc = dt_tok_store(t, s, n, &at, err);
+	if (rc < 0)
+		return rc;
+	t->piece[id].at = at;
+	t->piece[id].n = (uint32_t)n;
+	t->piece[id].flags |= flags | DT_PIECE_DEFINED;
+	return 0;
+}
+
+int dt_tok_form(const struct dt_tokenizer *t, const char *s, size_t n, char **ret, size_t *ret_n,
+		struct dt_err *err)
+{
+	if (t->ug.on)
+		return dt_ug_normalize(&t->ug, s, n, ret, ret_n, err);
+	return t->wp.on ? dt_bert_normalize(&t->wp, s, n, ret, ret_n, err)
+			: dt_tok_normalize(t->normal, s, n, ret, ret_n, err);
 }
 
 int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized, struct dt_err *err)
@@ -75,8 +93,8 @@ int dt_tok_add(struct dt_tokenizer *t, const struct dt_added *a, bool normalized
 			free(spelt);
 			return no_memory(err);
 		}
-	} else if (normalized && !t->sp.on) {
-		rc = dt_tok_normalize(t->normal, a->text, a->n, &form, &copy.n, err);
+	} else if (normalized && (!t->sp.on || t->ug.on)) {
+		rc = dt_tok_form(t, a->text, a->n, &form, &copy.n, err);
 		if (rc < 0)
 			return rc;
 	}
@@ -117,73 +135,6 @@ static void sort_added(struct dt_tokenizer *t)
 	}
 }
 
-/* FNV-1a over what determines ids, each part with its length so that concatenations differ. */
-static void mix(uint64_t *h, const void *p, size_t n)
-{
-	const unsigned char *s = p;
-	uint64_t len = n;
-
-	for (int i = 0; i < 8; i++, len >>= 8)
-		*h = (*h ^ (len & 0xff)) * 0x100000001b3ull;
-	for (size_t i = 0; i < n; i++)
-		*h = (*h ^ s[i]) * 0x100000001b3ull;
-}
-
-static void mix_int(uint64_t *h, int64_t v)
-{
-	char buf[24];
-
-	mix(h, buf, (size_t)snprintf(buf, sizeof(buf), "%lld", (long long)v));
-}
-
-static uint64_t hash_merges(const struct dt_bpe *b)
-{
-	uint64_t sum = 0;
-
-	for (uint64_t i = 0; b->tab && i <= b->mask; i++) {
-		uint64_t h = 0xcbf29ce484222325ull;
-
-		if (b->tab[i].pair == UINT64_MAX)
-			continue;
-		mix_int(&h, (int64_t)b->tab[i].pair);
-		mix_int(&h, b->tab[i].rank);
-		mix_int(&h, b->tab[i].id);
-		sum += h; /* independent of the table's order */
-	}
-	return sum;
-}
-
-static void set_hash(struct dt_tokenizer *t)
-{
-	const struct dt_added_list *lists[] = {&t->raw, &t->normalized};
-	uint64_t h = 0xcbf29ce484222325ull;
-
-	mix_int(&h, t->byte);
-	mix_int(&h, t->normal);
-	mix_int(&h, t->eot);
-	mix_int(&h, t->bos);
-	for (int32_t i = 0; i < t->vocab; i++) {
-		mix_int(&h, t->piece[i].flags);
-		mix(&h, t->blob + t->piece[i].at, t->piece[i].n);
-	}
-	mix_int(&h, (int64_t)hash_merges(&t->bpe));
-	mix_int(&h, t->bpe.word_id != NULL);
-	if (t->sp.on)
-		mix_int(&h, (int)t->sp.prefix << 1 | t->sp.split);
-	for (int i = 0; i < t->steps; i++) {
-		const struct dt_tok_step *s = &t->step[i];
-
-		mix(&h, s->pattern ? s->pattern : "", s->pattern ? strlen(s->pattern) : 0);
-		mix_int(&h, s->prefix_space | s->drop_match << 1 | s->drop_gap << 2 | s->to_alphabet << 3);
-	}
-	for (int i = 0; i < 2; i++)
-		for (size_t k = 0; k < lists[i]->n; k++) {
-			mix_int(&h, lists[i]->v[k].id);
-			mix_int(&h, lists[i]->v[k].lstrip | lists[i]->v[k].rstrip << 1);
-		}
-	snprintf(t->hash, sizeof(t->hash), "%016llx", (unsigned long long)h);
-}
-
 static int make_byte(struct dt_tokenizer *t, struct dt_err *err)
 {
 	struct dt_added end = {.text = (char *)DT_TOK_END_OF_TEXT,
@@ -202,7 +153,7 @@ static int make_byte(struct dt_tokenizer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = dt_tok_add(t, &end, false, err);
 	t->eot = 256;
-	t->bos = -1;
+	t->bos = t->end = -1;
 	return rc;
 }
 
@@ -229,7 +180,7 @@ int dt_tokenizer_from_text(const char *text, size_t n, struct dt_tokenizer **ret
 	t->prefix = t->bos >= 0 ? t->bos : t->eot;
 	sort_added(t);
 	dt_tok_find_apart(t);
-	set_hash(t);
+	dt_tok_set_hash(t);
 	*ret = t;
 	return 0;
 }
@@ -273,6 +224,8 @@ void dt_tokenizer_close(struct dt_tokenizer *t)
 	dt_bpe_release(&t->bpe);
 	dt_bytemap_release(&t->sp.chars);
 	free(t->sp.char_id);
+	dt_wp_release(&t->wp);
+	dt_ug_release(&t->ug);
 	free(t->piece);
 	free(t->blob);
 	free(t->text);
@@ -292,6 +245,11 @@ int32_t dt_tokenizer_eot(const struct dt_tokenizer *t)
 int32_t dt_tokenizer_bos(const struct dt_tokenizer *t)
 {
 	return t->bos;
+}
+
+int32_t dt_tokenizer_end(const struct dt_tokenizer *t)
+{
+	return t->end;
 }
 
 int32_t dt_tokenizer_prefix(const struct dt_tokenizer *t)
@@ -323,32 +281,52 @@ const char *dt_tokenizer_piece(const struct dt_tokenizer *t, int32_t id, bool sp
 	return t->blob + t->piece[id].at;
 }
 
+/* The bytes of an id with which a decoded text begins: NULL for an id out of range. */
+static const char *first_piece(const struct dt_tokenizer *t, int32_t id, bool special, size_t *ret_n)
+{
+	const char *s = dt_tokenizer_piece(t, id, special, ret_n);
+	const bool printed = s && *ret_n;
+
+	if (printed && t->wp.first) {
+		*ret_n = t->wp.first[id].n;
+		return t->blob + t->wp.first[id].at;
+	}
+	if (printed && t->sp.strip && !t->sp.bare && *s == ' ') {
+		--*ret_n;
+		s++;
+	}
+	return s;
+}
+
 int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t n, bool special, char **ret,
 			size_t *ret_n, struct dt_err *err)
 {
-	bool strip = t->sp.strip;
-	size_t total = 0, len;
+	size_t total = 0, len, first_len = 0;
+	bool first = true;
 	char *out;
 
 	for (size_t i = 0; i < n; i++) {
 		if (!dt_tokenizer_piece(t, ids[i], special, &len))
 			return dt_err_set(err, -EINVAL, "id %d is not in the vocabulary of %d", ids[i],
 					  t->vocab);
+		if (t->wp.first && t->wp.first[ids[i]].n > first_len)
+			first_len = t->wp.first[ids[i]].n;
 		total += len;
 	}
-	out = malloc(total + 1);
+	out = malloc(total + first_len + 1);
 	if (!out)
 		return dt_err_sys(err, -ENOMEM, "cannot decode %zu ids", n);
 	total = 0;
 	for (size_t i = 0; i < n; i++) {
 		const char *s = dt_tokenizer_piece(t, ids[i], special, &len);
 
-		if (strip && len) { /* of a special token that is printed nothing, and nothing behind it */
-			strip = false;
-			if (*s == ' ') {
-				s++;
-				len--;
-			}
+		if (first && len) { /* of a special token that is printed nothing, and nothing behind it */
+			first = false;
+			s = first_piece(t, ids[i], special, &len);
+			for (size_t k = 0; t->sp.bare && k < len; k++)
+				if (s[k] != ' ')
+					out[total++] = s[k];
+			len = t->sp.bare ? 0 : len;
 		}
 		memcpy(out + total, s, len);
 		total += len;
@@ -361,9 +339,11 @@ int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t
 
 int32_t dt_tokenizer_find(const struct dt_tokenizer *t, const char *s, size_t n)
 {
+	const struct dt_tok_piece *text = t->wp.first ? t->wp.first : t->piece;
+
 	for (int32_t i = 0; i < t->vocab; i++)
-		if ((t->piece[i].flags & DT_PIECE_DEFINED) && t->piece[i].n == n &&
-		    !memcmp(t->blob + t->piece[i].at, s, n))
+		if ((t->piece[i].flags & DT_PIECE_DEFINED) && text[i].n == n &&
+		    !memcmp(t->blob + text[i].at, s, n))
 			return i;
 	return -1;
 }
@@ -372,11 +352,16 @@ void dt_tokenizer_describe(const struct dt_tokenizer *t, struct dt_tokenizer_inf
 {
 	static const char *const forms[] = {"", "NFC", "NFD", "NFKC", "NFKD"};
 
-	*ret = (struct dt_tokenizer_info){.kind = t->byte ? "byte" : "BPE",
+	*ret = (struct dt_tokenizer_info){.kind = t->byte    ? "byte"
+						  : t->wp.on ? "WordPiece"
+						  : t->ug.on ? "Unigram"
+							     : "BPE",
 					  .merges = t->bpe.merges,
 					  .added = t->added,
 					  .special = t->specials,
-					  .normalizer = forms[t->normal]};
+					  .normalizer = t->wp.on   ? t->wp.says
+							: t->ug.on ? t->ug.says
+								   : forms[t->normal]};
 	for (int i = 0; i < t->steps; i++)
 		if (t->step[i].pattern)
 			ret->pattern[ret->patterns++] = t->step[i].pattern;

@@ -2,11 +2,13 @@
  * Tokenizers: bytes <-> ids.
  *   byte       ids 0-255 are the bytes, 256 is end of text
  *   FILE       a Hugging Face tokenizer.json (byte-level BPE: GPT-2, Llama 3, Qwen; also what dt-tokenize
- *              train writes; or SentencePiece's BPE with bytes to fall back on: Llama 2, Mistral, Gemma)
+ *              train writes; SentencePiece's BPE with bytes to fall back on: Llama 2, Mistral, Gemma;
+ *              WordPiece: BERT; or Unigram: T5, XLM-RoBERTa)
  *
  * Ids are those of Hugging Face's library with two differences: a byte that the vocabulary lacks is an error
- * rather than left out, and bytes that are not UTF-8 are kept (each becomes the token of that byte). The
- * file's truncation and padding are not applied. What is not supported is refused by its name (-ENOTSUP).
+ * rather than left out, and bytes that are not UTF-8 are kept: each becomes the token of that byte, or with
+ * WordPiece and Unigram an unknown token. The file's truncation and padding are not applied. What is not
+ * supported is refused by its name (-ENOTSUP).
  */
 #ifndef DT_DATA_TOKENIZER_H
 #define DT_DATA_TOKENIZER_H
@@ -33,6 +35,11 @@ int32_t dt_tokenizer_vocab(const struct dt_tokenizer *t); /* largest id + 1 */
 int32_t dt_tokenizer_eot(const struct dt_tokenizer *t);
 /* The token that starts a text, -1: none. Encoding does not add it: whoever starts a text does. */
 int32_t dt_tokenizer_bos(const struct dt_tokenizer *t);
+/*
+ * The token that a template puts behind a text ([SEP] of BERT), -1: none. Encoding does not add it either.
+ * It is dt_tokenizer_eot too where no token has one of those names.
+ */
+int32_t dt_tokenizer_end(const struct dt_tokenizer *t);
 /*
  * What stands in front of a text that is scored without a context, -1: nothing can; the token that starts a
  * text, else end of text, until one is named. Naming it is for who opened t, before others have it.
@@ -76,7 +83,7 @@ int dt_tokenizer_decode(const struct dt_tokenizer *t, const int32_t *ids, size_t
 int32_t dt_tokenizer_find(const struct dt_tokenizer *t, const char *s, size_t n);
 
 struct dt_tokenizer_info {
-	const char *kind; /* "byte" or "BPE" */
+	const char *kind; /* "byte", "BPE", "WordPiece" or "Unigram" */
 	int64_t merges;
 	int added, special;	/* special ones are counted in added */
 	const char *normalizer; /* "NFC" ..., "" */

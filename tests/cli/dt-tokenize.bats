@@ -180,11 +180,96 @@ assert a == b' a.json "$data/gpt2.json"
 	[[ "$output" == '{"schema":1,"kind":"byte","vocab":257,'* ]]
 }
 
+@test "WordPiece: BERT's tokens around a text, and back" {
+	run bash -c 'echo "Hello World, caffè" | dt-tokenize encode --lines --bos --eos -t "$0/wp-uncased.json" |
+		dt-tokenize decode --lines --special -t "$0/wp-uncased.json"' "$data"
+	[ "$status" -eq 0 ]
+	[ "$output" = "[CLS] hello world, caffe [SEP]" ]
+	run dt-tokenize info -t "$data/wp-uncased.json" --json
+	[[ "$output" == *'"kind":"WordPiece"'*'"bos_id":2,"end_id":3,'* ]]
+	run dt-tokenize encode --eos -t "$data/gpt2.json" </dev/null
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"gpt2.json' has no token after a text"* ]]
+}
+
+# ids TOKENIZER: those of text.txt, which has several lines, with the tokens around each line
+ids() {
+	dt-tokenize encode --lines --special --bos --eos -t "$1" <text.txt
+}
+
+@test "WordPiece out of vocab.txt, and through a GGUF file" {
+	printf '%s\n' 'The QUICK brown fox, caffè 12345 times.' 'don’t [MASK] 中文 Ünïted' "$(head -c 300 "$data/corpus.txt" | tr '\n' ' ')" >text.txt
+	for name in wp-uncased wp-cased; do
+		ids "$data/$name.json" >want
+		[ "$(wc -l <want)" = 3 ]
+		mkdir "$name"
+		python3 -c '
+import json, sys
+v = json.load(open(sys.argv[1]))["model"]["vocab"]
+print(*sorted(v, key=v.get), sep="\n")' "$data/$name.json" >"$name/vocab.txt"
+		case $name in *-cased) lower=false strip=true ;; *) lower=true strip=false ;; esac
+		# [MASK] of wp-cased takes the blanks before it, which vocab.txt cannot say: no id is different
+		echo "{\"do_lower_case\":$lower,\"tokenizer_class\":\"BertTokenizer\"}" >"$name/tokenizer_config.json"
+		ids "$name" | cmp - want
+		echo "{\"do_lower_case\":$lower,\"strip_accents\":$strip}" >"$name/tokenizer_config.json"
+		run cmp <(ids "$name") want
+		[ "$status" -eq 1 ]
+		dt-dataset build -t "$data/$name.json" -o "$name.h5" text.txt >/dev/null
+		[ "$(dt-dataset cat "$name.h5" | head -c 4 | tr T t)" = "the " ]
+		dt-train --model gpt2-tiny --vocab 768 --data "$name.h5" --seq 16 --microbatch 1 --steps 1 --save "run-$name" >/dev/null
+		dt-shard-ckpt convert --to gguf "run-$name" "$name.gguf"
+		ids "$name.gguf" | cmp - want
+	done
+	echo '{"tokenizer_class":"EsmTokenizer"}' >wp-cased/tokenizer_config.json
+	run dt-tokenize info -t wp-cased
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"with vocab.txt this is not supported: 'EsmTokenizer'"* ]]
+	echo hello >wp-uncased/vocab.txt
+	run dt-tokenize info -t wp-uncased
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"its vocabulary does not contain '[UNK]'"* ]]
+	# what GGUF cannot say of a normalizer is not left out
+	run dt-shard-ckpt convert --to gguf --tokenizer "$data/wp-accents.json" run-wp-cased no.gguf
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"the normalizer of the WordPiece tokenizer has no form in GGUF"* ]]
+}
+
+# bert.gguf LIST: a vocabulary with these tokens and types (1 normal, 3 control), and no other keys than sizes
+bert_gguf() {
+	python3 -c '
+import struct, sys
+tokens = eval(sys.argv[1])
+text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
+kv = [("general.architecture", 8, text("bert")), ("tokenizer.ggml.model", 8, text("bert")),
+      ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, len(tokens)) + b"".join(text(t) for t, _ in tokens)),
+      ("tokenizer.ggml.token_type", 9, struct.pack("<IQ", 5, len(tokens)) + b"".join(struct.pack("<i", k) for _, k in tokens)),
+      *[(f"tokenizer.ggml.{k}_token_id", 4, struct.pack("<I", i)) for i, k in enumerate(["padding", "unknown", "cls", "seperator"])]]
+sys.stdout.buffer.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(kv)) + b"".join(text(k) + struct.pack("<I", t) + v for k, t, v in kv))' "$1"
+}
+
+@test "WordPiece in the GGUF files of several converters" {
+	m=$'\xe2\x96\x81'
+	# special tokens of type normal, and one in brackets without a mark, are what older converters wrote
+	bert_gguf "[('[PAD]',1),('[UNK]',1),('[CLS]',1),('[SEP]',1),('[unused0]',1),('${m}un',1),('known',1),('$m!',1),('${m}[x]',1)]" >old.gguf
+	run dt-tokenize encode --bos --eos -t old.gguf <<<'Unknown! UN x'
+	[ "$status" -eq 0 ]
+	[ "$output" = "2 5 6 7 5 1 3" ]
+	run dt-tokenize decode -t old.gguf <<<'5 6 7 4 8'
+	[ "$output" = "unknown! [unused0] [x]" ]
+	bert_gguf "[('[PAD]',3),('[UNK]',3),('[CLS]',3),('[SEP]',3),('${m}a',1),('$m',1),('a',1)]" >new.gguf
+	run dt-tokenize encode -t new.gguf <<<'a aa aaa b'
+	[ "$output" = "4 4 6 4 6 6 1" ]
+	bert_gguf "[('[PAD]',3),('${m}a',1),('${m}a',1)]" >twice.gguf
+	run dt-tokenize info -t twice.gguf
+	[ "$status" -eq 1 ]
+	[[ "$output" == *"a token is not UTF-8 or is duplicated"* ]]
+}
+
 @test "unsupported tokenizers are refused by name" {
-	echo '{"model":{"type":"WordPiece","vocab":{}}}' >w.json
+	echo '{"model":{"type":"WordLevel","vocab":{}}}' >w.json
 	run dt-tokenize info -t w.json
 	[ "$status" -eq 1 ]
-	[[ "${lines[0]}" == *"w.json"*"'WordPiece' is not supported"* ]]
+	[[ "${lines[0]}" == *"w.json"*"'WordLevel' is not supported"* ]]
 	echo 'not json' >n.json
 	run dt-tokenize info -t n.json
 	[ "$status" -eq 1 ]

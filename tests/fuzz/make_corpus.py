@@ -223,6 +223,35 @@ def main(tool):
               open(os.path.join(tok, "small.json"), "w"))
 
 
+def vocabularies(out):
+    """BERT's WordPiece, as tokenizer.json and in GGUF; Unigram with the map of characters of golden_ug.py."""
+    tok = os.path.join(out, "tokenizer")
+    special = {"special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
+    json.dump({"version": "1.0", "added_tokens": [{"id": i, "content": c} | special for i, c in enumerate(["[UNK]", "[CLS]", "[SEP]"])],
+               "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+                              "lowercase": True},
+               "pre_tokenizer": {"type": "BertPreTokenizer"},
+               "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+               "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+               "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                         "vocab": {c: i for i, c in enumerate("[UNK] [CLS] [SEP] h ##e ##llo hell ##o w ##orld , 1 ##2 ##23 ' s".split())}}},
+              open(os.path.join(tok, "wordpiece.json"), "w"))
+    unigram = json.load(open(os.path.join(HERE, "../data/tokenizer/ug-t5.json")))
+    unigram["model"]["vocab"] = [[t, -i / 4] for i, t in enumerate("<pad> </s> <unk> \u2581 \u2581Hello H el lo , \u2581w orld <0x20> <0x31>".split())]
+    unigram["model"]["byte_fallback"] = True
+    unigram["added_tokens"] = unigram["added_tokens"][:3]
+    json.dump(unigram, open(os.path.join(tok, "unigram.json"), "w"))
+    text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "b", "\u2581123"]
+    kv = [("general.architecture", 8, text("bert")), ("tokenizer.ggml.model", 8, text("bert")),
+          ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, len(tokens)) + b"".join(map(text, tokens))),
+          ("tokenizer.ggml.token_type", 9, struct.pack("<IQ7i", 5, len(tokens), 3, 3, 3, 3, 1, 1, 1)),
+          ("tokenizer.ggml.normalizer.lowercase", 7, b"\1"),
+          *[(f"tokenizer.ggml.{k}_token_id", 4, struct.pack("<I", i)) for i, k in enumerate(["padding", "unknown", "cls", "seperator"])]]
+    with open(os.path.join(out, "tokenizer_file", "bert.gguf"), "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(kv)) + b"".join(text(k) + struct.pack("<I", t) + v for k, t, v in kv))
+
+
 def blocks(out):
     """Blocks of a cache on disk (serve/engine/kvdisk.c): the one that fuzz_kvdisk.c asks for, and others."""
     os.makedirs(os.path.join(out, "kvdisk"), exist_ok=True)
@@ -236,6 +265,7 @@ if len(sys.argv) > 1:
     main(sys.argv[1])
 else:
     texts(os.path.join(HERE, "corpus"))
+    vocabularies(os.path.join(HERE, "corpus"))
     blocks(os.path.join(HERE, "corpus"))
     images(os.path.join(HERE, "corpus"))
     adapters(os.path.join(HERE, "corpus"))

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #define ROUNDS 1500
+#define NAMES  6
 
 static const char text[] =
 	"The fox's 1234 \xc3\xa9\xcc\x81 <|im_start|><mask>\t\t\xff\xe6\x97\xa5 <|endoftext|>";
@@ -109,10 +110,10 @@ static bool try_one(const char *s, size_t n)
 
 static void test_damaged(void **state)
 {
-	static const char *const names[] = {"gpt2", "llama3", "qwen2", "digits"};
+	static const char *const names[NAMES] = {"gpt2", "llama3", "qwen2", "digits", "wp-uncased", "ug-t5"};
 	int accepted = 0;
 
-	for (uint32_t k = 0; k < 4; k++) {
+	for (uint32_t k = 0; k < NAMES; k++) {
 		struct dt_rng r = dt_rng_make(20240607, DT_RNG_TEST, k);
 		uint64_t at = 0;
 		size_t n;
@@ -130,7 +131,7 @@ static void test_damaged(void **state)
 		free(copy);
 	}
 	/* both ends of the reader were reached */
-	assert_in_range(accepted, 50, 4 * ROUNDS - 50);
+	assert_in_range(accepted, 50, NAMES * ROUNDS - 50);
 }
 
 static void test_truncated(void **state)
