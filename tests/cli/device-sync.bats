@@ -112,11 +112,12 @@ plan() {
 
 @test "async and hogwild with GPUs: every sample is trained on once, and the loss falls" {
     local each
+    jq -n '{model_type: "gpt2", vocab_size: 257, n_embd: 32, n_layer: 1, n_head: 2, n_positions: 16}' >small.json
     one_of 2 "async --server-comm messages --servers 1 --precision bf16" "async --staleness-rate" "hogwild" "async --server-comm messages" "ssp:2"
     for each in "${some[@]}"; do
         echo "$each"
         # shellcheck disable=SC2086 # options
-        on_cards 2 as.jsonl --layout dp2.z1 --global-batch 4 --steps 30 --lr 3e-3 --sync $each
+        on_cards 2 as.jsonl --model small.json --layout dp2.z1 --global-batch 4 --steps 30 --lr 1e-2 --sync $each
         jq -es 'map(select(.loss)) | .[-1].step == 30 and .[-1].tokens == 30 * 4 * 16 and (.[-3:] | map(.loss) | add / 3) < .[0].loss - 0.5' \
             as.jsonl
     done

@@ -1,6 +1,10 @@
 # dt-calibrate: a small calibration is complete, dt-plan reads it, and every invalid input is refused.
 load slow
 
+setup_file() { # one calibration, which two tests read
+	"$DT_BIN/dt-calibrate" --seconds 0.5 --cores 1 --out "$BATS_FILE_TMPDIR/ops.json"
+}
+
 setup() {
 	calibrate="$DT_BIN/dt-calibrate"
 	plan="$DT_BIN/dt-plan"
@@ -23,7 +27,7 @@ refused() {
 }
 
 @test "a calibration is complete, in order, and usable for planning" {
-	"$calibrate" --seconds 0.5 --cores 1 --out ops.json
+	cp "$BATS_FILE_TMPDIR/ops.json" .
 	jq -e '.schema == 1 and .cores == 1 and ([.modes[].processes] == [1]) and (.modes[0].ops | length) > 40 and
 		([.modes[].ops[] | (.time_s | length) == ([.sizes[] | length] | reduce .[] as $n (1; . * $n))] | all) and
 		([.modes[].ops[].time_s[]] | all(. > 0 and . < 10))' ops.json
@@ -52,7 +56,7 @@ refused() {
 
 # If norms are made to look very slow, they are recomputed last; if products are, norms are recomputed first.
 @test "--recompute auto uses measured times" {
-	"$calibrate" --seconds 0.5 --cores 1 --out ops.json
+	cp "$BATS_FILE_TMPDIR/ops.json" .
 	slower() { jq -c --arg op "$1" '(.modes[].ops[] | select(.op | startswith($op)) | .time_s) |= map(. * 1e6)' ops.json; }
 	again() {
 		"$DT_BIN/dt-train" --print-program --json --model gpt2-mini --seq 256 --microbatch 4 "$@" >p.json

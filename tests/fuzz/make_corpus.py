@@ -119,6 +119,85 @@ TEXTS = {
 }
 
 
+TINY = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 64, "rope_theta": 10000}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+YARN = {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 16}
+DEEPSEEK = {"kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12,
+            "num_key_value_heads": 4, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2}
+GRANITE = {"embedding_multiplier": 12, "attention_multiplier": 0.125, "residual_multiplier": 0.22, "logits_scaling": 3}
+# config.json of each further family: what TINY does not say. A name is its model_type, or says model_type itself.
+FAMILIES = {
+    "mistral": {"sliding_window": 7},
+    "mixtral": EXPERTS,
+    "qwen3_moe": {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+    "gemma2": {"head_dim": 8, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 0.5, "final_logit_softcapping": 3},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 7, "sliding_window_pattern": 3, "query_pre_attn_scalar": 24,
+                    "rope_local_base_freq": 1000, "hidden_activation": "gelu_pytorch_tanh"},
+    "olmo2": {},
+    "olmo3": {"sliding_window": 7, "rope_scaling": YARN},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "smollm3": {"no_rope_layer_interval": 2},
+    "glm4": {"head_dim": 12},
+    "glm4_moe": {"head_dim": 12, "use_qk_norm": True, "n_routed_experts": 8, "num_experts_per_tok": 3, "attention_bias": True,
+                 "moe_intermediate_size": 24, "num_nextn_predict_layers": 1},
+    "minimax_m2": EXPERTS | {"head_dim": 12, "rotary_dim": 6},
+    "gpt_oss": EXPERTS | {"head_dim": 16, "sliding_window": 7, "rope_scaling": YARN | {"truncate": False}},
+    "granite": GRANITE,
+    "granitemoe": GRANITE | EXPERTS,
+    "granitemoeshared": GRANITE | EXPERTS | {"shared_intermediate_size": 40},
+    "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
+             "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5], "long_factor": [1.2, 4]}},
+    "gpt_neox": {"rotary_pct": 0.5, "use_parallel_residual": False},
+    "cohere": {"logit_scale": 0.25},
+    "cohere2": {"logit_scale": 0.25, "sliding_window": 7, "sliding_window_pattern": 3},
+    "starcoder2": {"sliding_window": 7},
+    "deepseek_v2": DEEPSEEK | {"q_lora_rank": None, "topk_method": "group_limited_greedy"},
+    "deepseek_v3": DEEPSEEK | {"norm_topk_prob": True, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1},
+    "vit": {"image_size": 28, "patch_size": 7, "num_channels": 1, "num_labels": 3},
+}
+
+
+def families(out):
+    os.makedirs(os.path.join(out, "config"), exist_ok=True)
+    for name, own in FAMILIES.items():
+        with open(os.path.join(out, "config", name + ".json"), "w") as f:
+            json.dump({"model_type": name} | TINY | own, f)
+
+
+def formats(out):
+    """A Llama of one layer in GGUF, each of its matrices in a block format of its own (codes drawn at random)."""
+    import random
+
+    text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+    keys = b"".join(text(k) + v for k, v in [("general.architecture", struct.pack("<I", 8) + text("llama"))] + [
+        ("llama." + k, struct.pack("<II", 4, v)) for k, v in (
+            ("block_count", 1), ("context_length", 64), ("embedding_length", 256), ("feed_forward_length", 256),
+            ("attention.head_count", 2), ("attention.head_count_kv", 1), ("attention.key_length", 32),
+            ("attention.value_length", 32), ("rope.dimension_count", 32), ("vocab_size", 16))] + [
+        ("llama.attention.layer_norm_rms_epsilon", struct.pack("<If", 6, 1e-5)),
+        ("llama.rope.freq_base", struct.pack("<If", 6, 1e4))])
+    # name, columns, rows; GGUF's number of the type, elements and bytes of a block
+    tensors = [
+        ("token_embd", 256, 16, (10, 256, 84)), ("output_norm", 256, 0, (0, 1, 4)), ("output", 256, 16, (23, 256, 136)),
+        ("blk.0.attn_norm", 256, 0, (0, 1, 4)), ("blk.0.attn_q", 256, 64, (11, 256, 110)),
+        ("blk.0.attn_k", 256, 32, (16, 256, 66)), ("blk.0.attn_v", 256, 32, (17, 256, 74)),
+        ("blk.0.attn_output", 64, 256, (7, 32, 24)), ("blk.0.ffn_norm", 256, 0, (0, 1, 4)),
+        ("blk.0.ffn_gate", 256, 256, (21, 256, 110)), ("blk.0.ffn_up", 256, 256, (18, 256, 98)),
+        ("blk.0.ffn_down", 256, 256, (22, 256, 82))]
+    infos, data, draw = b"", b"", random.Random(1)
+    for name, columns, rows, (kind, block, size) in tensors:
+        dims = (columns, rows) if rows else (columns,)
+        infos += text(name + ".weight") + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, kind, len(data))
+        n = columns * max(rows, 1) // block * size
+        data += draw.randbytes(n) if rows else struct.pack("<f", 1) * columns
+        data += bytes(-len(data) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 13) + keys + infos
+    with open(os.path.join(out, "gguf", "formats"), "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+
+
 def texts(out):
     for folder, files in TEXTS.items():
         os.makedirs(os.path.join(out, folder), exist_ok=True)
@@ -267,6 +346,8 @@ else:
     texts(os.path.join(HERE, "corpus"))
     vocabularies(os.path.join(HERE, "corpus"))
     blocks(os.path.join(HERE, "corpus"))
+    families(os.path.join(HERE, "corpus"))
+    formats(os.path.join(HERE, "corpus"))
     images(os.path.join(HERE, "corpus"))
     adapters(os.path.join(HERE, "corpus"))
 # SPDX-License-Identifier: Apache-2.0
