@@ -22,8 +22,13 @@ static int join(char *buf, const char *folder, const char *name, struct dt_err *
 static const char *bare_name(const char *name)
 {
 	/* The longest first: the text part of a multimodal model has two prefixes. */
-	static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "model.",
-					       "transformer.", "gpt_neox."};
+	static const char *const prefixes[] = {"language_model.model.",
+					       "model.language_model.",
+					       "model.",
+					       "transformer.",
+					       "gpt_neox.",
+					       "bert.",
+					       "roberta."};
 
 	if (!strcmp(name, "embed_out.weight")) /* GPT-NeoX's */
 		return "lm_head.weight";
@@ -31,6 +36,19 @@ static const char *bare_name(const char *name)
 		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
 			return name + strlen(prefixes[i]);
 	return name;
+}
+
+/* Weights and biases of old files' LayerNorms have the names of TensorFlow's. */
+static void rename_norm(char *name)
+{
+	static const char *const words[2][2] = {{".LayerNorm.gamma", "weight"}, {".LayerNorm.beta", "bias"}};
+
+	for (int i = 0; i < 2; i++) {
+		const size_t n = strlen(name), k = strlen(words[i][0]);
+
+		if (n >= k && !strcmp(name + n - k, words[i][0]))
+			strcpy(strrchr(name, '.') + 1, words[i][1]);
+	}
 }
 
 /* Adds the tensors of one file. map: the index, whose tensors for this file must all be there; or NULL. */
@@ -66,8 +84,9 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 		found++;
 		for (int k = 0; k < t->ndim; k++)
 			d.shape[k] = t->shape[k];
-		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name))
+		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name) - 1)
 			rc = dt_err_set(err, -EBADMSG, "'%s': a tensor's name is too long", path);
+		rename_norm(d.name);
 		snprintf(d.type, sizeof(d.type), "%s", t->dtype);
 		if (rc == 0 && src_add(s, &d) < 0)
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);

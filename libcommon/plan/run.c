@@ -49,6 +49,8 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
+	if (c->encoder && r->mask_token)
+		c->mask_token = r->mask_token;
 	c->mtp_layers = r->mtp_layers;
 	if (rc == 0 && c->mtp_layers && (l.rank || c->lora.rank))
 		rc = dt_err_set(err, -ENOTSUP,
@@ -88,6 +90,14 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	strcpy(l.modules_to_save, saved);
 	c->lora = l;
 	return check_names(c, err);
+}
+
+int64_t dt_run_masked(const struct dt_run *r)
+{
+	const double share = r->mask_share > 0 ? r->mask_share : 0.15;
+	const int64_t n = llround(share * (double)r->seq);
+
+	return n < 1 ? 1 : n < r->seq ? n : r->seq;
 }
 
 /* Scales the learning rate for the batch size (Goyal et al. 2017; square root for Adam-like optimizers). */

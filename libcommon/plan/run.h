@@ -70,6 +70,8 @@ struct dt_run {
 	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
 	int64_t mtp_layers;	/* modules for further tokens that are trained, 0 or 1 */
 	double mtp_weight;	/* weight of their loss */
+	double mask_share;	/* of an encoder's tokens, that are predicted; 0: 15 % */
+	int64_t mask_token;	/* what stands in their place; 0: the model's */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
 	double bn_momentum;	/* share of a step's statistics in running ones; 0: DT_BN_MOMENTUM */
@@ -177,6 +179,8 @@ static inline bool dt_run_masters(const struct dt_run *r)
 {
 	return r->qat || (r->compute != DT_F32 && !r->no_master) || dt_run_served(r);
 }
+/* Tokens of a sample that an encoder learns to predict. */
+int64_t dt_run_masked(const struct dt_run *r);
 /* The format of r->qat, of which there is one. */
 enum dt_format dt_run_qat(const struct dt_run *r);
 
