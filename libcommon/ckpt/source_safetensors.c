@@ -266,6 +266,52 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 	return rc < 0 ? rc : 0;
 }
 
+/* Which states an embedding is of, as sentence-transformers' folders say. */
+static int read_pooling(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	static const char prefix[] = "pooling_mode_";
+	const char *mode;
+	json_t *o, *v;
+	const char *key;
+	int rc = read_json(folder, "1_Pooling/config.json", &o, err);
+
+	if (rc < 0 || !o)
+		return rc;
+	mode = json_string_value(json_object_get(o, "pooling_mode"));
+	json_object_foreach(o, key, v)
+	{
+		if (!mode && json_is_true(v) && !strncmp(key, prefix, sizeof(prefix) - 1))
+			mode = key + sizeof(prefix) - 1;
+	}
+	s->config.pooling = !mode			? DT_POOLING_OPEN
+			    : !strncmp(mode, "mean", 4) ? DT_POOLING_MEAN
+			    : !strncmp(mode, "cls", 3)	? DT_POOLING_CLS
+							: DT_POOLING_OPEN;
+	if (mode && s->config.pooling == DT_POOLING_OPEN)
+		rc = dt_err_set(err, -ENOTSUP, "'%s/1_Pooling/config.json': pooling '%.40s' is not supported",
+				folder, mode);
+	json_decref(o);
+	return rc;
+}
+
+/* The id of the token that masks others, if tokenizer.json names one as BERT's or RoBERTa's do. */
+static void find_mask(struct dt_source *s)
+{
+	json_t *o = s->tokenizer ? json_loadb(s->tokenizer, s->tokenizer_n, 0, NULL) : NULL, *t;
+	size_t i;
+
+	json_array_foreach(json_object_get(o, "added_tokens"), i, t)
+	{
+		const char *text = json_string_value(json_object_get(t, "content"));
+		const json_int_t id = json_integer_value(json_object_get(t, "id"));
+
+		if (text && (!strcmp(text, "[MASK]") || !strcmp(text, "<mask>")) && id > 0 &&
+		    id < s->config.vocab)
+			s->config.mask_token = id;
+	}
+	json_decref(o);
+}
+
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 {
 	char folder[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
@@ -314,6 +360,10 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 		rc = !dt_config_is_image(&s->config)	? src_hf_tokenizer(s, folder, err)
 		     : json_object_get(o, "model_type") ? src_images_hf(s, o, folder, err)
 							: src_images(s, o, err);
+	if (rc == 0 && s->config.encoder) {
+		find_mask(s);
+		rc = read_pooling(s, folder, err);
+	}
 	json_decref(o);
 	return rc;
 }

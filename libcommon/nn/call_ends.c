@@ -20,16 +20,24 @@ struct dt_tensor dt_call_positions(const struct dt_exec *x, const struct dt_tens
 	return p.data ? dt_call_rows_of(p, first, p.dim[0] - first) : p;
 }
 
+/* The table's first row is added like a bias: a product without a k. */
+int dt_call_first_type(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err)
+{
+	TRY(x->dev->ops->matmul(x->dev, y, dt_t2(y.data, y.dtype, y.dim[0], 0), false,
+				dt_t2(y.data, y.dtype, y.dim[1], 0), true,
+				dt_t1(x->w[n->param[2]].data, y.dtype, y.dim[1]), true));
+	return 0;
+}
+
 int dt_call_embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	struct dt_tensor y = dt_call_mat(x, n->out[0]);
+	int rc;
 
 	TRY(x->dev->ops->embedding_forward(x->dev, y, ids(x, n), dt_call_pos(x), x->w[n->param[0]],
 					   dt_call_positions(x, x->w, n), vocab_first(x, n->param[0])));
-	if (n->param[2] >= 0) /* in training all tokens are of type 0, whose row is added as a bias */
-		TRY(x->dev->ops->matmul(x->dev, y, dt_t2(y.data, y.dtype, y.dim[0], 0), false,
-					dt_t2(y.data, y.dtype, y.dim[1], 0), true,
-					dt_t1(x->w[n->param[2]].data, y.dtype, y.dim[1]), true));
+	if (n->param[2] >= 0 && (rc = dt_call_first_type(x, n, y, err)) < 0)
+		return rc;
 	/* With a sharded vocabulary the ranks' rows are summed: only one of them adds the noise. */
 	if (x->training && x->noise.width && !n->ahead && vocab_first(x, n->param[0]) == 0)
 		TRY(x->dev->ops->noise(x->dev, y, &x->noise));
