@@ -92,14 +92,6 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 	return check_names(c, err);
 }
 
-int64_t dt_run_masked(const struct dt_run *r)
-{
-	const double share = r->mask_share > 0 ? r->mask_share : 0.15;
-	const int64_t n = llround(share * (double)r->seq);
-
-	return n < 1 ? 1 : n < r->seq ? n : r->seq;
-}
-
 /* Scales the learning rate for the batch size (Goyal et al. 2017; square root for Adam-like optimizers). */
 static int scale_rate(struct dt_run *r, struct dt_err *err)
 {

@@ -180,7 +180,13 @@ static inline bool dt_run_masters(const struct dt_run *r)
 	return r->qat || (r->compute != DT_F32 && !r->no_master) || dt_run_served(r);
 }
 /* Tokens of a sample that an encoder learns to predict. */
-int64_t dt_run_masked(const struct dt_run *r);
+static inline int64_t dt_run_masked(const struct dt_run *r)
+{
+	const double share = r->mask_share > 0 ? r->mask_share : 0.15;
+	const int64_t n = (int64_t)(share * (double)r->seq + 0.5);
+
+	return n < 1 ? 1 : n < r->seq ? n : r->seq;
+}
 /* The format of r->qat, of which there is one. */
 enum dt_format dt_run_qat(const struct dt_run *r);
 
