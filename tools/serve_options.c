@@ -29,6 +29,9 @@ static const struct dt_opt opts[] = {
 	 "format of weight matrices; auto: quantised ones as stored, others as --precision", .def = "auto"},
 	{"kv-cache-dtype", 0, DT_OPT_CHOICE, &serve_options.kv_type, "auto|bf16|fp32|int8",
 	 "type of the KV cache; auto: as --precision", .def = "auto"},
+	{"pooling", 0, DT_OPT_CHOICE, &serve_options.serve.pooling, "auto|mean|cls",
+	 "what an encoder's embeddings are of: all tokens or the first; auto: as the model says, else mean",
+	 .def = "auto"},
 	{"tokenizer", 0, DT_OPT_STR, &serve_options.serve.tokenizer, "FILE",
 	 "tokenizer in place of the model's own", .complete = DT_COMPLETE_TOKENIZER},
 	{"device", 0, DT_OPT_STR, &serve_options.serve.device, "auto|cpu|cuda[:N]",
@@ -246,6 +249,7 @@ static int settle(struct serve_options *o, struct dt_err *err)
 	p->weights = o->weights ? dt_format_parse(dt_opt_choice_name(WEIGHTS, o->weights, word, sizeof(word)))
 				: -1;
 	p->chat = o->chat - 1;
+	p->embeds = true;
 	p->stuck_after = STUCK_AFTER;
 	if (p->draft_model && p->draft == 0)
 		p->draft = 4;

@@ -17,6 +17,9 @@ enum dt_rng_purpose {
 	DT_RNG_TEST,
 	DT_RNG_ROUND,	/* index: element of a local parameter; sub-stream: parameter */
 	DT_RNG_AUGMENT, /* index: draws of a global sample; sub-stream: kind of draw */
+	/* of an encoder's training; sub-stream: twice the global sample, 1 more of an evaluation's: */
+	DT_RNG_MASK_WHERE, /* permutation of positions */
+	DT_RNG_MASK_WHAT,  /* index: twice the position */
 };
 
 struct dt_rng {

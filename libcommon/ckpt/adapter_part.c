@@ -73,7 +73,7 @@ bool adapter_place(const struct adapter_in *in, enum dt_names scheme, int i, str
 	size_t n, end = strlen(".weight");
 
 	if (p->ndim != 2 || p->experts || p->role == DT_W_EMBED || p->role == DT_W_POS ||
-	    !dt_names_place(scheme, in->c, p, 0, ret) || ret->split != 1)
+	    p->role == DT_W_TYPES || !dt_names_place(scheme, in->c, p, 0, ret) || ret->split != 1)
 		return false;
 	n = strlen(ret->name);
 	if (n <= end || strcmp(ret->name + n - end, ".weight"))

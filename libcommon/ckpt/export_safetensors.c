@@ -42,10 +42,12 @@ static int write_json(const char *folder, const char *name, const json_t *o, str
 /* The name in the file: with the family's prefix, except for the head. */
 static void full_name(const struct exporter *e, const struct exp_tensor *t, char name[FULL_NAME])
 {
-	const struct dt_family *f = dt_family_find(dt_source_config(e->s)->family);
-	const bool head = !strcmp(t->name, "lm_head.weight");
+	const struct dt_config *c = dt_source_config(e->s);
+	const struct dt_family *f = dt_family_find(c->family);
+	const bool head = !strcmp(t->name, "lm_head.weight"),
+		   prefix = f->has_prefix ? f->has_prefix(c, t->name) : !head;
 
-	snprintf(name, FULL_NAME, "%s%s", head ? "" : f->prefix, head && f->head ? f->head : t->name);
+	snprintf(name, FULL_NAME, "%s%s", prefix ? f->prefix : "", head && f->head ? f->head : t->name);
 }
 
 /* Adds one tensor to the head: bytes [*at, *at + bytes). */

@@ -22,8 +22,13 @@ static int join(char *buf, const char *folder, const char *name, struct dt_err *
 static const char *bare_name(const char *name)
 {
 	/* The longest first: the text part of a multimodal model has two prefixes. */
-	static const char *const prefixes[] = {"language_model.model.", "model.language_model.", "model.",
-					       "transformer.", "gpt_neox."};
+	static const char *const prefixes[] = {"language_model.model.",
+					       "model.language_model.",
+					       "model.",
+					       "transformer.",
+					       "gpt_neox.",
+					       "bert.",
+					       "roberta."};
 
 	if (!strcmp(name, "embed_out.weight")) /* GPT-NeoX's */
 		return "lm_head.weight";
@@ -31,6 +36,19 @@ static const char *bare_name(const char *name)
 		if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
 			return name + strlen(prefixes[i]);
 	return name;
+}
+
+/* Weights and biases of old files' LayerNorms have the names of TensorFlow's. */
+static void rename_norm(char *name)
+{
+	static const char *const words[2][2] = {{".LayerNorm.gamma", "weight"}, {".LayerNorm.beta", "bias"}};
+
+	for (int i = 0; i < 2; i++) {
+		const size_t n = strlen(name), k = strlen(words[i][0]);
+
+		if (n >= k && !strcmp(name + n - k, words[i][0]))
+			strcpy(strrchr(name, '.') + 1, words[i][1]);
+	}
 }
 
 /* Adds the tensors of one file. map: the index, whose tensors for this file must all be there; or NULL. */
@@ -66,8 +84,9 @@ static int add_file(struct dt_source *s, const char *path, const char *file, con
 		found++;
 		for (int k = 0; k < t->ndim; k++)
 			d.shape[k] = t->shape[k];
-		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name))
+		if ((size_t)snprintf(d.name, sizeof(d.name), "%s", bare_name(t->name)) >= sizeof(d.name) - 1)
 			rc = dt_err_set(err, -EBADMSG, "'%s': a tensor's name is too long", path);
+		rename_norm(d.name);
 		snprintf(d.type, sizeof(d.type), "%s", t->dtype);
 		if (rc == 0 && src_add(s, &d) < 0)
 			rc = dt_err_sys(err, -ENOMEM, "cannot read '%s'", path);
@@ -266,6 +285,52 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 	return rc < 0 ? rc : 0;
 }
 
+/* Which states an embedding is of, as sentence-transformers' folders say. */
+static int read_pooling(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	static const char prefix[] = "pooling_mode_";
+	const char *mode;
+	json_t *o, *v;
+	const char *key;
+	int rc = read_json(folder, "1_Pooling/config.json", &o, err);
+
+	if (rc < 0 || !o)
+		return rc;
+	mode = json_string_value(json_object_get(o, "pooling_mode"));
+	json_object_foreach(o, key, v)
+	{
+		if (!mode && json_is_true(v) && !strncmp(key, prefix, sizeof(prefix) - 1))
+			mode = key + sizeof(prefix) - 1;
+	}
+	s->config.pooling = !mode			? DT_POOLING_OPEN
+			    : !strncmp(mode, "mean", 4) ? DT_POOLING_MEAN
+			    : !strncmp(mode, "cls", 3)	? DT_POOLING_CLS
+							: DT_POOLING_OPEN;
+	if (mode && s->config.pooling == DT_POOLING_OPEN)
+		rc = dt_err_set(err, -ENOTSUP, "'%s/1_Pooling/config.json': pooling '%.40s' is not supported",
+				folder, mode);
+	json_decref(o);
+	return rc;
+}
+
+/* The id of the token that masks others, if tokenizer.json names one as BERT's or RoBERTa's do. */
+static void find_mask(struct dt_source *s)
+{
+	json_t *o = s->tokenizer ? json_loadb(s->tokenizer, s->tokenizer_n, 0, NULL) : NULL, *t;
+	size_t i;
+
+	json_array_foreach(json_object_get(o, "added_tokens"), i, t)
+	{
+		const char *text = json_string_value(json_object_get(t, "content"));
+		const json_int_t id = json_integer_value(json_object_get(t, "id"));
+
+		if (text && (!strcmp(text, "[MASK]") || !strcmp(text, "<mask>")) && id > 0 &&
+		    id < s->config.vocab)
+			s->config.mask_token = id;
+	}
+	json_decref(o);
+}
+
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 {
 	char folder[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
@@ -314,6 +379,10 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 		rc = !dt_config_is_image(&s->config)	? src_hf_tokenizer(s, folder, err)
 		     : json_object_get(o, "model_type") ? src_images_hf(s, o, folder, err)
 							: src_images(s, o, err);
+	if (rc == 0 && s->config.encoder) {
+		find_mask(s);
+		rc = read_pooling(s, folder, err);
+	}
 	json_decref(o);
 	return rc;
 }

@@ -49,6 +49,10 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 		{"rank of the queries", c->q_rank, 0, 1 << 16},
 		{"rotated part of a head", c->rope_dim, c->kv_rank > 0, c->head_dim},
 		{"width of a value head", c->v_dim, c->kv_rank > 0, 1 << 14},
+		{"number of token types", c->token_types, 0, 1 << 16},
+		{"first position", c->pos_first, 0, 1 << 16},
+		{"number of labels", c->labels, c->head == DT_ENCODER_CLASSES, 1 << 20},
+		{"id of the mask token", c->mask_token, 0, c->vocab - 1},
 	};
 	int rc = 0;
 
@@ -161,6 +165,17 @@ static int check_factors(const struct dt_config *c, struct dt_err *err)
 	return 0;
 }
 
+static int check_encoder(const struct dt_config *c, struct dt_err *err)
+{
+	const char *what = c->pos != DT_POS_LEARNED || c->norm != DT_NORM_LAYER ? "other than learned "
+										  "positions and LayerNorms"
+			   : c->gated || c->experts				? "gates or experts"
+			   : c->window						? "a window"
+										: NULL;
+
+	return what ? dt_err_set(err, -EINVAL, "impossible model: an encoder with %s", what) : 0;
+}
+
 int dt_config_check(const struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_config_is_image(c) ? dt_config_check_image(c, err) : check_sizes(c, err);
@@ -191,6 +206,8 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 			err, -EINVAL,
 			"impossible model: one norm for attention and MLP that do not read the same "
 			"stream");
+	if (c->encoder && check_encoder(c, err) < 0)
+		return -EINVAL;
 	if (c->act == DT_ACT_SILU_CLAMPED && !c->gated)
 		return dt_err_set(err, -EINVAL, "impossible model: a clamped activation without gates");
 	if (c->attn_sinks && c->kv_rank)
@@ -210,6 +227,8 @@ int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err)
 	if (!vocab || vocab == c->vocab)
 		return 0;
 	c->vocab = vocab;
+	if (c->mask_token >= vocab)
+		c->mask_token = 0;
 	if (c->bos >= vocab)
 		c->bos = -1;
 	if (c->eos >= vocab)
@@ -227,6 +246,8 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 	if (dt_config_is_image(c))
 		return dt_err_set(err, -ENOTSUP, "'%s' is an image classifier: it generates no text",
 				  c->name);
+	if (c->encoder)
+		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder: it predicts no next token", c->name);
 	return what ? refuse(c, what, err) : 0;
 }
 
@@ -247,6 +268,10 @@ int dt_config_module(const struct dt_config *c, struct dt_config *ret, struct dt
 
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
+	if (c->encoder && c->head != DT_ENCODER_MASKED)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has no head that predicts masked tokens, which training needs",
+				  c->name);
 	if (c->post_norms && c->norm == DT_NORM_LAYER)
 		return refuse(c, "norms with biases after attention", err);
 	return 0;

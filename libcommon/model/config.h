@@ -26,6 +26,11 @@ enum { DT_ROPE_FACTORS = 128 };
 
 enum dt_stem { DT_STEM_IMAGENET, DT_STEM_CIFAR };
 
+/* What an encoder has behind its last layer: the prediction of masked tokens, nothing, classes of a text. */
+enum dt_encoder_head { DT_ENCODER_MASKED, DT_ENCODER_NONE, DT_ENCODER_CLASSES };
+/* Which of a text's final hidden states are its embedding; OPEN: the model does not say. */
+enum dt_embed_pooling { DT_POOLING_OPEN, DT_POOLING_MEAN, DT_POOLING_CLS };
+
 enum { DT_STAGES_MAX = 8 };
 /* Adapters that are trained in place of the model's own tensors (model/lora.h). */
 enum dt_lora_kind { DT_LORA_PLAIN, DT_LORA_RS };
@@ -108,7 +113,19 @@ struct dt_config {
 	int64_t kv_rank,
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part, 0: all; width of a value head */
-	int64_t bos, eos;	 /* -1: none */
+	/*
+	 * Encoders (BERT: Devlin et al. 2018): attention without a causal mask, norms behind the sums of the
+	 * residual stream.
+	 */
+	bool encoder;
+	int64_t token_types; /* rows of a table that is added to embeddings; 0: none */
+	int64_t pos_first;   /* row of the table of positions that position 0 has (RoBERTa: 2) */
+	enum dt_encoder_head head;
+	bool pooler;	/* head NONE: the file has a pooler, which only classes use */
+	int64_t labels; /* classes of head CLASSES; 0: another head */
+	enum dt_embed_pooling pooling;
+	int64_t mask_token; /* takes the place of masked tokens in training; 0: not known */
+	int64_t bos, eos;   /* -1: none */
 	double init_std;
 	/*
 	 * Classifiers of images (dt_config_is_image): vocab has the classes; of the rest above, layers and

@@ -63,7 +63,9 @@ struct dt_family {
 	/* Likewise; ret has the sizes that all have. NULL: another family reads these files. */
 	int (*from_gguf)(struct dt_gguf_keys *k, struct dt_config *ret, struct dt_err *err);
 	/* Whether a tensor of a safetensors file is no parameter; NULL: those that all families have. */
-	bool (*is_buffer)(const char *name);
+	bool (*is_buffer)(const struct dt_config *c, const char *name);
+	/* Whether its name has the prefix there; NULL: all but lm_head.weight have it. */
+	bool (*has_prefix)(const struct dt_config *c, const char *name);
 	void (*build)(struct dt_builder *b);
 };
 

@@ -283,7 +283,7 @@ static void forward(struct dt_lower *lo)
 		}
 		if (lo->s->first_unit >= 0)
 			find_input(lo, n);
-		if (dt_lo_is_loss(n))
+		if (dt_lo_is_loss(n) || n->op == DT_OP_STATES)
 			lo->to = DT_LIST_LOSS;
 		if (absorbs(lo, n, n + 1, end)) {
 			struct dt_node both = n[1];

@@ -113,7 +113,7 @@ bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const c
 	if (scheme == DT_NAMES_GGUF)
 		return !strcmp(name, "rope_freqs.weight") || !strcmp(name, "rope_factors_short.weight") ||
 		       !strcmp(name, "rope_factors_long.weight");
-	return (f && f->is_buffer && f->is_buffer(name)) || ends(name, ".rotary_emb.inv_freq") ||
+	return (f && f->is_buffer && f->is_buffer(c, name)) || ends(name, ".rotary_emb.inv_freq") ||
 	       (c->tied && !strcmp(name, "lm_head.weight"));
 }
 

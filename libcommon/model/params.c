@@ -121,7 +121,7 @@ enum dt_format dt_param_format(const struct dt_config *c, const struct dt_param 
 		return DT_FMT_F32;
 	if (dt_format_info(want)->dtype >= 0)
 		return want;
-	if (p->role == DT_W_POS)
+	if (p->role == DT_W_POS || p->role == DT_W_TYPES)
 		return DT_FMT_F32;
 	if (dt_format_info(want)->head && (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
 		/* as GGUF's own quantizer does: errors here affect logits most */

@@ -16,6 +16,8 @@
  *   layers.N.{attn,mlp}.PROJECTION.{lora_a,lora_b,lora_m} of adapters (model/lora.h)
  *   layers.N.mlp.router.{weight,bias}  layers.N.mlp.{experts,shared}.{gate,up,down}.weight
  *   layers.N.mlp.experts.{gate,up,down}.bias  layers.N.attn.sinks
+ *   type.weight  embed_norm.{weight,bias}  masked.{dense,norm}.{weight,bias}  head.bias
+ *   pooler.{weight,bias}  labels.{weight,bias} of encoders
  *   mtp.{embed_norm,hidden_norm,norm,proj}.weight, and mtp.NAME of what a layer has as layers.N.NAME
  */
 #ifndef DT_MODEL_PARAMS_H
@@ -77,6 +79,20 @@ enum dt_role {
 	DT_W_MTP_HIDDEN_NORM,
 	DT_W_MTP_NORM,
 	DT_W_MTP_PROJ,
+	DT_W_TYPES, /* of an encoder: token types, the norm of embeddings, and what its head has */
+	DT_W_EMBED_NORM,
+	DT_W_EMBED_NORM_B,
+	DT_W_MASKED,
+	DT_W_MASKED_B,
+	DT_W_MASKED_NORM,
+	DT_W_MASKED_NORM_B,
+	DT_W_HEAD_B,
+	DT_W_POOLER,
+	DT_W_POOLER_B,
+	DT_W_LABELS_DENSE, /* of classes: in the place of a pooler */
+	DT_W_LABELS_DENSE_B,
+	DT_W_LABELS,
+	DT_W_LABELS_B,
 	DT_W_CLASS_TOKEN, /* of an image transformer, in front of its patches */
 	DT_W_CONV,	  /* of images; those of networks without a table of names go by their names */
 	DT_W_CONV_B,
@@ -160,6 +176,8 @@ static inline bool dt_param_is_scale(const struct dt_param *p)
 	case DT_W_MTP_HIDDEN_NORM:
 	case DT_W_MTP_NORM:
 	case DT_W_BATCH_NORM:
+	case DT_W_EMBED_NORM:
+	case DT_W_MASKED_NORM:
 		return true;
 	default:
 		return false;

@@ -4,9 +4,10 @@
  * Jiang et al. 2023, v0.1; Qwen2.5: Yang et al. 2024; Qwen3: Yang et al. 2025; Phi-3: Abdin et al.
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
  * gpt-oss: OpenAI 2025; Command R, R7B and A: Cohere 2024, 2025; Granite 3: IBM 2024, 2025; GPT-NeoX-20B:
- * Black et al. 2022; Pythia: Biderman et al. 2023; StarCoder2: Lozhkov et al. 2024; GPT-3: Brown et al. 2020;
- * ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last
- * four are ours: two for tests, two to train on a processor.
+ * Black et al. 2022; Pythia: Biderman et al. 2023; StarCoder2: Lozhkov et al. 2024; BERT: Devlin et al. 2018;
+ * RoBERTa: Liu et al. 2019; XLM-RoBERTa: Conneau et al. 2019; GPT-3: Brown et al. 2020; ResNets: He et al.
+ * 2015, as torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last five are ours: three
+ * for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -54,6 +55,18 @@
 		      28.64115884, 32.03,	32.1,	     32.13,	  32.23,       32.6,                 \
 		      32.61,	   32.64,	32.66,	     32.7,	  32.71,       32.93,                \
 		      32.97,	   33.28,	33.49,	     33.5,	  44.16,       47.77}
+
+/* t: token types; f: the row of position 0; m: the mask token; b, e: tokens that begin and end a text. */
+#define ENCODER(n, fam, v, h, l, a, s, ep, t, f, m, b, e)                                                    \
+	.name = n, .family = fam, .vocab = v, .hidden = h, .ffn = 4 * (h), .layers = l, .heads = a,          \
+	.kv_heads = a, .head_dim = (h) / (a), .max_seq = s, .norm = DT_NORM_LAYER, .norm_eps = ep,           \
+	.pos = DT_POS_LEARNED, .rope_pairing = DT_ROPE_HALF, .act = DT_ACT_GELU_ERF, .qkv_bias = true,       \
+	.out_bias = true, .mlp_bias = true, .encoder = true, .token_types = t, .pos_first = f,               \
+	.mask_token = m, .bos = b, .eos = e, .init_std = 0.02
+#define BERT(n, h, l, a)	       ENCODER(n, "bert", 30522, h, l, a, 512, 1e-12, 2, 0, 103, -1, -1)
+#define ROBERTA(n, fam, v, h, l, a, m) ENCODER(n, fam, v, h, l, a, 512, 1e-5, 1, 2, m, 0, 2), .tied = true
+/* Without a head that predicts masked tokens, with a pooler as their files have it. */
+#define BERT_EMBEDS(n, h, l, a, p) BERT(n, h, l, a), .head = DT_ENCODER_NONE, .pooler = true, .pooling = p
 
 #define QWEN25(n, v, h, f, l, a, g)                                                                          \
 	LLAMA(n, "qwen2", v, h, f, l, a, g, 32768, 1e-6, 1000000, 151643, 151643), .qkv_bias = true
@@ -259,6 +272,16 @@ static const struct dt_config presets[] = {
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),
 	GPT2("megatron-530b", 51200, 20480, 81920, 105, 128, 2048, -1),
 	GPT2("megatron-1t", 51200, 25600, 102400, 128, 160, 2048, -1),
+	{BERT("bert-base-uncased", 768, 12, 12), .tied = true},
+	{BERT("bert-large-uncased", 1024, 24, 16), .tied = true},
+	{ROBERTA("roberta-base", "roberta", 50265, 768, 12, 12, 50264)},
+	{ROBERTA("roberta-large", "roberta", 50265, 1024, 24, 16, 50264)},
+	{ROBERTA("xlm-roberta-base", "xlm-roberta", 250002, 768, 12, 12, 250001)},
+	{ROBERTA("xlm-roberta-large", "xlm-roberta", 250002, 1024, 24, 16, 250001)},
+	{BERT_EMBEDS("all-minilm-l6-v2", 384, 6, 12, DT_POOLING_MEAN)},
+	{BERT_EMBEDS("bge-small-en-v1.5", 384, 12, 12, DT_POOLING_CLS)},
+	{BERT_EMBEDS("bge-base-en-v1.5", 768, 12, 12, DT_POOLING_CLS)},
+	{BERT_EMBEDS("bge-large-en-v1.5", 1024, 24, 16, DT_POOLING_CLS)},
 	{RESNET("resnet-18", 8, "2-2-2-2")},
 	{RESNET("resnet-34", 16, "3-4-6-3")},
 	{RESNET("resnet-50", 16, "3-4-6-3"), .bottleneck = true},
@@ -279,6 +302,7 @@ static const struct dt_config presets[] = {
 	{IMAGES("cnn2", "cnn", 10, 28, 1, 2, "32-64")},
 	{IMAGES("simple-dnn", "mlp", 10, 28, 1, 1, "512")},
 	GPT2("gpt2-tiny", 257, 64, 256, 2, 4, 128, 256),
+	{ENCODER("bert-tiny", "bert", 258, 64, 3, 4, 128, 1e-12, 2, 0, 257, -1, -1), .tied = true},
 	{LLAMA("llama-tiny", "llama", 257, 64, 172, 3, 4, 2, 128, 1e-5, 10000, 256, 256)},
 	GPT2("gpt2-nano-char", 257, 128, 512, 4, 4, 64, 256),
 	GPT2("gpt2-mini", 4096, 192, 768, 6, 6, 256, -1),

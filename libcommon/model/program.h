@@ -83,6 +83,8 @@ struct dt_prog {
 
 /* Rows of "loss rows": maximum, sum, target's logit, scratch; then those of distillation. */
 enum { DT_LOSS_ROWS = 4, DT_LOSS_ROWS_TAUGHT = 7 };
+/* A processor computes the loss of rows with a target alone, if at least one of so many rows has none. */
+enum { DT_LOSS_PICKS = 16 };
 
 /* What a program is derived for. */
 struct dt_prog_spec {

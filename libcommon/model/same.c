@@ -36,7 +36,10 @@ static const char *subject(const char *key)
 			{"embed_", "the scale of its embeddings"},
 			{"residual_", "the scale of its residuals"},
 			{"parallel_", "the order of attention and MLP"},
-			{"router_", "its router"}};
+			{"router_", "its router"},
+			{"head", "its heads"},
+			{"pooler", "its pooler"},
+			{"labels", "its classes"}};
 
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
 		if (!strncmp(key, subjects[i].begins, strlen(subjects[i].begins)))
@@ -67,9 +70,10 @@ static const char *difference(json_t *x, const json_t *y)
 
 bool dt_config_same(const struct dt_config *a, const struct dt_config *b, const char **ret_what)
 {
-	static const char *const free_keys[] = {"name",	     "family", "rope_pairing", "norm_plus_one",
-						"init_std",  "bos",    "eos",	       "zero_init_residual",
-						"value_head"};
+	static const char *const free_keys[] = {
+		"name",	      "family",	    "rope_pairing", "norm_plus_one",
+		"init_std",   "bos",	    "eos",	    "zero_init_residual",
+		"value_head", "mask_token", "pooling"};
 	struct dt_config first = based(a), second = based(b);
 	json_t *x = dt_config_to_json(&first), *y = dt_config_to_json(&second);
 	const char *what;

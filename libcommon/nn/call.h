@@ -74,6 +74,13 @@ static inline int dt_call_pick(struct dt_dev *dev, void *to, const void *from, s
 	return rc;
 }
 
+/* call_ends.c: the rows of an embedding's table of positions from position 0 on, of t (x->w or x->g). */
+struct dt_tensor dt_call_positions(const struct dt_exec *x, const struct dt_tensor *t,
+				   const struct dt_node *n);
+
+/* Adds the first row of an embedding's token types, of which all tokens of training are, to rows y. */
+int dt_call_first_type(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_err *err);
+
 static inline struct dt_tensor dt_call_param(const struct dt_tensor *t, int param)
 {
 	return param < 0 ? DT_NONE : t[param];

@@ -150,7 +150,7 @@ static int stats_rows(struct dt_exec *x, const struct dt_loss *l, int64_t r, int
 	float *rowmax = l->stats, *sumexp = l->stats + n, *target = l->stats + 2 * n;
 	int rc;
 
-	TRY(o->matmul(x->dev, logits, in, false, l->head, true, DT_NONE, false));
+	TRY(o->matmul(x->dev, logits, in, false, l->head, true, l->bias, false));
 	if (l->scale != 1)
 		TRY(o->scale(x->dev, whole, l->scale));
 	if (l->cap > 0)
@@ -201,6 +201,8 @@ static int grad_rows(struct dt_exec *x, const struct dt_loss *l, int64_t r, int6
 		if (rc < 0)
 			return rc;
 	}
+	if (l->dbias.data)
+		TRY(o->colsum(x->dev, l->dbias, dl));
 	if (l->dhead.data)
 		TRY(o->matmul(x->dev, l->dhead, dl, true, in, false, DT_NONE, accumulate));
 	TRY(o->matmul(x->dev, dt_t2((char *)l->din.data + skip, x->dtype, n, c), dl, false, l->head, false,
@@ -342,6 +344,12 @@ int dt_call_loss(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 		l.value = x->w[n->param[1]];
 		l.dvalue = x->g[n->param[1]];
 	}
+	if (n->param[2] >= 0) {
+		l.bias = x->w[n->param[2]];
+		l.dbias = x->g[n->param[2]];
+	}
+	if (l.dbias.data && x->loss_backward && !l.adds)
+		TRY(x->dev->ops->fill(x->dev, l.dbias, 0.0f));
 	/* Values are not trained: the gradient is 0. */
 	if (l.dvalue.data && x->loss_backward && !l.adds && !x->objective.value)
 		TRY(x->dev->ops->fill(x->dev, l.dvalue, 0.0f));

@@ -7,6 +7,7 @@
 /* rows: those that are computed; in and din have them first. */
 struct dt_loss {
 	struct dt_tensor in, din, head, dhead, value, dvalue; /* of the value head; DT_NONE: there is none */
+	struct dt_tensor bias, dbias;			      /* of the logits; likewise */
 	float scale, cap; /* factor of logits, then their soft cap; 0: none */
 	char *logits, *dlogits;
 	float *stats;

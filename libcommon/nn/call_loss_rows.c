@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORTH = 16 }; /* at least one of so many rows must be left out */
-
 /* Whether the loss is the last reader of its input, and reads nothing else by row. */
 static bool may_pick(const struct dt_exec *x, const struct dt_node *n, const struct dt_loss *l)
 {
@@ -53,7 +51,7 @@ int dt_loss_pick(struct dt_exec *x, const struct dt_node *n, struct dt_loss *l)
 	const size_t row = (size_t)(l->in.dim[1] * dt_dtype_size(l->in.dtype));
 	int rc;
 
-	if ((all - some) * WORTH < all || !may_pick(x, n, l))
+	if ((all - some) * DT_LOSS_PICKS < all || !may_pick(x, n, l))
 		return 0;
 	rc = open(p, all);
 	if (rc < 0)

@@ -25,10 +25,11 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 				      dt_infer_there(m, m->batch->ids) + x->row, here->off[0],
 				      x->stage->graph.params.p[here->index].shape[0], n->attr.scale));
 	if (n->param[1] >= 0) {
-		TRY(x->dev->ops->embedding_forward(x->dev, at, x->pos, NULL, x->w[n->param[1]], DT_NONE, 0));
+		TRY(x->dev->ops->embedding_forward(x->dev, at, x->pos, NULL, dt_call_positions(x, x->w, n),
+						   DT_NONE, 0));
 		TRY(x->dev->ops->add(x->dev, y, y, at));
 	}
-	return 0;
+	return n->param[2] < 0 ? 0 : dt_serve_types(x, n, y, at, err);
 }
 
 /* Rows of another model's final hidden states. check_batch (nn/infer.c) has refused a batch without them. */
@@ -149,7 +150,7 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 
 static int attention(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
-	const int rc = attend(x, n, NULL, NULL, err);
+	const int rc = n->attr.all ? dt_serve_attention_all(x, n, err) : attend(x, n, NULL, NULL, err);
 
 	return rc < 0 ? rc : 0;
 }
@@ -382,6 +383,7 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_EXCHANGE] = dt_serve_exchange,
 	[DT_OP_KV_GATHER] = dt_serve_kv_gather,
 	[DT_OP_HEAD] = head,
+	[DT_OP_STATES] = dt_serve_states,
 	[DT_OP_LEAVE] = dt_call_leave,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

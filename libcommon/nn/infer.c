@@ -24,8 +24,8 @@ static size_t cache_row_bytes(const struct dt_infer *m)
 static void warm(const struct dt_infer *m)
 {
 	const size_t slab = (size_t)m->p.blocks * (size_t)m->p.block_size * cache_row_bytes(m);
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE), slabs = m->cache.bytes / slab;
-	const size_t n = WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), slabs = slab ? m->cache.bytes / slab : 0;
+	const size_t n = slabs && WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
 
 #pragma omp parallel for num_threads(m->dev->nthreads) schedule(dynamic)
 	for (size_t i = 0; i < slabs; i++) {
@@ -68,6 +68,11 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	int rc, last;
 
 	m->config = *dt_source_config(src);
+	if (m->config.encoder) { /* without the tensors behind the last layer, which are the last ones */
+		m->config.head = DT_ENCODER_NONE;
+		m->config.pooler = m->config.tied = false;
+		m->config.labels = 0;
+	}
 	m->positions = m->p.max_len > 0 ? m->p.max_len : m->config.max_seq;
 	rc = dt_memory_plan_serving(&serving, m->positions, &m->plan, err);
 	if (rc < 0)
@@ -106,10 +111,23 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 	return rc < 0 ? dt_err_sys(err, rc, "cannot fill the tables of rotary angles") : 0;
 }
 
+static int check_encoder(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
+			 struct dt_err *err)
+{
+	const char *what = p->ranks		  ? "over several ranks"
+			   : !dt_dev_is_host(dev) ? "on a GPU"
+			   : p->adapters	  ? "with adapters"
+			   : p->disk_memory	  ? "with weights on disk"
+						  : NULL;
+
+	return what ? dt_err_set(err, -ENOTSUP, "'%s' is an encoder, which is not served %s", c->name, what)
+		    : 0;
+}
+
 static int check(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
 		 struct dt_err *err)
 {
-	int rc = dt_config_servable(c, err);
+	int rc = c->encoder && p->embeds ? check_encoder(p, c, dev, err) : dt_config_servable(c, err);
 
 	if (rc == 0 && p->ranks)
 		rc = dt_serving_check(c, &p->ranks->layout, err);
@@ -236,6 +254,8 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 {
 	size_t block = (size_t)m->p.block_size * cache_row_bytes(m), all = (size_t)m->p.blocks * block;
 
+	if (!all) /* of an encoder */
+		return 0;
 	return dt_dev_copy_rows(m->dev, m->cache.base + (size_t)to * block, all,
 				m->cache.base + (size_t)from * block, all, block,
 				(int64_t)(m->cache.bytes / all));

@@ -46,7 +46,9 @@ struct dt_infer_params {
 	 * log-probabilities equal those of training.
 	 */
 	bool as_trained;
-	bool name; /* hash the weights for dt_infer_cache_name */
+	bool embeds;	  /* the caller wants final hidden states alone, so that encoders can be opened */
+	bool pools_first; /* of an encoder: batch.pool gets the first row's state, not the sum of all */
+	bool name;	  /* hash the weights for dt_infer_cache_name */
 	/*
 	 * Not 0: weights beyond this many bytes of the rank's memory are in a file in disk_dir, and are read
 	 * when they are needed (plan/weights_disk.h). disk_dir NULL: in host memory, with a CUDA device.
@@ -89,11 +91,13 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m);
 /* The scratch that m has reserved of its device, which engines on the same device share. */
 const struct dt_scratch *dt_infer_reserved(const struct dt_infer *m);
 
+/* Of an encoder, sequences are whole: it has no cache, and slot, kv_len and block_table are not read. */
 struct dt_infer_batch {
 	int nseq, ntokens;
 	const int32_t *ids;	    /* [ntokens] */
 	const int32_t *pos;	    /* [ntokens] position in its sequence */
 	const int64_t *slot;	    /* [ntokens] cache row: block * block_size + offset */
+	const int32_t *types;	    /* encoders: [ntokens] token types; NULL: all are 0 */
 	const int32_t *q_start;	    /* [nseq + 1] */
 	const int32_t *kv_len;	    /* [nseq] keys of the sequence, new ones included */
 	const int32_t *block_table; /* [nseq, max_blocks] */

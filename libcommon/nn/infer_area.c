@@ -6,6 +6,8 @@ int dt_infer_area(struct dt_infer *m, struct dt_arena *a, size_t bytes, struct d
 	void *p;
 	int rc;
 
+	if (!bytes) /* the cache of an encoder */
+		return 0;
 	if (dt_dev_is_host(m->dev))
 		return dt_arena_init(a, bytes, err);
 	rc = dt_dev_alloc(m->dev, &p, bytes);

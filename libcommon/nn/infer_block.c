@@ -18,7 +18,7 @@ static struct pieces pieces_of(const struct dt_infer *m)
 	struct pieces r = {.bytes = (size_t)m->p.block_size * row};
 
 	r.step = (size_t)m->p.blocks * r.bytes;
-	r.n = (int64_t)(m->cache.bytes / r.step);
+	r.n = r.step ? (int64_t)(m->cache.bytes / r.step) : 0;
 	return r;
 }
 

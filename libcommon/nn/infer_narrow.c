@@ -20,7 +20,7 @@ int dt_infer_narrow_open(struct dt_infer *m, struct dt_err *err)
 
 	a->step = -1;
 	a->worth = 64;
-	if (!dt_infer_last_stage(m) || m->ranks.cp || m->ranks.ep)
+	if (!dt_infer_last_stage(m) || m->ranks.cp || m->ranks.ep || m->config.encoder)
 		return 0;
 	while (i >= p->start[DT_LIST_FORWARD] && p->step[i].n.op != DT_OP_ATTENTION)
 		i--;

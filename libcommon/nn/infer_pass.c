@@ -11,7 +11,8 @@
 static int pool_rows(const struct dt_infer *m, const void *rows, int seq, float *sum)
 {
 	const struct dt_infer_batch *b = m->batch;
-	int64_t n = m->config.hidden, first = b->q_start[seq], count = b->q_start[seq + 1] - first;
+	int64_t n = m->config.hidden, first = b->q_start[seq],
+		count = m->p.pools_first ? 1 : b->q_start[seq + 1] - first;
 	size_t e = (size_t)dt_dtype_size(m->p.dtype), bytes = (size_t)(count * n) * e;
 	char *copy = NULL;
 	const void *x = (const char *)rows + (size_t)(first * n) * e;

@@ -8,7 +8,8 @@
 static bool is_norm(const struct dt_param *p)
 {
 	return dt_param_is_scale(p) || p->role == DT_W_ATTN_NORM_B || p->role == DT_W_MLP_NORM_B ||
-	       p->role == DT_W_FINAL_NORM_B || p->role == DT_W_BATCH_NORM_B;
+	       p->role == DT_W_FINAL_NORM_B || p->role == DT_W_BATCH_NORM_B || p->role == DT_W_EMBED_NORM_B ||
+	       p->role == DT_W_MASKED_NORM_B;
 }
 
 /* Biases, including those of norms: every vector that is not a norm's scale. */

@@ -329,6 +329,9 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 			dt_estimate_release(&t);
 		return rc;
 	}
+	if (c->encoder)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' is an encoder: the memory of serving one is not estimated", c->name);
 	if (s->cache_bits <= 0)
 		s->cache_bits = 8.0 * dt_dtype_size(s->compute);
 	rc = check(s, err);

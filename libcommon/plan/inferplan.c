@@ -11,7 +11,8 @@ uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cac
 				      .head_dim = c->head_dim},
 			     a = c->kv_rank ? latent : heads;
 
-	return (uint64_t)(dt_kv_row(&a, cache) * dt_dtype_size(cache));
+	/* nothing is kept of the rows of an encoder */
+	return c->encoder ? 0 : (uint64_t)(dt_kv_row(&a, cache) * dt_dtype_size(cache));
 }
 
 uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,

@@ -49,6 +49,8 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 
 	if (dt_objective_rule(r->objective.kind)->values)
 		c->value_head = true;
+	if (c->encoder && r->mask_token)
+		c->mask_token = r->mask_token;
 	c->mtp_layers = r->mtp_layers;
 	if (rc == 0 && c->mtp_layers && (l.rank || c->lora.rank))
 		rc = dt_err_set(err, -ENOTSUP,

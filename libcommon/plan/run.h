@@ -70,6 +70,8 @@ struct dt_run {
 	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
 	int64_t mtp_layers;	/* modules for further tokens that are trained, 0 or 1 */
 	double mtp_weight;	/* weight of their loss */
+	double mask_share;	/* of an encoder's tokens, that are predicted; 0: 15 % */
+	int64_t mask_token;	/* what stands in their place; 0: the model's */
 	double neftune;		/* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
 	double bn_momentum;	/* share of a step's statistics in running ones; 0: DT_BN_MOMENTUM */
@@ -176,6 +178,14 @@ static inline bool dt_run_served_by_messages(const struct dt_run *r)
 static inline bool dt_run_masters(const struct dt_run *r)
 {
 	return r->qat || (r->compute != DT_F32 && !r->no_master) || dt_run_served(r);
+}
+/* Tokens of a sample that an encoder learns to predict. */
+static inline int64_t dt_run_masked(const struct dt_run *r)
+{
+	const double share = r->mask_share > 0 ? r->mask_share : 0.15;
+	const int64_t n = (int64_t)(share * (double)r->seq + 0.5);
+
+	return n < 1 ? 1 : n < r->seq ? n : r->seq;
 }
 /* The format of r->qat, of which there is one. */
 enum dt_format dt_run_qat(const struct dt_run *r);

@@ -318,6 +318,33 @@ static int check_mtp(const struct dt_run *r, struct dt_err *err)
 		       : 0;
 }
 
+/* Checks encoders: a loss of masked tokens, from whole sequences. */
+static int check_encoder(const struct dt_run *r, struct dt_err *err)
+{
+	const struct dt_layout *l = &r->layout;
+	const char *what = l->pp > 1	       ? "a pipeline (pp)"
+			   : l->cp > 1	       ? "context parallelism (cp)"
+			   : r->objective.kind ? "an --objective other than nll"
+			   : r->teacher.file   ? "--teacher"
+			   : r->teacher.top_k  ? "--teacher-top-k"
+			   : dt_run_apart(r)   ? "--documents apart"
+					       : NULL;
+
+	if (!r->config->encoder)
+		return 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder, which cannot be trained with %s",
+				  r->config->name, what);
+	return r->config->mask_token < r->config->vocab
+		       ? 0
+		       : dt_err_set(err, -EINVAL, "--mask-token %lld is not below the vocabulary size %lld",
+				    (long long)r->config->mask_token, (long long)r->config->vocab);
+}
+
+static bool is_encoder(const struct dt_config *c)
+{
+	return c->encoder;
+}
 static bool has_experts(const struct dt_config *c)
 {
 	return c->experts;
@@ -336,6 +363,7 @@ static const struct {
 	 "classifiers of images",
 	 {"image-size", "crop", "flip", "cutout", "mixup", "cutmix", "normalize", "label-smoothing",
 	  "new-head", "bn-span", "bn-momentum"}},
+	{is_encoder, "encoders", {"mask-share", "mask-token"}},
 	{has_experts,
 	 "mixtures of experts",
 	 {"balance-loss", "balance-over", "router-z-loss", "capacity-factor", "no-expert-overlap"}},
@@ -360,7 +388,7 @@ int run_check_learning(const struct dt_run *r, struct dt_err *err)
 	    (rc = run_check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
 	    (rc = check_ema(r, err)) < 0 || (rc = check_compress(r, err)) < 0 ||
 	    (rc = check_objective(r, err)) < 0 || (rc = check_teacher(r, err)) < 0 ||
-	    (rc = check_mtp(r, err)) < 0)
+	    (rc = check_mtp(r, err)) < 0 || (rc = check_encoder(r, err)) < 0)
 		return rc;
 	return check_rewards(r, err);
 }

@@ -11,7 +11,7 @@
 #include "base/opt.h"
 #include "plan/run.h"
 
-enum { DT_RUN_ROWS_MAX = 160, DT_RUN_OPTS_MAX = 192 };
+enum { DT_RUN_ROWS_MAX = 176, DT_RUN_OPTS_MAX = 208 };
 
 struct dt_run_options { /* what the command line says, before it is a run */
 	struct dt_run run;

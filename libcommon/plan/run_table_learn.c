@@ -97,6 +97,13 @@ const struct dt_run_row dt_run_rows_learn[] = {
 	  "weight of the loss of the modules of --mtp-layers", .min = 0, .max = 1e6, .def = "0.3",
 	  .with = "mtp-layers,resume"},
 	 REAL, R(mtp_weight), MEANING, NEVER},
+	{{"mask-share", 0, DT_OPT_SHARE, O(run.mask_share), "SHARE",
+	  "share of each sequence that an encoder learns to predict", .min = 1e-6, .max = 1, .def_text = "15%"},
+	 REAL, R(mask_share), MEANING, CHANGED},
+	{{"mask-token", 0, DT_OPT_INT, O(run.mask_token), "ID",
+	  "token that takes the place of those an encoder predicts", .min = 1, .max = 1 << 24,
+	  .def_text = "the model's"},
+	 INTEGER, R(mask_token), MEANING, CHANGED},
 	{{"neftune", 0, DT_OPT_REAL, O(run.neftune), "ALPHA",
 	  "NEFTune: add uniform noise of at most ALPHA / sqrt(tokens x width) to embeddings in training; 0: "
 	  "none", .min = 0, .max = 1e6, .def = "0"},

@@ -17,6 +17,8 @@ bool dt_param_is_hidden(const struct dt_param *p)
 	switch (p->role) {
 	case DT_W_EMBED:
 	case DT_W_POS:
+	case DT_W_TYPES:
+	case DT_W_LABELS:
 	case DT_W_HEAD:
 	case DT_W_CLASSES:
 	case DT_W_ROUTER:

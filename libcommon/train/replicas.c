@@ -61,6 +61,12 @@ static bool of_rank(const struct trainer *t, const struct dt_param *p)
 	case DT_W_MTP_HIDDEN_NORM:
 	case DT_W_MTP_NORM:
 	case DT_W_MTP_PROJ:
+	case DT_W_EMBED_NORM:
+	case DT_W_EMBED_NORM_B:
+	case DT_W_MASKED:
+	case DT_W_MASKED_B:
+	case DT_W_MASKED_NORM:
+	case DT_W_MASKED_NORM_B:
 	case DT_W_Q_A:
 	case DT_W_Q_A_NORM:
 	case DT_W_KV_A:

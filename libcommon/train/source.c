@@ -2,6 +2,7 @@
 
 #include "base/rng.h"
 #include "plan/objective.h"
+#include "train/masked.h"
 
 #include <errno.h>
 #include <math.h>
@@ -102,6 +103,8 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 			    t->source.info.vocab);
 		return -EINVAL;
 	}
+	if (t->run.documents == DT_RUN_DOCUMENTS_AUTO && t->config.encoder)
+		t->run.documents = DT_RUN_DOCUMENTS_JOINED;
 	if (t->run.documents == DT_RUN_DOCUMENTS_AUTO)
 		t->run.documents = t->source.info.apart ? DT_RUN_DOCUMENTS_APART : DT_RUN_DOCUMENTS_JOINED;
 	if (dt_run_apart(&t->run) && !t->source.info.apart) {
@@ -110,7 +113,9 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 		dt_err_hint(err, "build it with 'dt-dataset build --pack documents'");
 		return -EINVAL;
 	}
-	rc = open_ahead(t, err);
+	rc = masked_check(t, err);
+	if (rc == 0)
+		rc = open_ahead(t, err);
 	if (rc < 0 || !t->run.data.eval)
 		return rc;
 	rc = dt_dataset_open(t->run.data.eval, &t->source.eval, err);
@@ -187,6 +192,8 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 		return (end - first) * seq;
 	if (dt_objective_compares(dt_objective_rule(t->run.objective.kind)))
 		return objective_pairs(t, eval, first, end);
+	if (t->config.encoder)
+		return (end - first) * dt_run_masked(&t->run);
 	for (int64_t i = first; i < end; i++) {
 		int64_t own = i, at;
 		const struct dt_sampler *s = sampler_of(t, eval, &own);
@@ -298,7 +305,9 @@ static int put_samples(struct trainer *t, const struct dt_flight *f, int64_t n, 
 			set_noise(t, b, n + b, apart ? first : NULL);
 		if (real && rc == 0 && apart && t->exec.objective.judge)
 			rc = objective_add(t, s->data, dt_sampler_at(s, own), b * seq, first, err);
-		if (rc == 0)
+		if (rc == 0 && t->config.encoder)
+			masked_put(t, f, !rows, b, n + b, real ? row : NULL);
+		else if (rc == 0)
 			cut(t, f, b, real ? row : NULL, real && apart ? first : NULL,
 			    real && s->marked ? mask : NULL);
 		if (rc == 0 && real && rows && f->host_columns)

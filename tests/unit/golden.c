@@ -209,6 +209,20 @@ static void numbers(const struct golden *g, const char *name, float *ret)
 	}
 }
 
+static void encoder(const struct golden *g, struct dt_config *c)
+{
+	static const char *const heads[] = {"masked", "none", "classes"};
+
+	optional(g, "encoder", NULL, NULL, &c->encoder);
+	if (!c->encoder)
+		return;
+	c->head = (enum dt_encoder_head)choice(g, "head", heads, 3);
+	optional(g, "token_types", &c->token_types, NULL, NULL);
+	optional(g, "pos_first", &c->pos_first, NULL, NULL);
+	optional(g, "labels", &c->labels, NULL, NULL);
+	optional(g, "mask_token", &c->mask_token, NULL, NULL);
+}
+
 void golden_config(const struct golden *g, struct dt_config *ret)
 {
 	static const char *const norms[] = {"layer", "rms"}, *const positions[] = {"learned", "rope"},
@@ -296,6 +310,7 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "q_rank", &c.q_rank, NULL, NULL);
 	optional(g, "rope_dim", &c.rope_dim, NULL, NULL);
 	optional(g, "v_dim", &c.v_dim, NULL, NULL);
+	encoder(g, &c);
 	optional(g, "lora_rank", &c.lora.rank, NULL, NULL);
 	optional(g, "lora_alpha", NULL, &c.lora.alpha, NULL);
 	optional(g, "lora_dora", NULL, NULL, &c.lora.dora);

@@ -20,7 +20,8 @@ static const char *const models[] = {"gpt2",	"llama",   "qwen2",	 "qwen3",      
 				     "olmo3",	"smollm3", "phi3",	 "gemma2",     "olmoe",
 				     "glm4",	"glm4moe", "minimaxm2",	 "gptoss",     "granite",
 				     "neox",	"neoxseq", "phi4",	 "granitemoe", "granitemoeshared",
-				     "cohere",	"cohere2", "starcoder2", "glm4mtp",    "deepseek3mtp"};
+				     "cohere",	"cohere2", "starcoder2", "glm4mtp",    "deepseek3mtp",
+				     "bert",	"roberta"};
 
 static void test_config(void **state)
 {

@@ -187,11 +187,13 @@ static void check_logits(struct fixture *f, const char *name)
 {
 	int64_t n, v = f->c.vocab, rows = f->shape.microbatch * f->seq;
 	float *want = golden_f32(&f->g, "logits", &n), *got = malloc((size_t)n * sizeof(*got));
+	const int with = head_of(f)->param[2];
+	const struct dt_tensor bias = with < 0 ? DT_NONE : f->x.w[with];
 
 	assert_int_equal(n, rows * v);
 	assert_int_equal(f->dev->ops->matmul(f->dev, dt_t2(got, DT_F32, rows, v),
 					     dt_t2(f->final, DT_F32, rows, f->c.hidden), false,
-					     f->x.w[head_of(f)->param[0]], true, DT_NONE, false),
+					     f->x.w[head_of(f)->param[0]], true, bias, false),
 			 0);
 	assert_int_equal(
 		f->dev->ops->scale(f->dev, dt_t2(got, DT_F32, rows, v), (float)dt_logit_scale(&f->c)), 0);
@@ -349,6 +351,8 @@ MODEL(granitemoeshared)
 MODEL(cohere)
 MODEL(cohere2)
 MODEL(starcoder2)
+MODEL(bert)
+MODEL(roberta)
 MODEL(neox)
 MODEL(neoxseq)
 MODEL(phi3)
@@ -444,6 +448,8 @@ int main(void)
 		cmocka_unit_test(test_cohere),
 		cmocka_unit_test(test_cohere2),
 		cmocka_unit_test(test_starcoder2),
+		cmocka_unit_test(test_bert),
+		cmocka_unit_test(test_roberta),
 		cmocka_unit_test(test_neox),
 		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),

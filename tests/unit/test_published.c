@@ -146,6 +146,17 @@ static void parameters(void **state)
 		{"resnet-9", 6573130},
 		{"airbench94", 1972792},
 		/* DeiT (Touvron et al. 2021); torchvision */
+		/* transformers' BertForMaskedLM and RobertaForMaskedLM; BertModel with its pooler */
+		{"bert-base-uncased", 109514298},
+		{"bert-large-uncased", 335174458},
+		{"roberta-base", 124697433},
+		{"roberta-large", 355412057},
+		{"xlm-roberta-base", 278295186},
+		{"xlm-roberta-large", 560142482},
+		{"all-minilm-l6-v2", 22713216},
+		{"bge-small-en-v1.5", 33360000},
+		{"bge-base-en-v1.5", 109482240},
+		{"bge-large-en-v1.5", 335141888},
 		{"vit-ti-16", 5717416},
 		{"vit-s-16", 22050664},
 		{"vit-b-16", 86567656},
@@ -185,7 +196,7 @@ static void parameters(void **state)
 		dt_params_release(&t);
 	}
 	for (int i = 0; dt_config_preset(i);
-	     i++) /* the four that are ours: closed forms of GPT-2 and Llama */
+	     i++) /* the five that are ours: closed forms of GPT-2, Llama and BERT */
 		if (dt_config_preset(i)->hidden <= 192 && !dt_config_is_image(dt_config_preset(i))) {
 			const struct dt_config *c = dt_config_preset(i);
 			int64_t h = c->hidden, L = c->layers, d = c->head_dim, a = c->heads, g = c->kv_heads;
@@ -195,6 +206,8 @@ static void parameters(void **state)
 					 : c->vocab * h + c->max_seq * h + L * (12 * h * h + 13 * h) + 2 * h;
 			struct dt_params t;
 
+			if (c->encoder) /* a norm in front, types, a linear with a norm behind, a bias */
+				want += 2 * h + h * h + 3 * h + c->vocab;
 			assert_int_equal(dt_model_params(c, &t, NULL), 0);
 			is(c->name, (double)dt_params_total(&t), (double)want, 0);
 			dt_params_release(&t);

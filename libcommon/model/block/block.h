@@ -7,7 +7,7 @@
 
 #include "model/graph.h"
 
-/* Embeddings of tokens, and learned position embeddings if the model has them. */
+/* Embeddings of tokens, and of learned positions and token types if the model has them. */
 int dt_block_embed(struct dt_builder *b);
 /* The table of token embeddings alone. */
 int dt_block_embed_table(struct dt_builder *b);
@@ -41,7 +41,7 @@ int dt_block_linear(struct dt_builder *b, const char *name, const char *out, int
 		    const int *bias);
 /*
  * Initial standard deviation of projections that write to the residual stream (GPT-2, section 2.3); that of
- * all matrices in image transformers.
+ * all matrices in image transformers and encoders.
  */
 double dt_block_residual_std(const struct dt_builder *b);
 

@@ -12,16 +12,19 @@ int dt_block_embed(struct dt_builder *b)
 {
 	static const char *const out[] = {"resid"};
 	const struct dt_config *c = b->c;
-	int token = dt_block_embed_table(b), position = -1, x;
+	int token = dt_block_embed_table(b), position = -1, types = -1, x;
 	struct dt_node *n;
 
 	if (c->pos == DT_POS_LEARNED)
-		position = dt_tensor_add(b, DT_W_POS, "pos.weight", c->max_seq, c->hidden);
+		position = dt_tensor_add(b, DT_W_POS, "pos.weight", c->pos_first + c->max_seq, c->hidden);
+	if (c->token_types)
+		types = dt_tensor_add(b, DT_W_TYPES, "type.weight", c->token_types, c->hidden);
 	n = dt_node_add(b, DT_OP_EMBED, "embed", 1, out);
 	if (!n)
 		return -1;
 	n->param[0] = token;
 	n->param[1] = position;
+	n->param[2] = types;
 	n->attr.scale = (float)dt_embed_scale(c);
 	x = n->out[0];
 	return x;

@@ -19,6 +19,7 @@ int dt_block_linear(struct dt_builder *b, const char *name, const char *out, int
 
 double dt_block_residual_std(const struct dt_builder *b)
 {
-	return b->c->patch ? b->c->init_std : b->c->init_std / sqrt(2.0 * (double)b->c->layers);
+	return b->c->patch || b->c->encoder ? b->c->init_std
+					    : b->c->init_std / sqrt(2.0 * (double)b->c->layers);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -74,7 +74,7 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 }
 
 /* The vision tower, which we do not load. */
-static bool is_buffer(const char *name)
+static bool is_buffer(const struct dt_config *c, const char *name)
 {
 	return !strncmp(name, "vision_tower.", 13) || !strncmp(name, "multi_modal_projector.", 22);
 }

@@ -62,7 +62,7 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	return rc < 0 ? rc : 0;
 }
 
-static bool is_buffer(const char *name)
+static bool is_buffer(const struct dt_config *c, const char *name)
 {
 	const char *last = strstr(name, ".attn.");
 

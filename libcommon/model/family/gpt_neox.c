@@ -89,7 +89,7 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	return rc;
 }
 
-static bool is_buffer(const char *name)
+static bool is_buffer(const struct dt_config *c, const char *name)
 {
 	const char *last = strstr(name, ".attention.");
 

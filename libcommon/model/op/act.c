@@ -5,6 +5,7 @@
 void dt_shape_act(struct dt_lower *lo, struct dt_node *n)
 {
 	n->out[0] = dt_lo_like(lo, dt_lo_name(lo, n->out[0]), n->unit, n->in[0]);
+	lo->info[n->out[0]].whole = lo->info[n->in[0]].whole;
 }
 
 static void backward(struct dt_lower *lo, const struct dt_node *n, enum dt_op op)

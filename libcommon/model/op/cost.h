@@ -54,6 +54,7 @@ struct dt_cost_site { /* what a node does not contain itself */
 	int64_t chunk[2];      /* cp > 1: where in a sequence this rank's two chunks start */
 	enum dt_dtype compute; /* of weights; gradients are f32 */
 	int64_t loss_chunk;    /* rows of logits computed at a time */
+	int64_t targets;       /* rows of a microbatch with a target, where that is fixed; else 0 */
 	/*
 	 * Serving; 0 in training. Each row is the next token of a sequence and sees `context` keys; cache_row
 	 * bytes of KV cache are read per key, layer and sequence. weight_bytes: stored bytes per element of a

@@ -12,7 +12,7 @@ void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
 				cut ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, dt_lo_dim(lo, n->param[0], 1));
 	lo->info[n->out[0]].partial = cut;
 	lo->info[n->out[0]].whole = !cut;
-	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions are looked up separately and added */
+	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions and types are looked up separately and added */
 		n->out[4] = dt_lo_room(lo, "positions", n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
 				       dt_lo_dim(lo, n->param[0], 1));
 }
@@ -22,14 +22,15 @@ void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)
 	struct dt_node *m = dt_lo_emit(lo, DT_OP_EMBED_B, n);
 
 	m->in[0] = dt_lo_grad(lo, n->out[0]);
-	m->param[0] = n->param[0];
-	m->param[1] = n->param[1];
+	for (int i = 0; i < 3; i++)
+		m->param[i] = n->param[i];
 }
 
 /*
  * Logits exist for loss_chunk rows at a time, and their gradient is computed before the next chunk, so the
  * node returns the gradient of its input and adds to the head's. Rows of both are padded to a multiple of 8
- * columns, as GPU products prefer, on all devices, so that plans do not depend on the device.
+ * columns, as GPU products prefer, on all devices, so that plans do not depend on the device. param[2]: a
+ * bias of the logits.
  */
 void dt_shape_loss(struct dt_lower *lo, struct dt_node *n)
 {
@@ -74,10 +75,17 @@ void dt_shape_head(struct dt_lower *lo, struct dt_node *n)
 		n->out[3] = dt_lo_room(lo, "logits sent", n->unit, DT_F32, DT_ROWS_NONE, outputs, vocab);
 }
 
+/* The end of a model whose final hidden states the caller reads: it computes nothing. */
+void dt_shape_states(struct dt_lower *lo, struct dt_node *n)
+{
+	(void)lo;
+	(void)n;
+}
+
 /* Reads one row of each table for every row; multiplying by a scale is one more pass. */
 struct dt_node_cost dt_cost_embed(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	double y = dt_cost_bytes(s, n->out[0]), passes = n->attr.scale != 1 ? 1 : 0;
+	double y = dt_cost_bytes(s, n->out[0]), passes = (n->attr.scale != 1) + (n->param[2] >= 0);
 
 	return (struct dt_node_cost){.read = y * (1 + (n->param[1] >= 0) + passes),
 				     .written = y * (1 + passes)};
@@ -88,6 +96,8 @@ struct dt_node_cost dt_cost_embed_b(const struct dt_cost_site *s, const struct d
 	double dy = dt_cost_bytes(s, n->in[0]), passes = n->attr.scale != 1 ? 1 : 0;
 	double grads = 4 * (double)dt_value_numel(s->p, n->in[0]) * (1 + (n->param[1] >= 0));
 
+	if (n->param[2] >= 0)
+		grads += dy;
 	return (struct dt_node_cost){.read = dy * (1 + passes) + grads, .written = dy * passes + grads};
 }
 

@@ -187,6 +187,7 @@ void dt_shape_linear_act(struct dt_lower *lo, struct dt_node *n)
 
 	dt_shape_linear(lo, n);
 	y = dt_lo_like(lo, "act", n->unit, n->out[0]);
+	lo->info[y].whole = lo->info[n->out[0]].whole;
 	n->out[1] = y;
 }
 

@@ -171,12 +171,12 @@ void dt_lo_forward(struct dt_lower *lo, const struct dt_node *n)
 		return;
 	for (int i = 0; i < DT_NODE_IN; i++)
 		step.in[i] = dt_lo_real(lo, n->in[i]);
-	/* only rank 0 adds a bias or position that is summed over ranks */
+	/* only rank 0 adds a bias, position or type that is summed over ranks */
 	if (lo->s->tp_rank > 0 && n->op == DT_OP_LINEAR && dt_lo_cut(lo, n->param[0]) == 1)
 		for (int i = 3; i < 6; i++)
 			step.param[i] = -1;
 	if (lo->s->tp_rank > 0 && n->op == DT_OP_EMBED)
-		step.param[1] = -1;
+		step.param[1] = step.param[2] = -1;
 	if (dt_lo_in_8_bits(lo, n))
 		lo->linear8(lo, &step);
 	else

@@ -154,6 +154,7 @@ DT_RULE(latent_absorb);
 DT_RULE(latent_values);
 DT_RULE(join);
 void dt_shape_given(struct dt_lower *lo, struct dt_node *n);
+void dt_shape_states(struct dt_lower *lo, struct dt_node *n);
 DT_RULE(route);
 DT_RULE(experts);
 DT_RULE(combine);

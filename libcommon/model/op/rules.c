@@ -25,6 +25,7 @@ const struct dt_op_rule dt_op_rules[DT_OP_N] = {
 	[DT_OP_COMBINE] = {dt_shape_combine, dt_back_combine, dt_cost_combine},
 	[DT_OP_LOSS] = {dt_shape_loss, dt_back_loss, dt_cost_loss, dt_timed_loss},
 	[DT_OP_HEAD] = {dt_shape_head, NULL, dt_cost_head},
+	[DT_OP_STATES] = {dt_shape_states, NULL},
 	[DT_OP_ENTER] = {dt_shape_enter, dt_back_enter, dt_cost_enter},
 	[DT_OP_LEAVE] = {dt_shape_leave, dt_back_leave, dt_cost_leave},
 	[DT_OP_KV_GATHER] = {dt_shape_kv_gather, dt_back_kv_gather, dt_cost_kv_gather},

@@ -75,6 +75,13 @@ static void colsum(const struct dt_need *w, const struct dt_node *n)
 	dt_need_op(w, dt_colsum_scratch(w->on, dt_need_rows(w, n->in[0]), dt_need_cols(w, n->in[0])));
 }
 
+/* The gradient of a table of token types. */
+static void embed_b(const struct dt_need *w, const struct dt_node *n)
+{
+	if (n->param[2] >= 0)
+		colsum(w, n);
+}
+
 static void quantize(const struct dt_need *w, const struct dt_node *n)
 {
 	dt_need_op(w, dt_fp8_quantize_scratch(w->on, n->out[1] >= 0));
@@ -200,8 +207,15 @@ static void loss_rows(const struct dt_need *w, const struct dt_node *n, int64_t 
 	const int64_t hidden = dt_need_cols(w, n->in[0]), vocab = w->s->param[n->param[0]][0];
 	const enum dt_dtype t = dt_need_type(w, n->in[0]);
 
-	dt_need_product(w, (struct dt_product){
-				   .m = rows, .n = vocab, .k = hidden, .tb = true, .in = t, .out = DT_F32});
+	dt_need_product(w, (struct dt_product){.m = rows,
+					       .n = vocab,
+					       .k = hidden,
+					       .tb = true,
+					       .in = t,
+					       .out = DT_F32,
+					       .bias = n->param[2] >= 0});
+	if (n->param[2] >= 0)
+		dt_need_op(w, dt_colsum_scratch(w->on, rows, vocab));
 	if (!n->attr.frozen)
 		dt_need_product(
 			w, (struct dt_product){
@@ -211,7 +225,9 @@ static void loss_rows(const struct dt_need *w, const struct dt_node *n, int64_t 
 
 static void loss(const struct dt_need *w, const struct dt_node *n)
 {
-	const int64_t rows = dt_need_rows(w, n->in[0]), chunk = w->s->loss_chunk;
+	const int64_t all = dt_need_rows(w, n->in[0]), some = w->s->targets,
+		      rows = some && (all - some) * DT_LOSS_PICKS >= all ? some : all,
+		      chunk = w->s->loss_chunk < rows ? w->s->loss_chunk : rows;
 
 	loss_rows(w, n, chunk);
 	if (rows % chunk)
@@ -219,6 +235,7 @@ static void loss(const struct dt_need *w, const struct dt_node *n)
 }
 
 static void (*const needs[DT_OP_N])(const struct dt_need *w, const struct dt_node *n) = {
+	[DT_OP_EMBED_B] = embed_b,
 	[DT_OP_NORM] = dt_need_norm,
 	[DT_OP_NORM_B] = norm_b,
 	[DT_OP_HEADS_NORM] = dt_need_heads_norm,

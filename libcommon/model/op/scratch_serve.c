@@ -57,6 +57,22 @@ static bool alike(const struct dt_attr *a, const struct dt_attr *b)
 	       a->latent_dim == b->latent_dim && a->window == b->window;
 }
 
+/* Of an encoder: one sequence of all keys, or as many as there are of one. */
+static void attention_all(const struct serving *s, const struct dt_node *n, const struct dt_attn *of)
+{
+	const int64_t rows = dt_need_rows(&s->w, n->in[0]),
+		      longest = s->most->keys < rows ? s->most->keys : rows;
+	const enum dt_dtype t = dt_need_type(&s->w, n->in[0]);
+
+	for (int64_t seq = longest; seq > 0; seq /= 2) {
+		struct dt_attn a = *of;
+
+		a.batch = rows / seq < s->most->seqs ? rows / seq : s->most->seqs;
+		a.seq = seq;
+		dt_need_op(&s->w, dt_attention_forward_scratch(s->w.on, t, &a, seq, seq));
+	}
+}
+
 /* Finding the batch that takes most takes time: once for layers that are alike. */
 static void attention(struct serving *s, const struct dt_node *n)
 {
@@ -70,6 +86,10 @@ static void attention(struct serving *s, const struct dt_node *n)
 					   .keys = s->most->keys,
 					   .all_keys = s->most->all_keys};
 
+	if (n->attr.all) {
+		attention_all(s, n, &a);
+		return;
+	}
 	for (int i = 0; i < s->nseen; i++)
 		if (alike(&s->seen[i]->attr, &n->attr))
 			return;

@@ -142,6 +142,9 @@ static int read_body(struct dt_body *b, struct dt_completion *c)
 
 	if (!json_is_object(b->o))
 		return dt_body_bad(b->e, "", "the request is not a JSON object");
+	if (b->m->engine->model.encoder && b->kind != DT_BODY_EMBEDDING)
+		return dt_api_fail(b->e, 400, "invalid_request_error", "encoder",
+				   "this model is an encoder: it embeds and ranks texts, but generates none");
 	if (dt_body_keys(b) < 0 || dt_body_model(b) < 0 || dt_body_stream(b, c) < 0 || dt_body_salt(b) < 0)
 		return -EINVAL;
 	if (b->kind == DT_BODY_EMBEDDING)

@@ -7,13 +7,93 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text of a document: the document itself if it is a string, or its "text". NULL: it has none. */
+/*
+ * The text of a document: the document itself if it is a string or a list of token ids, or its "text". NULL:
+ * it has none.
+ */
 static json_t *text_of(const json_t *v)
 {
 	json_t *text = json_is_object(v) ? json_object_get(v, "text") : (json_t *)v;
 
+	if (json_is_array(text) && json_is_integer(json_array_get(text, 0)))
+		return text;
 	return json_is_string(text) && json_string_length(text) > 0 ? text : NULL;
 }
+
+/* Whether v is one text, not a list of them. */
+static bool is_one(const json_t *v)
+{
+	return !json_is_array(v) || json_is_integer(json_array_get(v, 0));
+}
+
+/* ---- pairs for a cross-encoder ---- */
+
+/* The ids of a text, as an embedding would have them. NULL with e filled. */
+static json_t *ids_of(json_t *text, const char *key, const struct dt_api_model *m, struct dt_api_error *e)
+{
+	json_t *ids = json_array();
+	int32_t *id = NULL;
+	struct dt_err err;
+	size_t n = 0;
+
+	if (json_is_array(text)) {
+		json_array_extend(ids, text);
+		return ids;
+	}
+	if (dt_api_encode(m->engine->tok, json_string_value(text), json_string_length(text), &id, &n, &err) <
+	    0) {
+		dt_body_bad(e, key, "%s", err.msg);
+		json_decref(ids);
+		return NULL;
+	}
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(ids, json_integer(id[i]));
+	free(id);
+	return ids;
+}
+
+/*
+ * The ids of two texts as one: BERT's [CLS] a [SEP] b [SEP], RoBERTa's <s> a </s></s> b </s>. The token that
+ * starts b, if it is there, is left out, or replaced by what ends a.
+ */
+static json_t *joined(const json_t *a, const json_t *b, const struct dt_api_model *m)
+{
+	const int32_t bos = dt_tokenizer_bos(m->engine->tok);
+	const bool starts = bos >= 0 && json_integer_value(json_array_get(b, 0)) == bos;
+	json_t *all = json_copy((json_t *)a);
+
+	if (m->engine->model.seps > 1 && starts)
+		json_array_append(all, json_array_get(a, json_array_size(a) - 1));
+	for (size_t i = starts; i < json_array_size(b); i++)
+		json_array_append(all, json_array_get(b, i));
+	return all;
+}
+
+/* The inputs of a cross-encoder: the query before each of the texts. *ret_first: tokens of the query. */
+static json_t *pairs(json_t *query, const json_t *texts, const char *one, const char *many,
+		     const struct dt_api_model *m, size_t *ret_first, struct dt_api_error *e)
+{
+	json_t *a = ids_of(query, one, m, e), *all = a ? json_array() : NULL, *text;
+	size_t i;
+
+	json_array_foreach(texts, i, text)
+	{
+		json_t *b = all ? ids_of(text, many, m, e) : NULL;
+
+		if (!b) {
+			json_decref(all);
+			all = NULL;
+			break;
+		}
+		json_array_append_new(all, joined(a, b, m));
+		json_decref(b);
+	}
+	*ret_first = json_array_size(a);
+	json_decref(a);
+	return all;
+}
+
+/* ---- requests ---- */
 
 /* Parses a call that embeds one text and a list of others. */
 static int embed(const json_t *body, const char *one, const char *many, const struct dt_api_model *m,
@@ -22,7 +102,8 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	static const char *const same[] = {"model", "truncate_prompt_tokens"}; /* as of /v1/embeddings */
 	const json_t *list = json_object_get(body, many);
 	json_t *query = text_of(json_object_get(body, one)), *inputs, *ask, *v;
-	size_t i, n = json_is_array(list) ? json_array_size(list) : 1;
+	const bool reads_pairs = m->engine->model.labels > 0;
+	size_t i, n = is_one(list) ? 1 : json_array_size(list), first = 0;
 	int rc = 0;
 
 	if (!query)
@@ -32,14 +113,27 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	if (n >= DT_INPUTS_MAX)
 		return dt_body_bad(e, many, "'%s' has %zu elements, more than the %d allowed", many, n,
 				   DT_INPUTS_MAX - 1);
+	if (reads_pairs && m->engine->model.labels != 1)
+		return dt_api_fail(e, 400, "invalid_request_error", "labels",
+				   "this model has %d classes: texts are ranked by a model with one",
+				   m->engine->model.labels);
 	inputs = json_array();
 	json_array_append(inputs, query);
 	for (i = 0; i < n && rc == 0; i++) {
-		v = text_of(json_is_array(list) ? json_array_get(list, i) : list);
+		v = text_of(is_one(list) ? list : json_array_get(list, i));
 		rc = v ? json_array_append(inputs, v)
 		       : dt_body_bad(e, many, "'%s' has an element that is not a string", many);
 	}
-	ask = json_pack("{s:O}", "input", inputs);
+	v = NULL;
+	ret->texts = json_copy(inputs);
+	json_array_remove(ret->texts, 0);
+	if (reads_pairs && rc == 0) {
+		v = pairs(query, ret->texts, one, many, m, &first, e);
+		rc = v ? 0 : -EINVAL;
+		ret->judge = &m->engine->model;
+	}
+	ask = json_pack("{s:O}", "input", v ? v : inputs);
+	json_decref(v);
 	for (i = 0; i < 2; i++)
 		if (json_object_get(body, same[i]))
 			json_object_set(ask, same[i], json_object_get(body, same[i]));
@@ -48,8 +142,9 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	if (rc < 0 && !strcmp(e->param, "input")) /* one of the texts: no key of this request */
 		e->param[0] = '\0';
 	json_decref(ask);
-	json_array_remove(inputs, 0);
-	ret->texts = inputs;
+	json_decref(inputs);
+	for (i = 0; rc == 0 && reads_pairs && m->engine->model.types && i < (size_t)c->call->n; i++)
+		c->call->req[i].second = (int)first;
 	if (rc < 0)
 		dt_rank_release(ret);
 	return rc;
@@ -128,25 +223,48 @@ static json_t *result_json(const struct dt_rank *r, const struct result *x)
 	return v;
 }
 
+/* The score of document i. Negative errno: out of memory. */
+static int score_of(const struct dt_rank *r, const struct dt_completion *c, int i, size_t hidden, double *ret)
+{
+	const struct dt_serve_req *q = c->call->req;
+	float logit = 0;
+	int rc = 0;
+
+	if (!r->judge) {
+		*ret = cosine(q[0].pooled, q[i + 1].pooled, hidden);
+		return 0;
+	}
+	rc = r->judge->classes(r->judge->judge, q[i].pooled, &logit);
+	*ret = 1 / (1 + exp(-(double)logit));
+	return rc;
+}
+
 json_t *dt_rank_json(const struct dt_rank *r, const struct dt_completion *c, size_t hidden,
 		     struct dt_api_error *e)
 {
-	int n = c->call->n - 1, top = r->top > 0 && r->top < n ? r->top : n;
+	const int calls = c->call->n, n = r->judge ? calls : calls - 1;
+	int top = r->top > 0 && r->top < n ? r->top : n;
 	struct result *list = calloc((size_t)n + 1, sizeof(*list));
-	json_int_t tokens = c->call->req[0].nprompt;
+	json_int_t tokens = 0;
+	bool failed = !list;
 	json_t *results;
 
-	for (int i = 0; i <= n; i++)
-		if (!list || dt_completion_failed(&c->call->req[i], e)) {
-			if (!list)
-				dt_body_no_memory(e);
-			free(list);
-			return NULL;
+	if (!list)
+		dt_body_no_memory(e);
+	for (int i = 0; i < calls && !failed; i++) {
+		failed = dt_completion_failed(&c->call->req[i], e);
+		tokens += c->call->req[i].nprompt;
+	}
+	for (int i = 0; i < n && !failed; i++) {
+		list[i].at = i;
+		if (score_of(r, c, i, hidden, &list[i].score) < 0) {
+			dt_body_no_memory(e);
+			failed = true;
 		}
-	for (int i = 0; i < n; i++) {
-		list[i] = (struct result){i,
-					  cosine(c->call->req[0].pooled, c->call->req[i + 1].pooled, hidden)};
-		tokens += c->call->req[i + 1].nprompt;
+	}
+	if (failed) {
+		free(list);
+		return NULL;
 	}
 	if (!r->score)
 		qsort(list, (size_t)n, sizeof(*list), best_first);

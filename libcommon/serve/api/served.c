@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "ckpt/adapter.h"
 #include "nn/device.h"
+#include "nn/labels.h"
 #include "plan/inferplan.h"
 #include "plan/stage.h"
 
@@ -114,7 +115,7 @@ static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_pa
 	uint64_t one = (uint64_t)((len + p->block - 1) / p->block), all = one * (uint64_t)p->seqs;
 	uint64_t share = cache_share(s->dev, p);
 	uint64_t most = INT32_MAX / (uint64_t)p->block; /* positions in the cache are int32 */
-	uint64_t n = (p->cache_mem ? p->cache_mem : share) / bytes;
+	uint64_t n = bytes ? (p->cache_mem ? p->cache_mem : share) / bytes : all;
 	char have[32], need[32];
 
 	if (n > all)
@@ -219,6 +220,14 @@ static int agree_blocks(struct dt_served *s, int64_t *blocks, struct dt_err *err
 	return rc;
 }
 
+/* Whether the first token's state stands for a text: it is also what classes are of. */
+static bool pools_first(const struct dt_served_params *p, const struct dt_config *c)
+{
+	const int pooling = p->pooling ? p->pooling : (int)c->pooling;
+
+	return c->encoder && (c->head == DT_ENCODER_CLASSES || pooling == DT_POOLING_CLS);
+}
+
 /*
  * Opens the model and what drafts, the draft model or the module, with caches of the same blocks; returns the
  * number of blocks.
@@ -236,6 +245,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .ranks = p->world ? &s->cut : NULL,
 				     .adapters = p->lora_rank,
 				     .as_trained = p->as_trained,
+				     .embeds = p->embeds,
+				     .pools_first = pools_first(p, dt_source_config(s->src)),
 				     .disk_dir = p->weights_disk,
 				     .disk_memory = p->weights_memory,
 				     .name = p->kv_dir != NULL};
@@ -253,6 +264,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 	}
 	ip.blocks = (int)blocks;
 	rc = agree(s, dt_infer_open(&s->model, s->dev, s->src, &ip, err), err);
+	if (rc == 0)
+		rc = dt_labels_open(s->src, &s->labels, err);
 	if (rc == 0)
 		rc = dt_infer_reach(s->model, err);
 	if (rc == 0 && p->world)
@@ -290,6 +303,31 @@ static int check_replicas(const struct dt_served *s, const struct dt_served_para
 			  s->cut.layout.dp);
 }
 
+/* An encoder reads a text at once, and keeps nothing of it. */
+static int check_encoder(const struct dt_served_params *p, const struct dt_config *c, struct dt_err *err)
+{
+	const int64_t len = p->len ? p->len : c->max_seq;
+	const char *what = p->draft_model || p->draft || p->mtp ? "drafts"
+			   : p->kv_host || p->kv_dir		? "--kv-host and --kv-disk"
+			   : p->named				? "--role"
+			   : p->trace				? "--trace"
+			   : p->merged				? "--merge-lora"
+								: NULL;
+
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder, which is not served with %s", c->name,
+				  what);
+	if (p->tokens >= len)
+		return 0;
+	dt_err_set(
+		err, -EINVAL,
+		"an encoder computes a text in one step: --max-num-batched-tokens %lld is below the length "
+		"of %lld",
+		(long long)p->tokens, (long long)len);
+	dt_err_hint(err, "raise it, or lower --max-model-len");
+	return -EINVAL;
+}
+
 /*
  * Finds what each rank can determine alone: the source, the length of sequences, the tokenizer, the device.
  */
@@ -305,8 +343,10 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 		return rc;
 	c = dt_source_config(s->src);
 	rc = check_replicas(s, p, err);
+	if (rc == 0 && p->pooling && !c->encoder)
+		rc = dt_err_set(err, -EINVAL, "--pooling is for encoders, which '%s' is not", c->name);
 	if (rc == 0)
-		rc = dt_config_servable(c, err);
+		rc = c->encoder && p->embeds ? check_encoder(p, c, err) : dt_config_servable(c, err);
 	if (rc == 0)
 		rc = dt_serving_check(c, &s->cut.layout, err);
 	if (rc == 0 && is_first(p))
@@ -379,6 +419,7 @@ int dt_served_close(struct dt_served *s)
 		rc = -EIO;
 	dt_infer_close(s->model);
 	dt_infer_close(s->drafter);
+	dt_labels_close(s->labels);
 	dt_tokenizer_close(s->tok);
 	dt_source_close(s->src);
 	dt_dev_close(s->dev);

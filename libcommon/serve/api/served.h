@@ -42,6 +42,8 @@ struct dt_served_params {
 	const struct dt_kvpeers_params *peers; /* prefill servers, without the cache's members; NULL: none */
 	const struct dt_log *log;	       /* for messages on kv_dir, loading and shutdown; NULL: none */
 	bool as_trained;		       /* nn/infer.h */
+	bool embeds;			       /* encoders can be opened (dt_infer_params.embeds) */
+	int pooling; /* enum dt_embed_pooling of an encoder's embeddings; 0: the model's, or the mean */
 	const char *merged; /* adapter to merge into the weights; any_base applies; NULL: none */
 	/* Adapters, each NAME=PATH. Clients may load adapters from lora_dir, NULL: they may not. */
 	const struct dt_strs *lora;
@@ -63,6 +65,7 @@ struct dt_served {
 	struct dt_source *src; /* closed after loading */
 	struct dt_tokenizer *tok;
 	struct dt_infer *model, *drafter;
+	struct dt_labels *labels;     /* of an encoder with classes; NULL: another model */
 	struct dt_adapters *adapters; /* NULL: none */
 	struct dt_engine *engine;
 	struct dt_schedtrace trace;

@@ -1,6 +1,7 @@
 /* Opens the engine of a server: its model over one or several ranks, adapters, disk cache, peers. */
 #include "serve/api/served_engine.h"
 
+#include "nn/labels.h"
 #include "plan/inferplan.h"
 
 #include <errno.h>
@@ -14,6 +15,11 @@ static int copy_block(void *m, int replica, int32_t from, int32_t to)
 static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	return dt_infer_forward(m, b, logits, err);
+}
+
+static int classes(const void *labels, const float *pooled, float *ret)
+{
+	return dt_labels_of(labels, pooled, ret);
 }
 
 static int read_block(void *m, int32_t block, void *to)
@@ -52,7 +58,10 @@ struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_token
 				    .weights_read = dt_infer_disk_told(m, &disk) ? weights_read : NULL,
 				    .draws = true,
 				    .vocab = (int)c->vocab,
-				    .hidden = (int)c->hidden};
+				    .hidden = (int)c->hidden,
+				    .encoder = c->encoder,
+				    .types = c->token_types > 1,
+				    .seps = c->pos_first ? 2 : 1};
 	int32_t eot = dt_tokenizer_eot(tok);
 
 	if (eot >= 0)
@@ -153,6 +162,11 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 				      .stuck_after = p->stuck_after,
 				      .held = true};
 
+	if (s->labels) {
+		ep.model.labels = (int)c->labels;
+		ep.model.classes = classes;
+		ep.model.judge = s->labels;
+	}
 	if (p->kv_dir && open_disk(s, p, c, err) < 0)
 		return err->code;
 	ep.kv_disk = s->disk;

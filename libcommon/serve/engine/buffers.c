@@ -15,6 +15,7 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 	s->drafts = calloc(seqs, sizeof(*s->drafts));
 	s->ids = calloc(tokens, sizeof(*s->ids));
 	s->pos = calloc(tokens, sizeof(*s->pos));
+	s->types = p->model.encoder ? calloc(tokens, sizeof(*s->types)) : NULL;
 	s->slot = calloc(tokens, sizeof(*s->slot));
 	s->q_start = calloc(seqs + 1, sizeof(*s->q_start));
 	s->kv_len = calloc(seqs, sizeof(*s->kv_len));
@@ -24,10 +25,12 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 	s->pool_to = calloc(seqs, sizeof(*s->pool_to));
 	s->adapter = calloc(seqs, sizeof(*s->adapter));
 	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
-	    !s->want || !s->table || !s->replica || !s->pool_to || !s->adapter)
+	    !s->want || !s->table || !s->replica || !s->pool_to || !s->adapter ||
+	    (p->model.encoder && !s->types))
 		return -ENOMEM;
 	s->batch = (struct dt_infer_batch){.ids = s->ids,
 					   .pos = s->pos,
+					   .types = s->types,
 					   .slot = s->slot,
 					   .q_start = s->q_start,
 					   .kv_len = s->kv_len,
@@ -43,6 +46,7 @@ static void release_step(struct dt_engine_buffers *s)
 	free(s->drafts);
 	free(s->ids);
 	free(s->pos);
+	free(s->types);
 	free(s->slot);
 	free(s->q_start);
 	free(s->kv_len);

@@ -302,6 +302,7 @@ static int init_sched(struct dt_engine *e, struct dt_err *err)
 	e->sched.window = e->p.window;
 	e->sched.replicas = e->p.replicas;
 	e->sched.depth = e->depth;
+	e->sched.whole = e->p.model.encoder;
 	free(share);
 	return rc;
 }

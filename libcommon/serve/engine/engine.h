@@ -64,7 +64,16 @@ struct dt_engine_model {
 	void (*weights_read)(void *m, struct dt_weights_read *ret);
 	bool draws; /* forward can draw tokens itself (batch.draw) */
 	int vocab, hidden;
-	int32_t eos[2]; /* end-of-text ids */
+	/*
+	 * Encoders: requests only embed, and steps have whole sequences. seps: tokens between two texts that
+	 * are read together (BERT 1, RoBERTa 2); types: whether the second is of another token type. labels:
+	 * classes of a text, of which `classes` makes logits from its pooled state; 0: none.
+	 */
+	bool encoder, types;
+	int seps, labels;
+	int (*classes)(const void *m, const float *pooled, float *ret);
+	const void *judge; /* the first argument of classes */
+	int32_t eos[2];	   /* end-of-text ids */
 	int neos;
 };
 

@@ -37,6 +37,7 @@ struct dt_engine_buffers {
 	struct dt_sched_item *items, *drafts;	 /* [max_seqs] */
 	struct dt_infer_batch batch;		 /* points into the buffers below */
 	int32_t *ids, *pos;			 /* [max_tokens] */
+	int32_t *types;				 /* [max_tokens] of an encoder; else NULL */
 	int64_t *slot;				 /* [max_tokens] */
 	int32_t *q_start, *kv_len, *want;	 /* [max_seqs + 1], [max_seqs], [max_seqs] */
 	int32_t *table;				 /* [max_seqs, blocks of max_len] */

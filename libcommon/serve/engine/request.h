@@ -77,7 +77,7 @@ struct dt_ask {
 	bool skip_special; /* special tokens add no text */
 	bool score_prompt; /* return log-probabilities of the prompt too */
 	int score_from;	   /* only of its tokens behind this one, so that tokens before it may be cached */
-	bool embed;	   /* result: mean of the prompt's last hidden states; no token is generated */
+	bool embed;	   /* result: sum of the prompt's last hidden states; no token is generated */
 };
 #define DT_ASK_DEFAULT                                                                                       \
 	((struct dt_ask){.sampling = DT_SAMPLING_DEFAULT,                                                    \
@@ -101,6 +101,7 @@ struct dt_serve_req {
 	const struct dt_ask *ask; /* = &call->ask */
 	int32_t *tokens;	  /* [nprompt + max_tokens] the prompt, then generated tokens */
 	int nprompt, max_tokens;
+	int second; /* encoders: where the second text begins, of another token type; 0: there is one text */
 	uint32_t choice;	    /* index among the choices of its prompt; selects the random stream */
 	struct dt_matcher *matcher; /* state of ask->grammar, NULL: none */
 	bool dormant;		    /* the grammar is inactive until ask->trigger occurs */

@@ -53,6 +53,8 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 		for (int at = it->first; at < it->first + it->n; at++, t++) {
 			e->step->ids[t] = r->tokens[at];
 			e->step->pos[t] = at - back;
+			if (e->step->types)
+				e->step->types[t] = r->second > 0 && at >= r->second;
 			e->step->slot[t] = dt_kvpool_slot(e->pool, &it->seq->blocks, at - back);
 			if (dt_engine_wanted(it, at, draft))
 				e->step->want[b->nwant++] = t;

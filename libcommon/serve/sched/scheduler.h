@@ -88,6 +88,8 @@ struct dt_sched {
 	 * dt_sched_step_seqs of a replica. Running sequences are distributed evenly over steps.
 	 */
 	int depth;
+	/* A sequence is computed in one step, as encoders need it: of max_tokens at most. Set after init. */
+	bool whole;
 	int64_t turn;		  /* steps planned so far */
 	int max_seqs, max_tokens; /* of one step; max_tokens >= max_seqs */
 	int window; /* > 0: no layer attends to more keys than this; blocks behind the window are released;

@@ -122,12 +122,30 @@ static int plan_on(struct dt_sched *s, int replica, struct dt_sched_item *items)
 	return n;
 }
 
+/* Plans whole sequences of one replica, of which the one admitted first always fits. */
+static int plan_whole(struct dt_sched *s, int replica, struct dt_sched_item *items)
+{
+	int left = s->max_tokens / s->replicas, n = 0;
+	struct dt_seq *q;
+
+	TAILQ_FOREACH (q, &s->running, in_list) {
+		const int rows = q->known - q->computed;
+
+		if (q->replica != replica || !q->picked || rows > left)
+			continue;
+		items[n++] = (struct dt_sched_item){.seq = q, .first = q->computed, .n = rows};
+		q->turn = s->turn;
+		left -= rows;
+	}
+	return n;
+}
+
 int dt_sched_plan(struct dt_sched *s, struct dt_sched_item *items)
 {
 	int n = 0;
 
 	for (int i = 0; i < s->replicas; i++)
-		n += plan_on(s, i, items + n);
+		n += (s->whole ? plan_whole : plan_on)(s, i, items + n);
 	for (int i = 0; i < n && s->depth > 1; i++)
 		items[i].seq->busy = true;
 	return n;
