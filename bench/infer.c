@@ -28,7 +28,7 @@ static double pass(int seqs, int before, int n, float *logits)
 	static int64_t slot[PROMPT];
 	const int blocks = PROMPT / BLOCK;
 	const int64_t known = dt_infer_config(model)->vocab, vocab = known < 4000 ? known : 4000;
-	struct dt_infer_batch b = {seqs,   seqs * n, ids,    pos,  slot, q_start,
+	struct dt_infer_batch b = {seqs,   seqs * n, ids,    pos,  slot, NULL, q_start,
 				   kv_len, table,    blocks, want, seqs, NULL};
 	struct dt_err err;
 	double t;

@@ -23,10 +23,61 @@ static bool is_blank(const char *text, size_t n)
 	return i == n;
 }
 
+#define DIGITS 18 /* that every int64_t has room for */
+
+/*
+ * A copy of a JSON text whose integers of more digits have ".0" behind them, so that they are read as reals.
+ * NULL: no memory.
+ */
+static char *with_reals(const char *text, size_t n, size_t *ret_n)
+{
+	char *to = malloc(n + n / DIGITS * 2 + 1);
+	bool in_string = false;
+	size_t k = 0, digits;
+
+	for (size_t i = 0; to && i < n;) {
+		for (digits = 0;
+		     !in_string && i + digits < n && text[i + digits] >= '0' && text[i + digits] <= '9';)
+			digits++;
+		if (digits) {
+			memcpy(to + k, text + i, digits);
+			k += digits;
+			i += digits;
+			if (digits > DIGITS && (i == n || !memchr(".eE", text[i], 3))) {
+				memcpy(to + k, ".0", 2);
+				k += 2;
+			}
+			continue;
+		}
+		if (in_string && text[i] == '\\' && i + 1 < n)
+			to[k++] = text[i++];
+		else if (text[i] == '"')
+			in_string = !in_string;
+		to[k++] = text[i++];
+	}
+	*ret_n = k;
+	return to;
+}
+
+static json_t *load(const char *text, size_t n, size_t flags, json_error_t *je)
+{
+	json_t *v = json_loadb(text, n, flags, je);
+	size_t more;
+	char *reals;
+
+	if (v || json_error_code(je) != json_error_numeric_overflow)
+		return v;
+	reals = with_reals(text, n, &more);
+	if (reals)
+		v = json_loadb(reals, more, flags, je);
+	free(reals);
+	return v;
+}
+
 static int parse(const char *text, size_t n, const char *name, size_t flags, json_t **ret, struct dt_err *err)
 {
 	json_error_t je;
-	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &je);
+	json_t *v = load(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &je);
 
 	if (!v && is_blank(text, n))
 		return dt_err_set(err, -EINVAL, "%s: empty, not JSON", name);

@@ -12,7 +12,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Parses text of n bytes; name is used in the message ("NAME: line 3: ..."). Duplicate keys are refused. */
+/*
+ * Parses text of n bytes; name is used in the message ("NAME: line 3: ..."). Duplicate keys are refused.
+ * Integers beyond int64_t become reals: transformers writes a model_max_length of 10^30 for "no limit".
+ */
 int dt_json_parse(const char *text, size_t n, const char *name, json_t **ret, struct dt_err *err);
 
 /* The same for texts that a model wrote: strings may contain NUL. Copy them by dt_json_text. */

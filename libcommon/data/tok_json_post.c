@@ -13,11 +13,11 @@ static int take(struct dt_tokenizer *t, bool behind, const char *name, const jso
 	int32_t *to = behind ? &t->end : &t->bos;
 	json_int_t v = json_integer_value(id);
 
-	if (*to >= 0 || (behind && !t->wp.on && !t->ug.on))
-		return dt_err_set(err, -ENOTSUP, "post_processor TemplateProcessing with %s is not supported",
-				  !behind		 ? "more than one token before the text"
-				  : t->wp.on || t->ug.on ? "more than one token after the text"
-							 : "a token after the text");
+	if (*to >= 0)
+		return dt_err_set(err, -ENOTSUP,
+				  "post_processor TemplateProcessing with more than one token %s the text is "
+				  "not supported",
+				  behind ? "after" : "before");
 	if (!json_is_integer(id))
 		return dt_err_set(err, -EINVAL, "post_processor token '%.80s' does not have exactly one id",
 				  name);
@@ -82,7 +82,7 @@ int tok_json_post(struct dt_tokenizer *t, const json_t *o, int depth, struct dt_
 		return 0;
 	if (!strcmp(type, "TemplateProcessing"))
 		return read_template(t, o, err);
-	if (t->wp.on && !strcmp(type, "BertProcessing"))
+	if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
 		return read_bert(t, o, err);
 	if (strcmp(type, "Sequence") || !json_is_array(list) || depth > 4)
 		return tok_json_unsupported(err, "post_processor", type);

@@ -99,7 +99,7 @@ static int encode_once(struct local *l, const char *text, const struct context *
 		}
 	forget(x);
 	x->head = dt_tokenizer_may_cut(tok, true) ? dt_tokenizer_last_cut(text, own) : 0;
-	rc = dt_api_encode(tok, text, x->head ? x->head : own, &x->ids, &x->n, err);
+	rc = dt_api_encode(tok, text, x->head ? x->head : own, false, &x->ids, &x->n, err);
 	if (rc == 0 && x->head) {
 		x->text = text;
 		x->nhead = x->n;
@@ -128,7 +128,7 @@ static int encode_rest(struct local *l, const struct context *x, const struct dt
 	memcpy(text, q->context + x->head, n);
 	memcpy(text + n, q->continuation, more + 1);
 	rc = x->head ? dt_tokenizer_encode(l->served.tok, text, n + more, true, ret, ret_n, err)
-		     : dt_api_encode(l->served.tok, text, n + more, ret, ret_n, err);
+		     : dt_api_encode(l->served.tok, text, n + more, false, ret, ret_n, err);
 	free(text);
 	return rc;
 }
@@ -180,7 +180,7 @@ static int encode_context(struct local *l, const struct dt_question *q, json_t *
 	json_t *list = json_array();
 	int32_t *ids = NULL;
 	size_t n = 0, cut;
-	int rc = dt_api_encode(l->served.tok, q->context, strlen(q->context), &ids, &n, err);
+	int rc = dt_api_encode(l->served.tok, q->context, strlen(q->context), false, &ids, &n, err);
 
 	if (rc == 0) {
 		cut = beyond(context_of(l), n, (size_t)q->max_tokens);

@@ -227,8 +227,7 @@ int dt_config_set_vocab(struct dt_config *c, int64_t vocab, struct dt_err *err)
 	if (!vocab || vocab == c->vocab)
 		return 0;
 	c->vocab = vocab;
-	if (c->mask_token >= vocab)
-		c->mask_token = 0;
+	c->mask_token = 0; /* another vocabulary has another */
 	if (c->bos >= vocab)
 		c->bos = -1;
 	if (c->eos >= vocab)

@@ -21,7 +21,8 @@ int dt_rl_prompt_ids(const struct dt_rl_sampler *s, struct dt_group *g, struct d
 {
 	size_t n = 0;
 	int rc = g->prompt_ids ? 0
-			       : dt_api_encode(s->tok, g->prompt, strlen(g->prompt), &g->prompt_ids, &n, err);
+			       : dt_api_encode(s->tok, g->prompt, strlen(g->prompt), false, &g->prompt_ids,
+					       &n, err);
 
 	if (rc == 0 && n > 0)
 		g->nprompt = (int)n;

@@ -1,13 +1,37 @@
 #include "train/masked.h"
 
 #include "base/rng.h"
+#include "data/tokenizer.h"
 #include "train/trainer.h"
 
 #include <errno.h>
 
+/* The token of the data's tokenizer that masks others, named as BERT's or RoBERTa's; 0: none. */
+static int find_mask(const struct trainer *t, int64_t *ret, struct dt_err *err)
+{
+	static const char *const names[] = {"[MASK]", "<mask>"};
+	const struct dt_dataset_info *info = &t->source.info;
+	struct dt_tokenizer *tok;
+	int rc;
+
+	*ret = 0;
+	if (!info->tokenizer_text)
+		return 0;
+	rc = dt_tokenizer_from_text(info->tokenizer_text, info->tokenizer_bytes, &tok, err);
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < 2 && *ret <= 0; i++)
+		*ret = dt_tokenizer_find(tok, names[i], 6);
+	dt_tokenizer_close(tok);
+	if (*ret < 0 || *ret >= t->config.vocab)
+		*ret = 0;
+	return 0;
+}
+
 int masked_check(struct trainer *t, struct dt_err *err)
 {
 	int64_t own;
+	int rc;
 	const char *what =
 		dt_mixture_at(t->source.data, 0, &own)->marked ? "marks the tokens to be predicted" : NULL;
 
@@ -18,6 +42,9 @@ int masked_check(struct trainer *t, struct dt_err *err)
 				  t->run.data.train, what);
 	if (t->config.mask_token > 0)
 		return 0;
+	rc = find_mask(t, &t->config.mask_token, err);
+	if (rc < 0 || t->config.mask_token > 0)
+		return rc;
 	dt_err_set(err, -EINVAL, "'%s' does not say which token takes the place of those to be predicted",
 		   t->config.name);
 	dt_err_hint(err, "--mask-token ID names it");

@@ -117,7 +117,7 @@ def compare(r):
     one, argv = answers(out), serve + r["other"]
     rc, out, err = run(["mpirun", "-np", str(r["ranks"])] + argv if r["ranks"] > 1 else argv, text)
     no = refusal(rc, out, err)
-    if no or rc not in (0, 1):
+    if no or rc not in (0, 1) or not out:
         return no, None if no else "exit %d: %s" % (rc, err)
     two = answers(out)
     if one.keys() != two.keys():

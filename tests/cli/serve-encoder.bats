@@ -74,6 +74,31 @@ post() {
     jq -e '.results[0].index == 1 and (.results[0].relevance_score - 1 | fabs) < 1e-6' rank.json
 }
 
+@test "texts are embedded and ranked with the tokens that a template puts around them" {
+    common=(--precision fp32 --threads 1)
+    cat "$DT_SRC/LICENSE" >text.txt
+    dt-dataset build --tokenizer "$DT_SRC/tests/data/tokenizer/wp-uncased.json" --out words.h5 text.txt
+    dt-train --model bert-tiny --vocab 701 --data words.h5 --seq 64 --microbatch 2 --steps 1 --precision fp32 --threads 1 --no-mfu \
+        --progress off --save words >m.jsonl 2>/dev/null
+    jq -e '.run.model.mask_token == 4' m.jsonl # [MASK] of that tokenizer
+    dt-shard-ckpt convert words/latest wordhf --to safetensors 2>/dev/null
+    eval "$(dt-tokenize info --json --tokenizer "$DT_SRC/tests/data/tokenizer/wp-uncased.json" |
+        jq -r '"bos=\(.bos_id) end=\(.end_id)"')"
+    start words/latest
+    ids=$(post /tokenize '{"prompt": "hello"}' | jq -c .tokens)
+    jq -e --argjson bos "$bos" --argjson last "$end" 'length > 2 and .[0] == $bos and .[-1] == $last' <<<"$ids"
+    [ "$(post /v1/embeddings '{"input": "hello"}' | jq -c .data)" = "$(post /v1/embeddings "{\"input\": $ids}" | jq -c .data)" ]
+    stop
+    python3 "$DT_SRC/tests/cli/cross-encoder.py" wordhf cross
+    sed -i 's/"model_max_length": [0-9]*/"model_max_length": 1000000000000000019884624838656/' cross/tokenizer_config.json # as transformers writes it
+    start cross
+    post /v1/rerank "{\"query\": $ids, \"documents\": [[$bos, 40, $end], [$bos, 50, 51, $end]]}" >ids.json
+    post /v1/rerank '{"query": "hello", "documents": ["b", "c d"]}' >texts.json
+    jq -e '.results | length == 2 and all(.[]; .relevance_score > 0 and .relevance_score < 1)' ids.json texts.json
+    post /v1/score "{\"text_1\": \"hello\", \"text_2\": [[$bos, 50, 51, $end]]}" | jq -e --slurpfile r ids.json \
+        '(.data[0].score - ($r[0].results[] | select(.index == 1) | .relevance_score) | fabs) < 1e-6'
+}
+
 @test "what an encoder cannot do is refused" {
     start run/latest
     for body in '/v1/completions {"prompt":"a"}' '/v1/chat/completions {"messages":[{"role":"user","content":"a"}]}'; do

@@ -45,6 +45,30 @@ static void nul_in_texts(void **state)
 	json_decref(v);
 }
 
+static void long_integers_are_reals(void **state)
+{
+	static const char text[] =
+		"{\"model_max_length\": 1000000000000000019884624838656, \"n\": "
+		"-9223372036854775807,\n"
+		" \"s\": \"\\\"1000000000000000019884624838656\", \"e\": [1234567890123456789012e3]}";
+	struct dt_err err = {0};
+	json_t *v = NULL;
+
+	assert_int_equal(dt_json_parse(text, strlen(text), "name", &v, &err), 0);
+	assert_true(json_is_real(json_object_get(v, "model_max_length")));
+	assert_true(json_real_value(json_object_get(v, "model_max_length")) == 1e30);
+	/* in such a text every integer of more than 18 digits is one */
+	assert_true(json_number_value(json_object_get(v, "n")) == -9223372036854775807.0);
+	assert_string_equal(json_string_value(json_object_get(v, "s")), "\"1000000000000000019884624838656");
+	assert_true(json_real_value(json_array_get(json_object_get(v, "e"), 0)) == 1234567890123456789012e3);
+	json_decref(v);
+	assert_int_equal(dt_json_parse("-9223372036854775807", 20, "name", &v, &err), 0);
+	assert_true(json_integer_value(v) == -9223372036854775807LL);
+	json_decref(v);
+	assert_int_equal(dt_json_parse("\n[1e999]", 8, "name", &v, &err), -EINVAL);
+	assert_memory_equal(err.msg, "name: line 2", 12);
+}
+
 static void garbage_is_refused_with_its_line(void **state)
 {
 	static const char *const bad[] = {"{",	 "{\"a\":1,}", "{\"a\":1}x", "{\"a\":NaN}",
@@ -293,6 +317,7 @@ static void endless_line_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(long_integers_are_reals),
 		cmocka_unit_test(garbage_is_refused_with_its_line),
 		cmocka_unit_test(nul_in_texts),
 		cmocka_unit_test(deep_nesting_is_refused),

@@ -310,11 +310,11 @@ static void test_refusals(void **state)
 		{"{" MODEL("") "," BYTELEVEL ",\"decoder\":{\"type\":\"WordPiece\"}}", "decoder"},
 		{"{" MODEL("") "," BYTELEVEL ",\"normalizer\":{\"type\":\"Lowercase\"}}", "Lowercase"},
 		{"{" MODEL("") "," BYTELEVEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}",
-		 "BertProcessing"},
+		 "exactly one id"},
 		{"{" MODEL("") "," BYTELEVEL
 			       ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
 			       "{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"a\"}}]}}",
-		 "a token after the text"},
+		 "exactly one id"},
 		{"{" MODEL("") "," BYTELEVEL
 			       ",\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"single_word\":true}]}",
 		 "single_word"},

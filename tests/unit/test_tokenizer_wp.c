@@ -197,7 +197,7 @@ static void test_refusals(void **state)
 		{WITH("\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"x\",9],\"cls\":[\"a\",1]}"),
 		 "'x' is not in the vocabulary"},
 		{WITH("\"post_processor\":{\"type\":\"BertProcessing\"}"), "exactly one id"},
-		{WITH("\"post_processor\":{\"type\":\"RobertaProcessing\"}"), "RobertaProcessing"},
+		{WITH("\"post_processor\":{\"type\":\"RobertaProcessing\"}"), "exactly one id"},
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {

@@ -103,10 +103,10 @@ void dt_completion_release(struct dt_completion *c); /* drops its reference to t
 
 /*
  * Encodes text as completions do: special tokens are recognised, and bos is prepended if the tokenizer has
- * one.
+ * one. ends: the token that its template puts behind a text is appended, too, as for texts that are embedded.
  */
-int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32_t **ret, size_t *ret_n,
-		  struct dt_err *err);
+int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, bool ends, int32_t **ret,
+		  size_t *ret_n, struct dt_err *err);
 
 /* Decodes ids to bytes (malloc'd). Ids beyond the tokenizer's vocabulary add nothing. -ENOMEM. */
 int dt_api_decode(const struct dt_tokenizer *tok, const int32_t *ids, size_t n, char **ret, size_t *ret_n);

@@ -5,25 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, int32_t **ret, size_t *ret_n,
-		  struct dt_err *err)
+int dt_api_encode(const struct dt_tokenizer *tok, const char *s, size_t n, bool ends, int32_t **ret,
+		  size_t *ret_n, struct dt_err *err)
 {
-	int32_t bos = dt_tokenizer_bos(tok), *ids, *p;
+	const int32_t bos = dt_tokenizer_bos(tok), end = ends ? dt_tokenizer_end(tok) : -1;
+	int32_t *ids, *p;
 	int rc = dt_tokenizer_encode(tok, s, n, true, &ids, ret_n, err);
 
 	if (rc < 0)
 		return rc;
+	p = realloc(ids, (*ret_n + 2) * sizeof(*p));
+	if (!p) {
+		free(ids);
+		return dt_err_sys(err, -ENOMEM, "cannot encode the text");
+	}
+	ids = p;
 	if (bos >= 0 && (*ret_n == 0 || ids[0] != bos)) {
-		p = realloc(ids, (*ret_n + 1) * sizeof(*p));
-		if (!p) {
-			free(ids);
-			return dt_err_sys(err, -ENOMEM, "cannot encode the text");
-		}
-		ids = p;
 		memmove(ids + 1, ids, *ret_n * sizeof(*ids));
 		ids[0] = bos;
 		++*ret_n;
 	}
+	if (end >= 0 && (*ret_n == 0 || ids[*ret_n - 1] != end))
+		ids[(*ret_n)++] = end;
 	*ret = ids;
 	return 0;
 }
@@ -58,7 +61,8 @@ static int add_text(struct dt_body *b, const json_t *v)
 	b->nprompts++;
 	if (json_string_length(suffix) > 0)
 		return dt_body_infill(b, p, suffix);
-	if ((b->special ? dt_api_encode(m->tok, p->text.s, p->text.n, &p->ids, &p->n, &err)
+	if ((b->special ? dt_api_encode(m->tok, p->text.s, p->text.n, b->kind & DT_BODY_EMBEDDING, &p->ids,
+					&p->n, &err)
 			: dt_tokenizer_encode(m->tok, p->text.s, p->text.n, true, &p->ids, &p->n, &err)) < 0)
 		return dt_body_bad(b->e, dt_body_prompt_key(b), "%s", err.msg);
 	if (p->n == 0 && m->model.neos > 0) { /* as OpenAI: an empty prompt starts a new document */
@@ -99,7 +103,7 @@ static int add_part(struct dt_body *b, struct dt_prompt *p, const json_t *part, 
 
 	if (!s)
 		return dt_body_id(b, key, part, &p->ids[p->n++]);
-	if ((i == 0 && b->special ? dt_api_encode(tok, s, bytes, &ids, &count, &err)
+	if ((i == 0 && b->special ? dt_api_encode(tok, s, bytes, false, &ids, &count, &err)
 				  : dt_tokenizer_encode(tok, s, bytes, true, &ids, &count, &err)) < 0)
 		return dt_body_bad(b->e, key, "%s", err.msg);
 	rc = dt_body_append(b, p, ids, count, n - i - 1);

@@ -40,8 +40,8 @@ static json_t *ids_of(json_t *text, const char *key, const struct dt_api_model *
 		json_array_extend(ids, text);
 		return ids;
 	}
-	if (dt_api_encode(m->engine->tok, json_string_value(text), json_string_length(text), &id, &n, &err) <
-	    0) {
+	if (dt_api_encode(m->engine->tok, json_string_value(text), json_string_length(text), true, &id, &n,
+			  &err) < 0) {
 		dt_body_bad(e, key, "%s", err.msg);
 		json_decref(ids);
 		return NULL;

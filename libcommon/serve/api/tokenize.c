@@ -113,7 +113,7 @@ static int read_text(const json_t *o, const struct dt_api_model *m, bool special
 
 	if (!s)
 		return dt_body_bad(e, "prompt", "key 'prompt' is missing or not a string");
-	rc = special ? dt_api_encode(tok, s, n, &ret->ids, &ret->n, &err)
+	rc = special ? dt_api_encode(tok, s, n, m->engine->model.encoder, &ret->ids, &ret->n, &err)
 		     : dt_tokenizer_encode(tok, s, n, true, &ret->ids, &ret->n, &err);
 	return rc < 0 ? dt_body_bad(e, "prompt", "%s", err.msg) : 0;
 }
