@@ -7,6 +7,10 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR" || return 1
     cat "$DT_SRC/LICENSE" >text.txt
     dt-dataset build --tokenizer byte --out d.h5 text.txt
+    # what llama-tiny has, in half as many values: a step of the emulation takes 40% of the time
+    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4,
+        num_key_value_heads: 2, head_dim: 16, max_position_embeddings: 128, rms_norm_eps: 1e-5, hidden_act: "silu",
+        tie_word_embeddings: false}' >small.json
 }
 
 setup() {
@@ -184,13 +188,13 @@ counts_agree() {
         rms_norm_eps: 1e-5, rope_theta: 10000, tie_word_embeddings: false, num_key_value_heads: 4, intermediate_size: 48'
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
     steps=$(few 2 3)
-    jq -n "{model_type: \"deepseek_v3\", $of, kv_lora_rank: 16, qk_nope_head_dim: 10, qk_rope_head_dim: 6, v_head_dim: 12,
+    jq -n "{model_type: \"deepseek_v3\", $of, kv_lora_rank: 16, q_lora_rank: 12, qk_nope_head_dim: 10, qk_rope_head_dim: 6, v_head_dim: 12,
         moe_intermediate_size: 24, n_routed_experts: 8, n_shared_experts: 1, num_experts_per_tok: 3, first_k_dense_replace: 1}" >latent.json
     dt-rollout prompts count:3 --count 400 --seed 9 | jq -c '{text: (.prompt + .completion)}' |
         dt-dataset build --tokenizer byte --pack documents --out count.h5 -
-    one_of 4 "1 latent.json --overlap" "2 llama-tiny --layout dp2.z3" "1 llama-tiny" "1 latent.json --actors 1" \
-        "2 llama-tiny --layout tp2.s1 --refresh 2" "2 llama-tiny --layout dp2 --overlap" "1 llama-tiny --actors 1 --lora 4"
-    for run in llama-tiny latent.json; do
+    one_of 4 "1 latent.json --overlap" "2 small.json --layout dp2.z3" "1 small.json" "1 latent.json --actors 1" \
+        "2 small.json --layout tp2.s1 --refresh 2" "2 small.json --layout dp2 --overlap" "1 small.json --actors 1 --lora 4"
+    for run in small.json latent.json; do
         dt-train --model $run --data count.h5 --seq 64 --microbatch 8 --steps 10 --lr 3e-3 --threads 1 --no-mfu --precision fp32 \
             --save count-$run >/dev/null
     done
@@ -233,24 +237,30 @@ counts_agree() {
     agrees tail.jsonl rest.jsonl 1e-12
 }
 
-# launches KERNEL OPTION...: how often the second step of a run launches a kernel
-launches() {
-    local kernel=$1 steps
-    shift
+# launch OPTION...: writes the names of the kernels that runs of one and two steps launch
+launch() {
+    local steps
     for steps in 1 2; do
-        DT_EMULATED_LAUNCHES=launches-$steps emulated --model deep.json "${common[@]}" --steps $steps "$@" >/dev/null
+        rm -f launches-$steps
+        DT_EMULATED_LAUNCHES=launches-$steps emulated --model deep.json "${common[@]}" --seq 4 --steps $steps "$@" >/dev/null
     done
-    echo $(($(grep -cx "$kernel" launches-2) - $(grep -cx "$kernel" launches-1)))
+}
+
+# launches KERNEL: how often the second step launched a kernel
+launches() {
+    echo $(($(grep -cx "$1" launches-2) - $(grep -cx "$1" launches-1)))
 }
 
 @test "a step on the emulated GPU zeroes gradients by one launch, and updates 196 parameters by a few" {
     need_emulation
-    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 16, n_layer: 12, n_head: 2, n_positions: 16}' >deep.json
+    jq -n '{model_type: "gpt2", vocab_size: 263, n_embd: 8, n_layer: 12, n_head: 1, n_positions: 16}' >deep.json
+    launch
     [ "$(launches fill_kernel)" -eq 1 ]
     [ "$(launches 'optim_kernel<DT_OPTIM_ADAMW>')" -eq 5 ]
-    # computes directions, then moves along them
-    [ "$(launches 'optim_kernel<DT_OPTIM_N>' --optimizer lamb)" -eq 10 ]
-    [ "$(launches optim_blocks_kernel --optimizer adamw8bit)" -eq 9 ]
+    launch --optimizer lamb # computes directions, then moves along them
+    [ "$(launches 'optim_kernel<DT_OPTIM_N>')" -eq 10 ]
+    launch --optimizer adamw8bit
+    [ "$(launches optim_blocks_kernel)" -eq 9 ]
 }
 
 mpi_here() {
@@ -278,7 +288,7 @@ mpi_here() {
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
     dt-rollout prompts count:3 --count 300 --seed 9 | jq -c '{text: (.prompt + .completion)}' >apart.jsonl
     dt-dataset build --tokenizer byte --pack documents --out apart.h5 apart.jsonl
-    local more=(--model llama-tiny --data apart.h5 --seq 128 --microbatch 1 --lr 1e-3 --no-mfu --threads 1 --comm-timeout 300
+    local more=(--model small.json --data apart.h5 --seq 128 --microbatch 1 --lr 1e-3 --no-mfu --threads 1 --comm-timeout 300
         --steps 2 --global-batch 1)
     dt-train "${more[@]}" --precision fp32 >one.jsonl
     dt-train "${more[@]}" --precision fp32 --documents joined >joined.jsonl
@@ -300,12 +310,12 @@ mpi_here() {
     mpi_here
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
     local more=(--precision fp32 --steps "$(few 3 5)" --global-batch 2 --comm-timeout 300)
-    dt-train --model llama-tiny "${common[@]}" "${more[@]}" >one.jsonl
+    dt-train --model small.json "${common[@]}" "${more[@]}" >one.jsonl
     one_of 2 dp2.z3 dp2 "pp2 --pipeline zb-h1" pp2 tp2.s1 tp2 dp2.z2 dp2.z1
     for layout in "${some[@]}"; do
         echo "$layout"
         # shellcheck disable=SC2086 # words
-        mpirun -np 2 dt-train-emulated --device cuda --model llama-tiny "${common[@]}" "${more[@]}" --layout $layout >two.jsonl 2>log
+        mpirun -np 2 dt-train-emulated --device cuda --model small.json "${common[@]}" "${more[@]}" --layout $layout >two.jsonl 2>log
         agrees one.jsonl two.jsonl 1e-5
         ! grep -q 'host memory' log || false
     done
@@ -320,7 +330,7 @@ mpi_here() {
 
 @test "perplexity, tasks and sampled answers on an emulated GPU are the CPU's; so with weights on the host" {
     need_emulation
-    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 6, num_attention_heads: 4,
+    jq -n '{model_type: "llama", vocab_size: 257, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 6, num_attention_heads: 2,
         max_position_embeddings: 96, rms_norm_eps: 1e-5, hidden_act: "silu", tie_word_embeddings: false}' >six.json
     dt-train --data d.h5 --model six.json --seq 32 --microbatch 4 --steps 10 --lr 1e-2 --no-mfu --threads 1 --save six >/dev/null
     head -c 100 text.txt >some.txt
@@ -345,10 +355,10 @@ mpi_here() {
     one_of 2 "" "--weights-disk ."
     for where in "${some[@]}"; do
         # shellcheck disable=SC2086 # words
-        judged -emulated -beside --device cuda --weights-memory 768KiB $where
+        judged -emulated -beside --device cuda --weights-memory 192KiB $where
         for what in nll scores drawn; do diff $what-card $what-beside; done
     done
-    run dt-eval ppl "${of[@]}" --weights-memory 768KiB --text some.txt six
+    run dt-eval ppl "${of[@]}" --weights-memory 192KiB --text some.txt six
     [[ $status -eq 2 && $output == *"--weights-memory needs --weights-disk or a GPU"* ]]
     run dt-rollout sample --task copy:2 --device tpu six
     [[ $status -eq 2 && $output == *"no such device: 'tpu'"* ]]
@@ -358,7 +368,8 @@ mpi_here() {
     need_emulation
     mpi_here
     export LD_LIBRARY_PATH=$DT_FAKE_NCCL_DIR DT_EMULATED_CARDS=2
-    local more=(--model llama-tiny "${common[@]}" --precision fp32 --schedule constant --global-batch 2 --layout dp2 --comm-timeout 300)
+    local each cards half=$(few 2 3) more=(--model small.json "${common[@]}" --precision fp32 --schedule constant --lr 3e-3 --warmup 0 --global-batch 2
+        --layout dp2 --comm-timeout 300)
     one_of 3 "--grad-comm int8" "--sync diloco:2 --outer-comm e3m0" "--grad-comm topk:5%" "--grad-comm powersgd:2" \
         "--sync diloco:4 --outer-comm e3m0 --outer-fragments 2 --outer-delay 1" "--grad-comm onebit"
     for each in "${some[@]}"; do
@@ -367,18 +378,20 @@ mpi_here() {
         # shellcheck disable=SC2086 # words
         {
             # saves, and so merges, at the same steps as the GPU run
-            mpirun -np 2 dt-train "${more[@]}" $each --steps 6 --save here --save-every 3 >cpu.jsonl
-            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save whole --save-every 3 >card.jsonl
-            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 3 --save half >/dev/null
-            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps 6 --save half --resume auto >/dev/null
+            mpirun -np 2 dt-train "${more[@]}" $each --steps $((2 * half)) --save here --save-every "$half" >cpu.jsonl
+            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps $((2 * half)) --save whole --save-every "$half" >card.jsonl
+            mkdir half
+            cp -r whole/step-0000000"$half" half
+            mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" $each --steps $((2 * half)) --save half --resume auto >rest.jsonl
+            [ "$(wc -l <rest.jsonl)" -eq "$half" ]
         }
         agrees cpu.jsonl card.jsonl 1e-4
         dt-shard-ckpt diff whole/latest half/latest
     done
     # auto measures and chooses; each mode has nearly the same losses
-    mpirun -np 2 dt-train "${more[@]}" --steps 6 >cpu.jsonl
+    mpirun -np 2 dt-train "${more[@]}" --steps 3 >cpu.jsonl
     for cards in 1 2; do
-        DT_EMULATED_CARDS=$cards mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" --grad-comm auto --steps 6 >card.jsonl 2>log
+        DT_EMULATED_CARDS=$cards mpirun -np 2 dt-train-emulated --device cuda "${more[@]}" --grad-comm auto --steps 3 >card.jsonl 2>log
         agrees cpu.jsonl card.jsonl 1e-2
         grep -Eq 'auto: all-reduce of .* of gradients: fp32 [0-9.]+ ms, bf16 [0-9.]+ ms .*, int8 .*, powersgd:4 .*; using (fp32|bf16|int8|powersgd:4)' log
         [ "$(grep -c 'copied through host memory' log)" -eq $((2 - cards)) ]

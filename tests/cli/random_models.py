@@ -13,7 +13,7 @@ def write_models(folder, wide=False, **keys_of_all):
     that are no multiple of 16; with a tied embedding; with norms over all heads; with layers without positions,
     and others with windows; with heads that are rotated in part; with LongRoPE; with attention and MLP
     beside each other, behind norms of their own or one norm; with experts, without and with latent attention, and with
-    biases and attention sinks. wide: with rows that can be quantised to any format."""
+    biases and attention sinks. wide: with rows that can be quantised to any format, and fewer layers."""
     common = {"vocab_size": 261, "hidden_size": 48, "intermediate_size": 90, "num_hidden_layers": 5, "num_attention_heads": 4,
               "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, **keys_of_all}
     mixtral = {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
@@ -40,6 +40,7 @@ def write_models(folder, wide=False, **keys_of_all):
         with open(paths[-1], "w") as f:
             config = {"model_type": kind, **common, **keys}
             if wide:
+                config["num_hidden_layers"] = 3
                 config.update((k, v) for k, v in WIDE.items() if k in config)
                 for key, factors in config.get("rope_scaling", {}).items():
                     if isinstance(factors, list):  # of LongRoPE, one per pair of a head's rotated half

@@ -30,6 +30,9 @@ struct region {
 };
 
 static struct region *regions, *spare;
+/* The region of the last access to a page, by page number mod FOUND. A freed node, with n 0, matches none. */
+#define FOUND 64
+static struct region *found[FOUND];
 static int opened;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -43,11 +46,22 @@ static void store(struct region **at, struct region *r)
 	__atomic_store_n(at, r, __ATOMIC_RELEASE);
 }
 
+static bool has(const struct region *r, const void *p, size_t n)
+{
+	return (const char *)p >= r->base && (const char *)p + n <= r->base + r->n;
+}
+
 static struct region *region_of(const void *p, size_t n)
 {
-	for (struct region *r = load(&regions); r; r = load(&r->next))
-		if ((const char *)p >= r->base && (const char *)p + n <= r->base + r->n)
+	struct region **at = &found[(uintptr_t)p / PAGE % FOUND], *r = load(at);
+
+	if (r && has(r, p, n))
+		return r;
+	for (r = load(&regions); r; r = load(&r->next))
+		if (has(r, p, n)) {
+			store(at, r);
 			return r;
+		}
 	return NULL;
 }
 
@@ -183,6 +197,7 @@ int dt_gpu_alloc(void **ret, size_t n)
 void dt_gpu_free(void *p)
 {
 	struct region **at = &regions, *r;
+	size_t n;
 
 	if (!p)
 		return;
@@ -194,10 +209,12 @@ void dt_gpu_free(void *p)
 	if (!r)
 		dt_emu_die("freed what was never allocated");
 	store(at, r->next);
+	n = r->n;
+	r->n = 0;
 	pthread_mutex_unlock(&lock);
 	protect(r, PROT_READ | PROT_WRITE);
 	for (const char *c = r->map; c < r->map + r->mapped; c++)
-		if ((c < r->base || c >= r->base + r->n) && *c != (char)0xff)
+		if ((c < r->base || c >= r->base + n) && *c != (char)0xff)
 			dt_emu_die("a kernel wrote beside an allocation");
 	munmap(r->all, r->room);
 	pthread_mutex_lock(&lock);
