@@ -19,8 +19,9 @@ bin_dir, data, folder, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.ar
 seed = int(sys.argv[5]) if len(sys.argv) > 5 else 1
 rng = random.Random(seed)
 TIE = {"fp32": 1e-3, "bf16": 0.5, "int8": 0.05, "--weights": 0.05}  # int8: of keys, or of what quantised weights multiply
-FORMATS = ["q8_0", "q4_0", "q4_1", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "mxfp4", "iq4_xs", "iq3_s", "iq3_xxs",
-           "iq2_s", "iq2_xs", "iq2_xxs"]
+FORMATS = ["q8_0", "q4_0", "q4_1", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "mxfp4", "iq4_xs"]
+if count > 20:  # each server looks for codes for many seconds
+    FORMATS += ["iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs"]
 
 
 def run(argv, text=""):
