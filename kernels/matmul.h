@@ -6,7 +6,7 @@
  *   weight: y = x w^T is matmul(y, x, false, w, true); dx = dy w; dw += dy^T x).
  *   a and b share a type, f32, bf16 or f16 (which is widened to f32 first); c is f32 or that type; bias [n]
  *   of a's type, or absent. Leading dimensions fold into rows: a tensor [b, s, k] is [b s, k].
- * colsum: out[n] += sum over rows of x[rows, n]
+ * colsum: out[n] += sum over rows of x[rows, n], whose rows may be padded (ld)
  *   out f32, x f32, bf16 or f16 (the gradient of a bias)
  *
  * On cards c, a and b may have a row stride (device.h). The padding after the columns of c is not written. In

@@ -439,6 +439,28 @@ static void test_threads(void **state)
 	dt_dev_close(many);
 }
 
+/* Rows of 17 columns, padded to 24, as those of logits are. */
+static void test_colsum_padded(void **state)
+{
+	const int64_t m = 65, n = 17, ld = 24;
+
+	if (dt_dev_row_pad(dev) == 1)
+		skip();
+	for (int t = 0; t < TYPES; t++) {
+		struct dt_tensor all = random_tensor(compute_types[t], m, ld, 1, 1), x = all;
+		struct dt_tensor out = random_tensor(DT_F32, 1, n, 2, 1);
+		double *want = values(out);
+
+		x.dim[1] = n;
+		x.ld = ld;
+		for (int64_t i = 0; i < m * n; i++)
+			want[i % n] += get(all, i / n * ld + i % n);
+		assert_int_equal(dev->ops->colsum(dev, out, x), 0);
+		check_close("colsum of padded rows", out, want, 1e-6 * (double)(m + 1), 1e-6);
+		free_all(all.data, out.data, want);
+	}
+}
+
 static void test_colsum(void **state)
 {
 	static const int64_t rows[] = {0, 1, 3, 65, 300}, cols[] = {1, 17, 515, 2500};
@@ -496,6 +518,7 @@ int main(void)
 		cmocka_unit_test(test_batch_invariant_transposed),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_colsum),
+		cmocka_unit_test(test_colsum_padded),
 		cmocka_unit_test(test_scratch_settles),
 	};
 

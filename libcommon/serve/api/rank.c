@@ -20,10 +20,10 @@ static json_t *text_of(const json_t *v)
 	return json_is_string(text) && json_string_length(text) > 0 ? text : NULL;
 }
 
-/* Whether v is one text, not a list of them. */
-static bool is_one(const json_t *v)
+/* Whether v, of this key, is one text, not a list of them; documents always are a list. */
+static bool is_one(const char *key, const json_t *v)
 {
-	return !json_is_array(v) || json_is_integer(json_array_get(v, 0));
+	return !json_is_array(v) || (strcmp(key, "documents") && json_is_integer(json_array_get(v, 0)));
 }
 
 /* ---- pairs for a cross-encoder ---- */
@@ -103,7 +103,7 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	const json_t *list = json_object_get(body, many);
 	json_t *query = text_of(json_object_get(body, one)), *inputs, *ask, *v;
 	const bool reads_pairs = m->engine->model.labels > 0;
-	size_t i, n = is_one(list) ? 1 : json_array_size(list), first = 0;
+	size_t i, n = is_one(many, list) ? 1 : json_array_size(list), first = 0;
 	int rc = 0;
 
 	if (!query)
@@ -120,7 +120,7 @@ static int embed(const json_t *body, const char *one, const char *many, const st
 	inputs = json_array();
 	json_array_append(inputs, query);
 	for (i = 0; i < n && rc == 0; i++) {
-		v = text_of(is_one(list) ? list : json_array_get(list, i));
+		v = text_of(is_one(many, list) ? list : json_array_get(list, i));
 		rc = v ? json_array_append(inputs, v)
 		       : dt_body_bad(e, many, "'%s' has an element that is not a string", many);
 	}
