@@ -1,16 +1,8 @@
 /* SentencePiece's BPE against Hugging Face's library, and Llama's vocabulary against llama.cpp's own ids. */
-#include "base/json.h"
 #include "ckpt/source.h"
-#include "data/tokenizer.h"
+#include "tests/unit/tok_golden.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static json_t *load(const char *name)
 {
@@ -22,40 +14,6 @@ static json_t *load(const char *name)
 	if (dt_json_load(path, 64 << 20, &v, &err) < 0)
 		fail_msg("%s", err.msg);
 	return v;
-}
-
-static void check(const struct dt_tokenizer *t, const json_t *text, const json_t *want, bool special)
-{
-	struct dt_err err = {0};
-	int32_t *ids;
-	size_t n;
-
-	if (dt_tokenizer_encode(t, json_string_value(text), json_string_length(text), special, &ids, &n,
-				&err) < 0)
-		fail_msg("'%s': %s", json_string_value(text), err.msg);
-	if (n != json_array_size(want))
-		fail_msg("'%s': %zu ids, not %zu", json_string_value(text), n, json_array_size(want));
-	for (size_t i = 0; i < n; i++)
-		if (ids[i] != json_integer_value(json_array_get(want, i)))
-			fail_msg("'%s': id %zu is %d, not %d", json_string_value(text), i, ids[i],
-				 (int)json_integer_value(json_array_get(want, i)));
-	free(ids);
-}
-
-static void check_decoded(const struct dt_tokenizer *t, const json_t *list, const json_t *want)
-{
-	size_t n = json_array_size(list), len;
-	int32_t *ids = malloc((n + 1) * sizeof(*ids));
-	struct dt_err err;
-	char *s;
-
-	for (size_t i = 0; i < n; i++)
-		ids[i] = (int32_t)json_integer_value(json_array_get(list, i));
-	assert_int_equal(dt_tokenizer_decode(t, ids, n, true, &s, &len, &err), 0);
-	if (len != json_string_length(want) || memcmp(s, json_string_value(want), len))
-		fail_msg("'%.*s' is not '%s'", (int)len, s, json_string_value(want));
-	free(s);
-	free(ids);
 }
 
 /* Texts among which are added tokens of all kinds, with the tokenizer of this name. */

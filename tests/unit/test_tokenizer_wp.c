@@ -1,77 +1,11 @@
 /* WordPiece against Hugging Face's library: golden_wp.py makes the ids. */
-#include "base/json.h"
-#include "data/tokenizer.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/tok_golden.h"
 
 static const char *const names[] = {"wp-uncased", "wp-cased", "wp-accents", "wp-bare"};
 
-static struct dt_tokenizer *open_one(const char *name)
-{
-	struct dt_tokenizer *t;
-	struct dt_err err;
-	char path[1024];
-
-	snprintf(path, sizeof(path), "%s/tokenizer/%s.json", GOLDEN_DIR, name);
-	if (dt_tokenizer_open(path, &t, &err) < 0)
-		fail_msg("%s", err.msg);
-	return t;
-}
-
-/* Texts contain zero bytes. */
-static json_t *golden(void)
-{
-	json_error_t why;
-	json_t *g = json_load_file(GOLDEN_DIR "/tokenizer/golden-wp.json", JSON_ALLOW_NUL, &why);
-
-	if (!g)
-		fail_msg("%s", why.text);
-	return g;
-}
-
-static void check(const struct dt_tokenizer *t, const json_t *text, const json_t *want, bool special)
-{
-	struct dt_err err = {0};
-	int32_t *ids;
-	size_t n;
-
-	if (dt_tokenizer_encode(t, json_string_value(text), json_string_length(text), special, &ids, &n,
-				&err) < 0)
-		fail_msg("'%s': %s", json_string_value(text), err.msg);
-	if (n != json_array_size(want))
-		fail_msg("'%s': %zu ids, not %zu", json_string_value(text), n, json_array_size(want));
-	for (size_t i = 0; i < n; i++)
-		if (ids[i] != json_integer_value(json_array_get(want, i)))
-			fail_msg("'%s': id %zu is %d, not %d", json_string_value(text), i, ids[i],
-				 (int)json_integer_value(json_array_get(want, i)));
-	free(ids);
-}
-
-static void check_decoded(const struct dt_tokenizer *t, const json_t *list, const json_t *want)
-{
-	size_t n = json_array_size(list), len;
-	int32_t *ids = malloc((n + 1) * sizeof(*ids));
-	struct dt_err err;
-	char *s;
-
-	for (size_t i = 0; i < n; i++)
-		ids[i] = (int32_t)json_integer_value(json_array_get(list, i));
-	assert_int_equal(dt_tokenizer_decode(t, ids, n, true, &s, &len, &err), 0);
-	if (len != json_string_length(want) || memcmp(s, json_string_value(want), len))
-		fail_msg("'%.*s' is not '%s'", (int)len, s, json_string_value(want));
-	free(s);
-	free(ids);
-}
-
 static void test_golden(void **state)
 {
-	json_t *g = golden(), *texts = json_object_get(g, "texts");
+	json_t *g = golden("golden-wp.json"), *texts = json_object_get(g, "texts");
 
 	assert_true(json_array_size(texts) > 100);
 	for (int k = 0; k < 4; k++) {
@@ -97,7 +31,7 @@ static void test_golden(void **state)
 /* All texts as one, which is long enough for the cache of words, whole and in parts. */
 static void test_long(void **state)
 {
-	json_t *g = golden(), *texts = json_object_get(g, "texts");
+	json_t *g = golden("golden-wp.json"), *texts = json_object_get(g, "texts");
 	struct dt_tokenizer *t = open_one("wp-cased");
 	size_t n = 0, len, cut, head_n, tail_n;
 	int32_t *ids, *head, *tail;
