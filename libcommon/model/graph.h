@@ -61,8 +61,8 @@ struct dt_attr {
 	int64_t latent_dim,
 		rope_dim; /* latent attention: columns of the latent, of the rotated key; else 0 */
 	int64_t window;	  /* attention: keys a row sees, 0: all */
-	bool all;	  /* attention: without a causal mask, of encoders */
-	int64_t tokens;	  /* of an image: attention among them without a causal mask, class_row; else 0 */
+	bool all;	  /* attention: without a causal mask, of encoders and images */
+	int64_t tokens;	  /* of an image: attention is among these, class_row; else 0 */
 	/* mixtures: kernels/moe.h says what these do to scores */
 	int64_t experts, used;
 	bool frozen; /* loss, norms, experts: the tensors have no gradient */

@@ -34,7 +34,7 @@ static struct dt_attn_span joined(const struct dt_exec *x, const struct dt_node 
 {
 	return (struct dt_attn_span){.rows = a->seq,
 				     .first = x->flight->first,
-				     .all = n->attr.tokens > 0 || n->attr.all,
+				     .all = n->attr.all,
 				     .nrun = 1,
 				     .run = run,
 				     .run_keys = a->seq,
@@ -117,7 +117,7 @@ int dt_call_attention(struct dt_exec *x, const struct dt_node *n, struct dt_err 
 	if (n->in[1] >= 0) {
 		s = blocks(x, &a, 0, x->cp_size, run);
 		TRY(o->attention_span_forward(x->dev, out, lse, qkv, dt_call_mat(x, n->in[1]), &a, &s));
-	} else if (x->flight->first || n->attr.tokens || n->attr.all) {
+	} else if (x->flight->first || n->attr.all) {
 		s = joined(x, n, &a, run);
 		TRY(o->attention_span_forward(x->dev, out, lse, qkv, qkv, &a, &s));
 	} else {
@@ -140,7 +140,7 @@ int dt_call_attention_b(struct dt_exec *x, const struct dt_node *n, struct dt_er
 		s = blocks(x, &a, 0, x->cp_size, run);
 		TRY(o->attention_span_backward(x->dev, d, dt_call_mat(x, n->out[1]), dout, out, lse, qkv,
 					       dt_call_mat(x, n->in[4]), &a, &s));
-	} else if (x->flight->first || n->attr.tokens || n->attr.all) {
+	} else if (x->flight->first || n->attr.all) {
 		s = joined(x, n, &a, run);
 		TRY(o->attention_span_backward(x->dev, d, d, dout, out, lse, qkv, qkv, &a, &s));
 	} else {

@@ -24,9 +24,13 @@ static size_t cache_row_bytes(const struct dt_infer *m)
 static void warm(const struct dt_infer *m)
 {
 	const size_t slab = (size_t)m->p.blocks * (size_t)m->p.block_size * cache_row_bytes(m);
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE), slabs = slab ? m->cache.bytes / slab : 0;
-	const size_t n = slabs && WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t slabs, n;
 
+	if (!slab) /* of an encoder */
+		return;
+	slabs = m->cache.bytes / slab;
+	n = WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
 #pragma omp parallel for num_threads(m->dev->nthreads) schedule(dynamic)
 	for (size_t i = 0; i < slabs; i++) {
 		const size_t first = i * slab / page * page;

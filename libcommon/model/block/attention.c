@@ -18,7 +18,7 @@ static struct dt_attr heads_of(const struct dt_builder *b)
 				.plus_one = c->norm_plus_one,
 				.window = dt_layer_window(c, b->layer),
 				.tokens = dt_config_tokens(c),
-				.all = c->encoder,
+				.all = c->encoder || dt_config_tokens(c),
 				.scale = (float)dt_score_scale(c),
 				.latent_dim = c->kv_rank,
 				.rope_dim = c->kv_rank ? c->rope_dim : 0};

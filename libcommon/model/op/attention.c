@@ -96,7 +96,7 @@ void dt_shape_attention(struct dt_lower *lo, struct dt_node *n)
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, x.rows, x.mul,
 				heads * n->attr.value_dim);
 	/* serving has it for images and encoders alone, whose attention is training's */
-	n->out[1] = dt_lo_serves(lo) && !n->attr.tokens && !n->attr.all
+	n->out[1] = dt_lo_serves(lo) && !n->attr.all
 			    ? -1
 			    : dt_lo_value(lo, dt_lo_name(lo, lse), n->unit, DT_F32, x.rows, x.mul * heads, 1);
 }
@@ -223,10 +223,10 @@ static void attention(const struct dt_cost_site *s, const struct dt_node *n, str
 		      enum dt_timed op)
 {
 	double batch = (double)s->p->rows[DT_ROWS_ALL] / (double)s->seq;
-	const int64_t tokens = n->attr.all ? s->seq : n->attr.tokens;
+	const int64_t rows = n->attr.tokens ? n->attr.tokens : s->seq;
 
 	/* measured with a causal mask: half of the pairs */
-	dt_timed_put(t, op, tokens ? 2 : 1, batch * (double)n->attr.heads, (double)(tokens ? tokens : s->seq),
+	dt_timed_put(t, op, n->attr.all ? 2 : 1, batch * (double)n->attr.heads, (double)rows,
 		     (double)n->attr.head_dim);
 }
 
