@@ -1,6 +1,7 @@
 #include "base/suggest.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,14 +42,26 @@ int dt_edit_distance(const char *a, const char *b)
 	return row[1][nb];
 }
 
+/* Whether one word is part of the other: "batch" of "microbatch", or "seq" of "seq-len". */
+static bool part(const char *word, int n, const char *known)
+{
+	const size_t k = strlen(known);
+
+	return (n >= 4 && strcasestr(known, word)) ||
+	       (k >= 3 && !strncasecmp(word, known, k) && word[k] == '-');
+}
+
 void dt_suggest_offer(struct dt_suggest *s, const char *known)
 {
 	int n = (int)strlen(s->word), cost = dt_edit_distance(s->word, known);
 
 	if (n >= 2 && !strncasecmp(s->word, known, (size_t)n))
 		cost = 1; /* a prefix counts like one wrong letter */
-	else if (cost > (n + 1) / 3)
-		return;
+	else if (cost > (n + 1) / 3) {
+		if (!part(s->word, n, known))
+			return;
+		cost += LONGEST; /* any word with few wrong letters is nearer */
+	}
 	if (!s->best[0] || cost < s->cost) {
 		snprintf(s->best, sizeof(s->best), "%s", known);
 		s->cost = cost;

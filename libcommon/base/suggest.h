@@ -23,7 +23,9 @@ static inline struct dt_suggest dt_suggest(const char *word)
 
 /*
  * Considers a known word. It is near enough with at most one error in three letters, or if the typed word is
- * a prefix of it of two or more letters. Of equally near words the first wins.
+ * a prefix of it of two or more letters. If there is none of these, a known word is near enough that contains
+ * the typed one (of four or more letters), or with which the typed one begins, before a hyphen. Of equally
+ * near words the first wins.
  */
 void dt_suggest_offer(struct dt_suggest *s, const char *known);
 

@@ -40,6 +40,7 @@ static const char *nearest(const char *word, const char *const *known)
 static void offers(void **state)
 {
 	static const char *const models[] = {"gpt2-124m", "llama-2-7b", "llama-2-70b", "llama-3-8b", NULL};
+	static const char *const options[] = {"seq", "sequence-parallel", "microbatch", "lr", NULL};
 	static const char *const commands[] = {"ls", "verify", "diff", "reshard", NULL};
 	char text[128];
 	struct dt_suggest s = dt_suggest("verfy");
@@ -52,6 +53,11 @@ static void offers(void **state)
 	assert_string_equal(nearest("re", commands), "reshard");
 	assert_string_equal(nearest("rm", commands), "");
 	assert_string_equal(nearest("", commands), "");
+	assert_string_equal(nearest("batch", options), "microbatch"); /* a part */
+	assert_string_equal(nearest("seq-len", options), "seq");
+	assert_string_equal(nearest("llama-3-8b-instruct", models), "llama-3-8b");
+	assert_string_equal(nearest("bat", options), "");
+	assert_string_equal(nearest("lr-min", options), "");
 	dt_suggest_offer(&s, "diff");
 	assert_string_equal(dt_suggest_text(&s, "", text, sizeof(text)), "");
 	dt_suggest_offer(&s, "verify");
