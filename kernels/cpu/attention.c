@@ -107,7 +107,8 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 	if (p->softcap > 0) /* before the mask, as the cap would make -Inf finite */
 		dt_attn_cap(s, rows * DT_TILE, p);
 	if (DT_ATTN_PAIRS(t) && !weight) {
-		dt_attn_softmax_bf16(pw, s, o, row, rows, pad, key, p->softcap > 0 ? 1 : p->scale);
+		dt_attn_softmax_bf16(pw, DT_TILE / 2, s, o, row, rows, pad, key,
+				     p->softcap > 0 ? 1 : p->scale);
 		return;
 	}
 	dt_attn_mask(s, row, rows, key);
@@ -176,22 +177,93 @@ struct forward {
 	float *lse;
 };
 
-/* Processes rows i .. i + n - 1 of a tile against the keys of tile j that they see. */
-static void key_band(const struct forward *a, const struct space *w, struct dt_attn_row *row, int64_t n,
-		     int64_t i, int64_t j)
+/* Rows i .. i + n - 1 of a tile of queries: row 0 of `row` is row i. */
+struct band {
+	struct dt_attn_row *row;
+	int64_t i, n;
+};
+
+/* s = q . k for the keys of tile j that the band reaches. */
+static void scores(const struct forward *a, const struct space *w, float *s, struct band b, int64_t j)
+{
+	const int64_t words = dt_tile_words(a->in.t, a->in.p->head_dim);
+
+	a->in.t->mul(s, DT_TILE, w->q + b.i * words, words, 1, w->k + j * w->k_tile, DT_TILE, b.n,
+		     dt_attn_reach(b.row, b.n, j * DT_TILE), words, false);
+}
+
+/* o += p . v for the first `keys` keys from tile j on; pw has rows of ldp words. */
+static void add_values(const struct forward *a, const struct space *w, int64_t ldp, struct band b, int64_t j,
+		       int64_t keys)
+{
+	const int64_t pad = dt_attn_value_pad(a->in.p);
+
+	a->in.t->mul(w->o + b.i * pad, pad, w->pw, ldp, 1, w->v + j * w->v_tile, pad, b.n, pad,
+		     keys * dt_tile_depth(a->in.t) / DT_TILE, true);
+}
+
+/* Processes a band against the keys that it sees, tile by tile. */
+static void band_plainly(const struct forward *a, const struct space *w, struct band b)
+{
+	const int64_t pad = dt_attn_value_pad(a->in.p);
+
+	for (int64_t j = b.row->first / DT_TILE, reach; (reach = dt_attn_reach(b.row, b.n, j * DT_TILE));
+	     j++) {
+		scores(a, w, w->s, b, j);
+		dt_attn_softmax(a->in.t, w->pw, w->s, w->o + b.i * pad, b.row, b.n, pad, j * DT_TILE, a->in.p,
+				NULL);
+		add_values(a, w, dt_tile_depth(a->in.t), b, j, reach);
+	}
+}
+
+static bool all_begun(const struct dt_attn_row *row)
+{
+	bool all = true;
+
+	for (int i = 0; i < DT_BAND; i++)
+		all &= row[i].max > -INFINITY;
+	return all;
+}
+
+/*
+ * The same for a whole band of pairs: each tile's softmax in the middle of the next tile's products, and the
+ * values of two tiles at a time, as sums are then loaded and stored half as often.
+ */
+static void band_between(const struct forward *a, const struct space *w, struct band b)
 {
 	const struct dt_attn *p = a->in.p;
-	const struct dt_tile *t = a->in.t;
-	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(t, p->head_dim),
-		      depth = dt_tile_depth(t), reach = dt_attn_reach(row, n, j * DT_TILE);
-	float *o = w->o + i * pad;
+	const int64_t pad = dt_attn_value_pad(p), words = dt_tile_words(a->in.t, p->head_dim);
+	float *s = w->s, *next = s + DT_BAND * DT_TILE;
+	int64_t j = b.row->first / DT_TILE, held = 0; /* tiles in pw whose values have not been added */
+	bool begun = false;
 
-	if (!reach)
-		return;
-	t->mul(w->s, DT_TILE, w->q + i * words, words, 1, w->k + j * w->k_tile, DT_TILE, n, reach, words,
-	       false);
-	dt_attn_softmax(t, w->pw, w->s, o, row, n, pad, j * DT_TILE, p, NULL);
-	t->mul(o, pad, w->pw, depth, 1, w->v + j * w->v_tile, pad, n, pad, reach * depth / DT_TILE, true);
+	if (dt_attn_reach(b.row, b.n, j * DT_TILE))
+		scores(a, w, s, b, j);
+	for (int64_t reach; (reach = dt_attn_reach(b.row, b.n, j * DT_TILE)); j++) {
+		const int64_t key = j * DT_TILE, more = dt_attn_reach(b.row, b.n, key + DT_TILE);
+		const bool between = begun && more == DT_TILE;
+		float *done = s;
+
+		if (!between ||
+		    !dt_attn_between_bf16(next, w->q + b.i * words, w->k + (j + 1) * w->k_tile, words,
+					  w->pw + held * DT_TILE / 2, s, b.row, key, p->scale)) {
+			if (held)
+				add_values(a, w, DT_TILE, b, j - 1, DT_TILE);
+			held = 0;
+			dt_attn_softmax_bf16(w->pw, DT_TILE, s, w->o + b.i * pad, b.row, b.n, pad, key,
+					     p->scale);
+			begun = begun || all_begun(b.row);
+		}
+		if (!between && more)
+			scores(a, w, next, b, j + 1);
+		held++;
+		if (held == 2 || !more) {
+			add_values(a, w, DT_TILE, b, j + 1 - held, (held - 1) * DT_TILE + reach);
+			held = 0;
+		}
+		s = next;
+		next = done;
+	}
 }
 
 static void query_tile(const struct forward *a, const struct space *w, int64_t b, int64_t h, int64_t q0)
@@ -212,9 +284,15 @@ static void query_tile(const struct forward *a, const struct space *w, int64_t b
 	}
 	dt_tile_pack_rows(t, w->q, from, a->in.q.dtype, n, d);
 	memset(w->o, 0, (size_t)(n * pad) * 4);
-	for (int64_t j = row[0].first / DT_TILE; j * DT_TILE <= row[n - 1].last; j++)
-		for (int64_t i = 0; i < n; i += DT_BAND)
-			key_band(a, w, row + i, dt_min64(DT_BAND, n - i), i, j);
+	for (int64_t i = 0; i < n; i += DT_BAND) {
+		const struct band band = {row + i, i, dt_min64(DT_BAND, n - i)};
+
+		if (DT_ATTN_BETWEEN(t) && band.n == DT_BAND && !(p->softcap > 0) &&
+		    dt_tile_words(t, d) % 4 == 0)
+			band_between(a, w, band);
+		else
+			band_plainly(a, w, band);
+	}
 	dt_attn_finish(t, to, a->o.dtype, w->o, row, n, vd, pad);
 	for (int64_t i = 0; i < n; i++)
 		a->lse[(b * p->heads + h) * rows + q0 + i] = row[i].max + logf(dt_attn_sum(&row[i]));
@@ -292,34 +370,5 @@ int dt_cpu_attention_forward(struct dt_dev *dev, struct dt_tensor o, struct dt_t
 	const struct dt_attn_span s = dt_attn_self(p);
 
 	return dt_cpu_attention_span_forward(dev, o, lse, qkv, qkv, p, &s);
-}
-
-static DT_SIMD void take_in(float *o, const float *part, float share, int64_t d)
-{
-#pragma omp simd
-	for (int64_t j = 0; j < d; j++)
-		o[j] += share * (part[j] - o[j]);
-}
-
-int dt_cpu_attention_merge(struct dt_dev *dev, struct dt_tensor o, struct dt_tensor lse,
-			   struct dt_tensor part, struct dt_tensor part_lse)
-{
-	const int64_t batch = lse.dim[0], heads = lse.dim[1], rows = lse.dim[2];
-	const int64_t d = dt_cols(o) / heads;
-	float *l = lse.data;
-	const float *pl = part_lse.data;
-
-#pragma omp parallel for num_threads(dev->nthreads)
-	for (int64_t i = 0; i < batch * heads * rows; i++) {
-		const int64_t b = i / rows / heads,
-			      at = ((b * rows + i % rows) * heads + i / rows % heads) * d;
-		const float more = pl[i] - l[i];
-
-		if (pl[i] == -INFINITY)
-			continue;
-		take_in((float *)o.data + at, (float *)part.data + at, 1 / (1 + expf(-more)), d);
-		l[i] = more > 0 ? pl[i] + log1pf(expf(-more)) : l[i] + log1pf(expf(more));
-	}
-	return 0;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -171,8 +171,18 @@ void dt_attn_softmax(const struct dt_tile *t, uint32_t *pw, float *s, float *o, 
 #else
 #define DT_ATTN_PAIRS(t) false
 #endif
-void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
-			  int64_t pad, int64_t key, float scale);
+void dt_attn_softmax_bf16(uint32_t *pw, int64_t ldp, const float *s, float *o, struct dt_attn_row *row,
+			  int64_t rows, int64_t pad, int64_t key, float scale);
+
+/*
+ * The softmax of a band in the middle of the products of its next tile, next [DT_BAND, DT_TILE] = q . k: the
+ * processor adds and scales while it multiplies. pw: rows of DT_TILE words. The rows have maxima (max is not
+ * -INFINITY). Returns false, and changes no row, if a sum is too large for its row's maximum: then
+ * dt_attn_softmax_bf16 is called instead; next is there. words is a multiple of 4. Without AMX.
+ */
+#define DT_ATTN_BETWEEN(t) (DT_ATTN_PAIRS(t) && !(t)->begin)
+bool dt_attn_between_bf16(float *next, const uint32_t *q, const uint32_t *k, int64_t words, uint32_t *pw,
+			  const float *s, struct dt_attn_row *row, int64_t key, float scale);
 void dt_attn_finish_bf16(void *const *where, const float *o, const struct dt_attn_row *row, int64_t rows,
 			 int64_t d, int64_t pad);
 

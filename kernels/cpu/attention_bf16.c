@@ -144,11 +144,70 @@ DT_INLINE void softmax_row(uint32_t *pw, const float *s, float *o, struct dt_att
 	_mm512_storeu_si512(pw + L, pairs_of(p[2], p[3]));
 }
 
-void dt_attn_softmax_bf16(uint32_t *pw, const float *s, float *o, struct dt_attn_row *row, int64_t rows,
-			  int64_t pad, int64_t key, float scale)
+void dt_attn_softmax_bf16(uint32_t *pw, int64_t ldp, const float *s, float *o, struct dt_attn_row *row,
+			  int64_t rows, int64_t pad, int64_t key, float scale)
 {
 	for (int64_t i = 0; i < rows; i++)
-		softmax_row(pw + i * DT_TILE / 2, s + i * DT_TILE, o + i * pad, &row[i], pad, key, scale);
+		softmax_row(pw + i * ldp, s + i * DT_TILE, o + i * pad, &row[i], pad, key, scale);
+}
+
+/* Four rows of a band while it is computed: scores s, words pw, and the sums that row has after this tile. */
+struct part {
+	const struct dt_attn_row *row;
+	const float *s;
+	uint32_t *pw;
+	float (*sum)[L];
+	int64_t key;
+	float scale;
+};
+
+/* c [8, 32] = q . k, and between these products the powers of four rows. */
+DT_INLINE void block_between(float *c, const uint32_t *q, const uint32_t *k, int64_t words, struct part of)
+{
+	__m512 acc[8][2], p[4];
+
+	DT_FOR (8, int r = 0; r < 8; r++)
+		DT_FOR (2, int v = 0; v < 2; v++)
+			acc[r][v] = _mm512_setzero_ps();
+	for (int64_t i = 0; i < 4; i++) {
+		_mm512_storeu_ps(of.sum[i],
+				 powers(p, of.s + i * DT_TILE, of.row[i].sum, seen(of.row + i, of.key),
+					of.scale, of.row[i].max * LOG2E));
+		_mm512_storeu_si512(of.pw + i * DT_TILE, pairs_of(p[0], p[1]));
+		_mm512_storeu_si512(of.pw + i * DT_TILE + L, pairs_of(p[2], p[3]));
+		for (int64_t w = i * words / 4; w < (i + 1) * words / 4; w++) {
+			const __m512bh k0 = (__m512bh)_mm512_loadu_si512(k + w * DT_TILE),
+				       k1 = (__m512bh)_mm512_loadu_si512(k + w * DT_TILE + L);
+
+			DT_FOR (8, int r = 0; r < 8; r++) {
+				const __m512bh x = (__m512bh)_mm512_set1_epi32((int)q[r * words + w]);
+
+				acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, k0);
+				acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, k1);
+			}
+		}
+	}
+	DT_FOR (8, int r = 0; r < 8; r++)
+		DT_FOR (2, int v = 0; v < 2; v++)
+			_mm512_storeu_ps(c + r * DT_TILE + v * L, acc[r][v]);
+}
+
+bool dt_attn_between_bf16(float *next, const uint32_t *q, const uint32_t *k, int64_t words, uint32_t *pw,
+			  const float *s, struct dt_attn_row *row, int64_t key, float scale)
+{
+	float sum[DT_BAND][L];
+	__mmask16 fits = 0xffff;
+
+	for (int64_t b = 0; b < 4; b++) /* quarters of the scores and of the rows */
+		block_between(next + b % 2 * 8 * DT_TILE + b / 2 * 2 * L, q + b % 2 * 8 * words,
+			      k + b / 2 * 2 * L, words,
+			      (struct part){row + 4 * b, s + 4 * b * DT_TILE, pw + 4 * b * DT_TILE,
+					    sum + 4 * b, key, scale});
+	for (int64_t i = 0; i < DT_BAND; i++)
+		fits &= _mm512_cmp_ps_mask(_mm512_loadu_ps(sum[i]), _mm512_set1_ps(0x1p64f), _CMP_LT_OQ);
+	for (int64_t i = 0; fits == 0xffff && i < DT_BAND; i++)
+		memcpy(row[i].sum, sum[i], sizeof sum[i]);
+	return fits == 0xffff;
 }
 
 /* p and ds of row i and keys j .. j + 15 of a tile; 0 where the row does not see the key. */
