@@ -91,5 +91,12 @@ int dt_source_upcycle(struct dt_source *dense, int64_t experts, int64_t used, ui
  */
 int dt_source_add_tokens(struct dt_source *old, int64_t vocab, struct dt_source **ret, struct dt_err *err);
 
+/*
+ * Makes an encoder what a GGUF file of architecture bert has of it: positions begin at row 0 of their table,
+ * and the head that predicts masked tokens and a pooler are left out. *ret_left says which of them, NULL:
+ * none. Nothing changes for other models. *s is replaced, and still the caller's after a failure.
+ */
+int dt_source_bare(struct dt_source **s, const char **ret_left, struct dt_err *err);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -166,6 +166,29 @@ static void put_parallel(const struct dt_config *c, struct gguf_out *g, const ch
 	gguf_out_str(g, key, tanh_gelu, strlen(tanh_gelu));
 }
 
+/* Keys of encoders. llama.cpp reads how many classes there are from their names. */
+static void put_encoder(const struct dt_config *c, struct gguf_out *g, const char *arch)
+{
+	static const int pooling[] = {[DT_POOLING_OPEN] = 0, [DT_POOLING_MEAN] = 1, [DT_POOLING_CLS] = 2};
+	const bool classes = c->head == DT_ENCODER_CLASSES;
+	char key[96], name[32];
+
+	snprintf(key, sizeof(key), "%s.attention.causal", arch);
+	gguf_out_bool(g, key, false);
+	gguf_out_u32(g, "tokenizer.ggml.token_type_count", c->token_types);
+	snprintf(key, sizeof(key), "%s.pooling_type", arch);
+	if (classes || c->pooling != DT_POOLING_OPEN)
+		gguf_out_u32(g, key, classes ? 4 : pooling[c->pooling]);
+	if (!classes)
+		return;
+	snprintf(key, sizeof(key), "%s.classifier.output_labels", arch);
+	gguf_out_array(g, key, DT_GGUF_STRING, (uint64_t)c->labels);
+	for (int64_t i = 0; i < c->labels; i++) {
+		snprintf(name, sizeof(name), "LABEL_%lld", (long long)i);
+		gguf_out_text(g, name, strlen(name));
+	}
+}
+
 static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 {
 	const struct dt_config *c = dt_source_config(e->s);
@@ -183,6 +206,8 @@ static void put_config(struct exporter *e, struct gguf_out *g, int file_type)
 	gguf_out_f32(g, key, c->norm_eps);
 	if (c->pos == DT_POS_ROPE)
 		put_rotary(c, g, arch);
+	if (c->encoder)
+		put_encoder(c, g, arch);
 	if (dt_family_find(c->family)->gguf_factors)
 		put_factors(c, g, arch);
 	if (dt_family_find(c->family)->gguf_logit_factor)

@@ -66,6 +66,7 @@ static bool unseen_window(const struct dt_config *c)
 static int write_source(struct dt_source *s, const char *dst, const struct dt_convert *c,
 			struct dt_convert_job *job, struct dt_err *err)
 {
+	const char *left = NULL;
 	int unpacked = 0, smaller = 0, rc;
 	char hash[32];
 	struct stat st;
@@ -83,6 +84,8 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 
 	rc = dt_export_check(s, dst, &x, job->made, sizeof(job->made), err);
 	job->misused = rc == -EINVAL;
+	if (rc == 0 && x.to == DT_SOURCE_GGUF)
+		rc = dt_source_bare(&s, &left, err);
 	if (rc == 0)
 		x.tokenizer_hash = tokenizer_hash(s, c, job, hash);
 	if (rc == 0 && c->change && lstat(job->made, &st) == 0) /* checked before the work */
@@ -91,6 +94,8 @@ static int write_source(struct dt_source *s, const char *dst, const struct dt_co
 		s = NULL;
 	if (rc == 0)
 		rc = dt_export(s, dst, &x, err);
+	if (rc == 0 && left)
+		note(job, "%s is left out, since GGUF has none", left);
 	if (rc == 0 && unpacked)
 		note(job, "%d matrices have %s and are written as f16", unpacked,
 		     x.packing ? "sizes that cannot be packed" : "rows of a length that no block fits");

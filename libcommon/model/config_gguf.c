@@ -89,7 +89,7 @@ static void read_tensors(const struct dt_gguf_keys *k, struct dt_config *c)
 	c->out_bias = has(k, "blk.0.attn_output.bias");
 	c->mlp_bias = has(k, "blk.0.ffn_up.bias");
 	c->qk_norm = has(k, "blk.0.attn_q_norm.weight");
-	c->tied = !has(k, "output.weight");
+	c->tied = !c->encoder && !has(k, "output.weight");
 }
 
 static int read_vocab(const struct dt_gguf *g, struct dt_config *c, struct dt_err *err)

@@ -117,11 +117,12 @@ void dt_param_cut(const struct dt_param *p, int tp, int r, int64_t off[2], int64
 
 enum dt_format dt_param_format(const struct dt_config *c, const struct dt_param *p, enum dt_format want)
 {
-	if (p->ndim == 1 || p->role == DT_W_ROUTER) /* as GGUF's own quantizer does */
+	/* as GGUF's own quantizer does */
+	if (p->ndim == 1 || p->role == DT_W_ROUTER || p->role == DT_W_TYPES)
 		return DT_FMT_F32;
 	if (dt_format_info(want)->dtype >= 0)
 		return want;
-	if (p->role == DT_W_POS || p->role == DT_W_TYPES)
+	if (p->role == DT_W_POS)
 		return DT_FMT_F32;
 	if (dt_format_info(want)->head && (p->role == DT_W_HEAD || (p->role == DT_W_EMBED && c->tied)))
 		/* as GGUF's own quantizer does: errors here affect logits most */

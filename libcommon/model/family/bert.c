@@ -152,7 +152,85 @@ static json_t *to_hf(const struct dt_config *c)
 	return o;
 }
 
+/* ---- GGUF ---- */
+
+/* LLAMA_POOLING_TYPE_* of llama.cpp; RANK: classes of the first token's state. */
+enum { POOLING_NONE, POOLING_MEAN, POOLING_CLS, POOLING_LAST, POOLING_RANK };
+
+static int64_t rows_of(const struct dt_gguf *g, const char *tensor)
+{
+	const struct dt_gguf_tensor *t = dt_gguf_find_tensor(g, tensor);
+
+	return t ? t->shape[0] : 0;
+}
+
+static int read_pooling(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	int64_t type = POOLING_NONE;
+	int rc = dt_gguf_int(k->g, dt_gguf_key(k, "pooling_type"), false, POOLING_NONE, POOLING_RANK, &type,
+			     err);
+
+	if (rc < 0)
+		return rc;
+	if (type == POOLING_LAST)
+		return dt_err_set(err, -ENOTSUP,
+				  "embeddings of the last token ('%s' of %lld) are not supported", k->key,
+				  (long long)type);
+	c->pooling = type == POOLING_MEAN  ? DT_POOLING_MEAN
+		     : type == POOLING_CLS ? DT_POOLING_CLS
+					   : DT_POOLING_OPEN;
+	return 0;
+}
+
+/*
+ * llama.cpp's converter writes BERT, RoBERTa and XLM-RoBERTa alike, positions from row 0 on, without a pooler
+ * and without the head that predicts masked tokens. A BERT with classes has its pooler left out too: what is
+ * left does not compute its classes.
+ */
+static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
+{
+	bool causal = false;
+	int rc;
+
+	c->encoder = true;
+	c->norm = DT_NORM_LAYER;
+	c->pos = DT_POS_LEARNED;
+	c->act = DT_ACT_GELU_ERF;
+	c->kv_heads = c->heads;
+	c->head = DT_ENCODER_NONE;
+	c->token_types = rows_of(k->g, "token_types.weight");
+	c->labels = rows_of(k->g, "cls.output.weight");
+	if (c->labels)
+		c->head = DT_ENCODER_CLASSES;
+	if ((rc = dt_hf_even_heads(c, err)) < 0 ||
+	    (rc = dt_gguf_key_real(k, "attention.layer_norm_epsilon", true, &c->norm_eps, err)) < 0 ||
+	    (rc = dt_gguf_bool(k->g, dt_gguf_key(k, "attention.causal"), &causal, err)) < 0)
+		return rc;
+	if (causal)
+		return dt_err_set(err, -ENOTSUP, "'%s' of a '%s' model is not supported", k->key, k->arch);
+	if (c->labels && !rows_of(k->g, "cls.weight"))
+		return dt_err_set(err, -ENOTSUP,
+				  "the file has classes ('cls.output.weight') without the linear in front of "
+				  "them ('cls.weight')");
+	return read_pooling(k, c, err);
+}
+
 /* ---- names ---- */
+
+static const struct dt_tensor_name gguf[] = {
+	{DT_W_TYPES, "token_types.weight"},
+	{DT_W_EMBED_NORM, "token_embd_norm.weight"},
+	{DT_W_EMBED_NORM_B, "token_embd_norm.bias"},
+	{DT_W_ATTN_NORM, "blk.%d.attn_output_norm.weight"},
+	{DT_W_ATTN_NORM_B, "blk.%d.attn_output_norm.bias"},
+	{DT_W_MLP_NORM, "blk.%d.layer_output_norm.weight"},
+	{DT_W_MLP_NORM_B, "blk.%d.layer_output_norm.bias"},
+	{DT_W_LABELS_DENSE, "cls.weight"},
+	{DT_W_LABELS_DENSE_B, "cls.bias"},
+	{DT_W_LABELS, "cls.output.weight"},
+	{DT_W_LABELS_B, "cls.output.bias"},
+	{0},
+};
 
 #define LAYER "encoder.layer.%d."
 static const struct dt_tensor_name shared[] = {
@@ -238,10 +316,13 @@ const struct dt_family dt_family_bert = {
 	.type = "bert",
 	.class = "BertForMaskedLM",
 	.prefix = "bert.",
+	.arch = "bert",
 	.hf = {shared, bert},
+	.gguf = {gguf, dt_names_gguf},
 	.hf_vocab = 30522,
 	.from_hf = from_hf,
 	.to_hf = to_hf,
+	.from_gguf = from_gguf,
 	.is_buffer = is_buffer,
 	.has_prefix = has_prefix,
 	.build = build,
