@@ -1,20 +1,14 @@
 /*
- * A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores of equal order,
- * WordPiece by its tokens.
+ * A tokenizer.json as GGUF's keys: byte-level BPE by its merges, SentencePiece BPE by scores of equal order.
+ * export_vocab_encoder.c has WordPiece and Unigram.
  */
-#include "ckpt/export_internal.h"
+#include "ckpt/export_vocab.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct vocab {
-	struct src_token *t;
-	int64_t n;
-	char (*pad)[24]; /* names for ids without a token */
-};
-
-static const char *type_of(const json_t *o)
+const char *exp_json_type(const json_t *o)
 {
 	const char *s = json_string_value(json_object_get(o, "type"));
 
@@ -26,7 +20,7 @@ static bool is_byte_name(const char *s)
 	return strlen(s) == 6 && !strncmp(s, "<0x", 3) && s[5] == '>';
 }
 
-static int put_token(struct vocab *v, const char *s, const json_t *id, int type)
+static int put_token(struct exp_vocab *v, const char *s, const json_t *id, int type)
 {
 	json_int_t i = json_is_integer(id) ? json_integer_value(id) : -1;
 
@@ -36,25 +30,82 @@ static int put_token(struct vocab *v, const char *s, const json_t *id, int type)
 	return 0;
 }
 
-/* Where a normalizer or a list of them has a member of this type; NULL: nowhere. */
-static const json_t *find_type(const json_t *o, const char *key, const char *type)
+const json_t *exp_find_type(const json_t *o, const char *key, const char *type)
 {
 	const json_t *p, *found, *list = json_object_get(o, key);
 	size_t i;
 
-	if (!strcmp(type_of(o), type))
+	if (!strcmp(exp_json_type(o), type))
 		return o;
-	json_array_foreach(list, i, p) if ((found = find_type(p, key, type))) return found;
+	json_array_foreach(list, i, p) if ((found = exp_find_type(p, key, type))) return found;
 	return NULL;
 }
 
-/* Reads all ids of the model's vocabulary; ids that the tokenizer lacks are marked unused. */
-static int read_vocab(const json_t *root, bool spm, struct vocab *v, struct dt_err *err)
+/* The model's own vocabulary: {"token": id}, or of Unigram [["token", score], ...] in the order of ids. */
+static int read_own(const json_t *model, bool bytes, struct exp_vocab *v, struct dt_err *err)
 {
-	const json_t *model = json_object_get(root, "model"), *o;
+	const json_t *list = json_object_get(model, "vocab"), *unk_id = json_object_get(model, "unk_id"),
+		     *pair;
 	const char *key, *unk = json_string_value(json_object_get(model, "unk_token"));
 	json_t *id;
 	size_t i;
+
+	json_array_foreach(list, i, pair)
+	{
+		const char *s = json_string_value(json_array_get(pair, 0));
+		const bool is_unk = json_is_integer(unk_id) && json_integer_value(unk_id) == (json_int_t)i;
+
+		if (!s || (int64_t)i >= v->n)
+			return dt_err_set(err, -EINVAL, "token %zu of the tokenizer is not one of the model",
+					  i);
+		v->t[i] = (struct src_token){.s = s,
+					     .n = strlen(s),
+					     .score = json_number_value(json_array_get(pair, 1)),
+					     .type = is_unk			? SRC_TOKEN_UNKNOWN
+						     : bytes && is_byte_name(s) ? SRC_TOKEN_BYTE
+										: SRC_TOKEN_NORMAL};
+	}
+	json_object_foreach((json_t *)list, key, id)
+	{
+		int type = bytes && is_byte_name(key) ? SRC_TOKEN_BYTE
+			   : unk && !strcmp(unk, key) ? SRC_TOKEN_UNKNOWN
+						      : SRC_TOKEN_NORMAL;
+
+		if (put_token(v, key, id, type) < 0)
+			return dt_err_set(err, -EINVAL,
+					  "the id of '%.60s' in the tokenizer is not valid in the model",
+					  key);
+	}
+	return 0;
+}
+
+static int read_added(const json_t *root, struct exp_vocab *v, struct dt_err *err)
+{
+	const json_t *model = json_object_get(root, "model"), *o;
+	const char *unk = json_string_value(json_object_get(model, "unk_token"));
+	size_t i;
+
+	json_array_foreach(json_object_get(root, "added_tokens"), i, o)
+	{
+		const char *s = json_string_value(json_object_get(o, "content"));
+		const json_t *id = json_object_get(o, "id");
+		const bool is_unk = (unk && s && !strcmp(unk, s)) ||
+				    (json_is_integer(id) && json_equal(id, json_object_get(model, "unk_id")));
+		int type = is_unk					 ? SRC_TOKEN_UNKNOWN
+			   : json_is_true(json_object_get(o, "special")) ? SRC_TOKEN_CONTROL
+									 : SRC_TOKEN_USER;
+
+		if (put_token(v, s, id, type) < 0)
+			return dt_err_set(
+				err, -EINVAL,
+				"the id of an added token in the tokenizer is not valid in the model");
+	}
+	return 0;
+}
+
+int exp_vocab_read(const json_t *root, bool bytes, struct exp_vocab *v, struct dt_err *err)
+{
+	int rc;
 
 	v->t = calloc((size_t)v->n, sizeof(*v->t));
 	v->pad = calloc((size_t)v->n, sizeof(*v->pad));
@@ -65,30 +116,8 @@ static int read_vocab(const json_t *root, bool spm, struct vocab *v, struct dt_e
 		v->t[k] =
 			(struct src_token){.s = v->pad[k], .n = strlen(v->pad[k]), .type = SRC_TOKEN_UNUSED};
 	}
-	json_object_foreach(json_object_get(model, "vocab"), key, id)
-	{
-		int type = spm && is_byte_name(key)   ? SRC_TOKEN_BYTE
-			   : unk && !strcmp(unk, key) ? SRC_TOKEN_UNKNOWN
-						      : SRC_TOKEN_NORMAL;
-
-		if (put_token(v, key, id, type) < 0)
-			return dt_err_set(err, -EINVAL,
-					  "the id of '%.60s' in the tokenizer is not valid in the model",
-					  key);
-	}
-	json_array_foreach(json_object_get(root, "added_tokens"), i, o)
-	{
-		const char *s = json_string_value(json_object_get(o, "content"));
-		int type = unk && s && !strcmp(unk, s)			 ? SRC_TOKEN_UNKNOWN
-			   : json_is_true(json_object_get(o, "special")) ? SRC_TOKEN_CONTROL
-									 : SRC_TOKEN_USER;
-
-		if (put_token(v, s, json_object_get(o, "id"), type) < 0)
-			return dt_err_set(
-				err, -EINVAL,
-				"the id of an added token in the tokenizer is not valid in the model");
-	}
-	return 0;
+	rc = read_own(json_object_get(root, "model"), bytes, v, err);
+	return rc < 0 ? rc : read_added(root, v, err);
 }
 
 /* "a b" from either form of a merge in tokenizer.json; malloc'd. */
@@ -103,7 +132,7 @@ static char *merge_text(const json_t *m)
 }
 
 /* Scores a piece by the first merge that makes it. */
-static void set_scores(const json_t *model, struct vocab *v)
+static void set_scores(const json_t *model, struct exp_vocab *v)
 {
 	const json_t *merges = json_object_get(model, "merges"), *vocab = json_object_get(model, "vocab"), *m;
 	size_t i;
@@ -122,7 +151,7 @@ static void set_scores(const json_t *model, struct vocab *v)
 	}
 }
 
-static void put_vocab(struct gguf_out *g, const struct vocab *v, bool scores)
+void exp_vocab_put(const struct exp_vocab *v, struct gguf_out *g)
 {
 	gguf_out_array(g, "tokenizer.ggml.tokens", DT_GGUF_STRING, (uint64_t)v->n);
 	for (int64_t i = 0; i < v->n; i++)
@@ -133,12 +162,14 @@ static void put_vocab(struct gguf_out *g, const struct vocab *v, bool scores)
 
 		fwrite(&type, 4, 1, g->f);
 	}
-	if (!scores)
-		return;
+}
+
+void exp_vocab_put_scores(const struct exp_vocab *v, struct gguf_out *g, float none)
+{
 	gguf_out_array(g, "tokenizer.ggml.scores", DT_GGUF_F32, (uint64_t)v->n);
 	for (int64_t i = 0; i < v->n; i++) {
 		float x =
-			v->t[i].type == SRC_TOKEN_NORMAL && v->t[i].score == 0 ? -1e6f : (float)v->t[i].score;
+			v->t[i].type == SRC_TOKEN_NORMAL && v->t[i].score == 0 ? none : (float)v->t[i].score;
 
 		fwrite(&x, 4, 1, g->f);
 	}
@@ -170,121 +201,8 @@ static bool adds_bos(const json_t *post)
 	size_t i;
 
 	json_array_foreach(list, i, p) if (adds_bos(p)) return true;
-	return !strcmp(type_of(post), "TemplateProcessing") &&
+	return !strcmp(exp_json_type(post), "TemplateProcessing") &&
 	       json_object_get(json_array_get(json_object_get(post, "single"), 0), "SpecialToken");
-}
-
-/* The names of the tokens before and behind a text; those that a template does not have stay. */
-static void template_names(const json_t *post, const char **ret)
-{
-	const json_t *o = find_type(post, "processors", "BertProcessing"), *part;
-	const char *cls = json_string_value(json_array_get(json_object_get(o, "cls"), 0));
-	const char *sep = json_string_value(json_array_get(json_object_get(o, "sep"), 0));
-	bool behind = false;
-	size_t i;
-
-	ret[0] = cls ? cls : ret[0];
-	ret[1] = sep ? sep : ret[1];
-	o = find_type(post, "processors", "TemplateProcessing");
-	json_array_foreach(json_object_get(o, "single"), i, part)
-	{
-		const char *name =
-			json_string_value(json_object_get(json_object_get(part, "SpecialToken"), "id"));
-
-		behind |= json_object_get(part, "Sequence") != NULL;
-		ret[behind] = name ? name : ret[behind];
-	}
-}
-
-/* The id of a token of a WordPiece model's template or vocabulary, as a key. */
-static void put_named(struct gguf_out *g, const json_t *vocab, const char *key, const char *name)
-{
-	const json_t *id = json_object_get(vocab, name);
-
-	if (id)
-		gguf_out_u32(g, key, json_integer_value(id));
-}
-
-/* Spells words and what continues them as llama.cpp does; *ret_store holds the texts. */
-static int respell(struct vocab *v, const char *prefix, char **ret_store, struct dt_err *err)
-{
-	size_t total = 1, k = strlen(prefix);
-	json_t *seen = json_object();
-	char *to;
-	int rc = 0;
-
-	for (int64_t i = 0; i < v->n; i++)
-		total += v->t[i].n + 4;
-	*ret_store = to = malloc(total);
-	if (!to || !seen)
-		rc = dt_err_sys(err, -ENOMEM, "cannot write the vocabulary");
-	for (int64_t i = 0; i < v->n && rc == 0; i++) {
-		struct src_token *t = &v->t[i];
-		bool inside = !strncmp(t->s, prefix, k);
-
-		if (t->type == SRC_TOKEN_NORMAL) {
-			const char *s = t->s;
-
-			t->s = to;
-			to = stpcpy(stpcpy(to, inside ? "" : "\xe2\x96\x81"), s + (inside ? k : 0));
-			t->n = (size_t)(to++ - t->s);
-		}
-		if (json_object_get(seen, t->s))
-			rc = dt_err_set(err, -ENOTSUP, "two tokens of the tokenizer are both '%.60s' in GGUF",
-					t->s);
-		else
-			json_object_set_new(seen, t->s, json_true());
-	}
-	json_decref(seen);
-	return rc;
-}
-
-/*
- * WordPiece. GGUF says of the normalizer only whether it makes lower case and strips accents: llama.cpp does
- * the rest of BERT's.
- */
-static int put_bert(const json_t *root, struct vocab *v, struct gguf_out *g, struct dt_err *err)
-{
-	const json_t *model = json_object_get(root, "model"), *vocab = json_object_get(model, "vocab"),
-		     *strip;
-	const json_t *norm = find_type(json_object_get(root, "normalizer"), "normalizers", "BertNormalizer");
-	const char *prefix = json_string_value(json_object_get(model, "continuing_subword_prefix"));
-	const char *unk = json_string_value(json_object_get(model, "unk_token"));
-	const char *around[2] = {"[CLS]", "[SEP]"};
-	bool lower = !json_is_false(json_object_get(norm, "lowercase"));
-	char *store = NULL;
-	int rc;
-
-	if (!norm || json_is_false(json_object_get(norm, "clean_text")) ||
-	    json_is_false(json_object_get(norm, "handle_chinese_chars"))) {
-		rc = dt_err_set(err, -ENOTSUP,
-				"the normalizer of the WordPiece tokenizer has no form in GGUF");
-		dt_err_hint(err, "--tokenizer none leaves it out");
-		return rc;
-	}
-	rc = read_vocab(root, false, v, err);
-	if (rc == 0)
-		rc = respell(v, prefix ? prefix : "##", &store, err);
-	if (rc == 0) {
-		gguf_out_str(g, "tokenizer.ggml.model", "bert", 4);
-		gguf_out_str(g, "tokenizer.ggml.pre", "default", 7);
-		put_vocab(g, v, false);
-		strip = json_object_get(norm, "strip_accents");
-		gguf_out_bool(g, "tokenizer.ggml.normalizer.lowercase", lower);
-		gguf_out_bool(g, "tokenizer.ggml.normalizer.strip_accents",
-			      json_is_boolean(strip) ? json_is_true(strip) : lower);
-		template_names(json_object_get(root, "post_processor"), around);
-		put_named(g, vocab, "tokenizer.ggml.bos_token_id", around[0]);
-		put_named(g, vocab, "tokenizer.ggml.cls_token_id", around[0]);
-		put_named(g, vocab, "tokenizer.ggml.seperator_token_id", around[1]);
-		put_named(g, vocab, "tokenizer.ggml.unknown_token_id", unk ? unk : "[UNK]");
-		put_named(g, vocab, "tokenizer.ggml.padding_token_id", "[PAD]");
-		put_named(g, vocab, "tokenizer.ggml.mask_token_id", "[MASK]");
-	}
-	free(store);
-	free(v->t);
-	free(v->pad);
-	return rc;
 }
 
 static int put_all(struct exporter *e, const json_t *root, struct gguf_out *g, struct dt_err *err)
@@ -293,32 +211,41 @@ static int put_all(struct exporter *e, const json_t *root, struct gguf_out *g, s
 	const json_t *model = json_object_get(root, "model");
 	bool spm = json_is_true(json_object_get(model, "byte_fallback"));
 	const struct src_pre *pre = spm ? NULL : src_pre_of(root);
-	struct vocab v = {.n = c->vocab};
+	struct exp_vocab v = {.n = c->vocab};
 	int rc;
 
-	if (!strcmp(type_of(model), "WordPiece"))
-		return put_bert(root, &v, g, err);
-	if (strcmp(type_of(model), "BPE") || (!spm && !pre)) {
+	if (!strcmp(exp_json_type(model), "WordPiece"))
+		return exp_vocab_bert(root, &v, g, err);
+	if (!strcmp(exp_json_type(model), "Unigram"))
+		return exp_vocab_unigram(root, &v, g, err);
+	if (strcmp(exp_json_type(model), "BPE") || (!spm && !pre)) {
 		rc = dt_err_set(err, -ENOTSUP, "the pre-tokenizer of the tokenizer has no name in GGUF");
 		dt_err_hint(err, "--tokenizer none leaves it out");
 		return rc;
 	}
-	rc = read_vocab(root, spm, &v, err);
+	rc = exp_vocab_read(root, spm, &v, err);
 	if (rc == 0) {
 		const char *name = spm ? "llama" : "gpt2";
+		/* splits as gpt-2, and has tokens around texts */
+		const bool roberta = c->encoder && pre && !strcmp(pre->name, "gpt-2");
+		const char *splits = spm ? "default" : roberta ? "roberta-bpe" : pre->name;
 
 		gguf_out_str(g, "tokenizer.ggml.model", name, strlen(name));
-		gguf_out_str(g, "tokenizer.ggml.pre", spm ? "default" : pre->name,
-			     strlen(spm ? "default" : pre->name));
-		if (spm)
+		gguf_out_str(g, "tokenizer.ggml.pre", splits, strlen(splits));
+		exp_vocab_put(&v, g);
+		if (spm) {
 			set_scores(model, &v);
-		put_vocab(g, &v, spm);
-		gguf_out_bool(g, "tokenizer.ggml.add_bos_token",
-			      adds_bos(json_object_get(root, "post_processor")));
+			exp_vocab_put_scores(&v, g, -1e6f);
+		}
+		if (c->encoder)
+			exp_around_put(root, g);
+		else
+			gguf_out_bool(g, "tokenizer.ggml.add_bos_token",
+				      adds_bos(json_object_get(root, "post_processor")));
 		if (spm)
 			gguf_out_bool(
 				g, "tokenizer.ggml.add_space_prefix",
-				find_type(json_object_get(root, "normalizer"), "normalizers", "Prepend"));
+				exp_find_type(json_object_get(root, "normalizer"), "normalizers", "Prepend"));
 		else if (put_merges(g, model) < 0)
 			rc = dt_err_set(err, -EINVAL, "the tokenizer has a merge that is not a pair");
 	}
@@ -331,7 +258,7 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	json_t *root = NULL;
-	bool bert = false; /* its token before a text is written already */
+	bool named = c->encoder; /* the tokens around a text are written already */
 	const char *text;
 	size_t n;
 	int rc = 0;
@@ -339,16 +266,16 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 	text = dt_source_tokenizer(e->s, &n);
 	if (text && *text == '{') {
 		rc = dt_json_parse(text, n, "tokenizer", &root, err);
-		bert = rc == 0 && !strcmp(type_of(json_object_get(root, "model")), "WordPiece");
+		named |= rc == 0 && !strcmp(exp_json_type(json_object_get(root, "model")), "WordPiece");
 		if (rc == 0)
 			rc = put_all(e, root, g, err);
 		json_decref(root);
 	}
 	if (rc < 0)
 		return rc;
-	if (c->bos >= 0 && !bert)
+	if (c->bos >= 0 && !named)
 		gguf_out_u32(g, "tokenizer.ggml.bos_token_id", c->bos);
-	if (c->eos >= 0)
+	if (c->eos >= 0 && !c->encoder)
 		gguf_out_u32(g, "tokenizer.ggml.eos_token_id", c->eos);
 	return 0;
 }

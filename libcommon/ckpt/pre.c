@@ -80,10 +80,16 @@ const struct src_pre *src_pre_find(const char *name, size_t n)
 {
 	/* names that split alike; mpt and olmo both use GPT-NeoX's tokenizer */
 	static const char *const aliases[][2] = {
-		{"llama3", "llama-bpe"}, {"llama-v3", "llama-bpe"}, {"falcon3", "llama-bpe"},
-
-		{"gpt2", "gpt-2"},	 {"phi-2", "gpt-2"},	    {"deepseek-r1-qwen", "qwen2"},
-		{"starcoder", "smollm"}, {"refact", "smollm"},	    {"mpt", "olmo"},
+		{"llama3", "llama-bpe"},
+		{"llama-v3", "llama-bpe"},
+		{"falcon3", "llama-bpe"},
+		{"roberta-bpe", "gpt-2"},
+		{"gpt2", "gpt-2"},
+		{"phi-2", "gpt-2"},
+		{"deepseek-r1-qwen", "qwen2"},
+		{"starcoder", "smollm"},
+		{"refact", "smollm"},
+		{"mpt", "olmo"},
 		{"llama4", "gpt-4o"},
 	};
 

@@ -166,9 +166,12 @@ struct src_token {
 struct src_vocab {
 	struct src_token *t;
 	int n;
-	int64_t bos;
+	int64_t bos, eos; /* ids, -1: none */
 	bool add_bos, add_space;
+	bool add_eos, add_sep; /* RoBERTa's: eos behind a text, and once more in front of a second one */
 };
+
+/* ---- vocab_json.c ---- */
 
 /* Leaves the note that the tokenizer cannot be used: what, and a name in quotes when not NULL. Returns 0. */
 int src_vocab_note(struct dt_source *s, const char *what, const char *name, size_t n);
@@ -176,11 +179,19 @@ int src_vocab_note(struct dt_source *s, const char *what, const char *name, size
 json_t *src_vocab_json(const struct src_vocab *v);
 /* "added_tokens": those that are not of a model's vocabulary proper, by their types. */
 json_t *src_added_json(const struct src_vocab *v);
+/* post_processor: the tokens that v adds around a text; null: none. */
+json_t *src_around_json(const struct src_vocab *v);
 /* Makes root the tokenizer of s, and drops it; NULL is -ENOMEM. */
 int src_vocab_finish(struct dt_source *s, json_t *root, struct dt_err *err);
+
+/* ---- vocab.c and others ---- */
+
 /* vocab_bert.c: WordPiece, from a GGUF's keys, or from vocab.txt and tokenizer_config.json (NULL: none). */
 int src_vocab_bert(struct dt_source *s, const struct dt_gguf *g, struct src_vocab *v, struct dt_err *err);
 int src_vocab_txt(struct dt_source *s, char *text, size_t n, const json_t *config, struct dt_err *err);
+/* vocab_ug.c: Unigram (model "t5"), from a GGUF's keys. */
+int src_vocab_unigram(struct dt_source *s, const struct dt_gguf *g, const struct src_vocab *v,
+		      struct dt_err *err);
 /* SentencePiece's BPE of pieces with scores. */
 int src_vocab_sentencepiece(struct dt_source *s, const struct src_vocab *v, struct dt_err *err);
 

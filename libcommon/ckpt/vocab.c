@@ -1,7 +1,6 @@
 /*
- * Converts vocabularies of GGUF and llama2.c to tokenizer.json: byte-level BPE with its merges, WordPiece, or
- * SentencePiece BPE, whose merges follow from the scores. For other vocabularies there is a note and no
- * tokenizer.
+ * Converts vocabularies of GGUF and llama2.c to tokenizer.json: byte-level BPE with its merges, or
+ * SentencePiece BPE, whose merges follow from the scores; others in vocab_bert.c and vocab_ug.c, or a note.
  */
 #include "ckpt/source_internal.h"
 
@@ -13,95 +12,11 @@
 #define MAX_TOKENS (1 << 24)
 #define SPACE	   "\xe2\x96\x81" /* SentencePiece's blank */
 
-int src_vocab_note(struct dt_source *s, const char *what, const char *name, size_t n)
-{
-	size_t k = (size_t)snprintf(s->note, sizeof(s->note), "the tokenizer of '%s' cannot be used: %s",
-				    s->path, what);
-
-	if (name && k < sizeof(s->note))
-		snprintf(s->note + k, sizeof(s->note) - k, " '%.*s'", n > 60 ? 60 : (int)n, name);
-	return 0;
-}
-
-json_t *src_vocab_json(const struct src_vocab *v)
-{
-	json_t *o = json_object();
-	char *key = NULL;
-	size_t cap = 0;
-	bool good = true;
-
-	for (int i = 0; i < v->n && good; i++) {
-		const struct src_token *t = &v->t[i];
-
-		if (t->n + 1 > cap) {
-			char *grown = realloc(key, t->n + 256);
-
-			if (!grown)
-				break;
-			key = grown;
-			cap = t->n + 256;
-		}
-		memcpy(key, t->s, t->n);
-		key[t->n] = '\0';
-		good = strlen(key) == t->n && !json_object_get(o, key) &&
-		       json_object_set_new(o, key, json_integer(i)) == 0;
-	}
-	free(key);
-	if (json_object_size(o) != (size_t)v->n) {
-		json_decref(o);
-		return NULL;
-	}
-	return o;
-}
-
-json_t *src_added_json(const struct src_vocab *v)
-{
-	json_t *a = json_array();
-
-	for (int i = 0; i < v->n; i++) {
-		const struct src_token *t = &v->t[i];
-		bool special = t->type == SRC_TOKEN_CONTROL || t->type == SRC_TOKEN_UNKNOWN;
-
-		if (t->n && (special || t->type == SRC_TOKEN_USER))
-			json_array_append_new(a,
-					      json_pack("{s:i, s:s%, s:b, s:b, s:b, s:b, s:b}", "id", i,
-							"content", t->s, t->n, "single_word", 0, "lstrip", 0,
-							"rstrip", 0, "normalized", 0, "special", special));
-	}
-	return a;
-}
-
-static json_t *bos_json(const struct src_vocab *v)
-{
-	const struct src_token *t = v->add_bos && v->bos >= 0 && v->bos < v->n ? &v->t[v->bos] : NULL;
-	char name[256];
-
-	if (!t || t->n >= sizeof(name))
-		return json_null();
-	snprintf(name, sizeof(name), "%.*s", (int)t->n, t->s);
-	return json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], "
-			 "s:{s:{s:s, s:[I], s:[s]}}}",
-			 "type", "TemplateProcessing", "single", "SpecialToken", "id", name, "type_id", 0,
-			 "Sequence", "id", "A", "type_id", 0, "pair", "Sequence", "id", "A", "type_id", 0,
-			 "Sequence", "id", "B", "type_id", 1, "special_tokens", name, "id", name, "ids",
-			 (json_int_t)v->bos, "tokens", name);
-}
-
-int src_vocab_finish(struct dt_source *s, json_t *root, struct dt_err *err)
-{
-	s->tokenizer = root ? json_dumps(root, JSON_COMPACT) : NULL;
-	json_decref(root);
-	if (!s->tokenizer)
-		return dt_err_sys(err, -ENOMEM, "cannot read the vocabulary of '%s'", s->path);
-	s->tokenizer_n = strlen(s->tokenizer);
-	return 0;
-}
-
 static json_t *root_json(const struct src_vocab *v, json_t *model)
 {
 	return json_pack("{s:s, s:n, s:n, s:o, s:n, s:n, s:o, s:n, s:o}", "version", "1.0", "truncation",
 			 "padding", "added_tokens", src_added_json(v), "normalizer", "pre_tokenizer",
-			 "post_processor", bos_json(v), "decoder", "model", model);
+			 "post_processor", src_around_json(v), "decoder", "model", model);
 }
 
 /* ---- SentencePiece ---- */
@@ -300,37 +215,55 @@ static int read_tokens(const struct dt_gguf *g, struct src_vocab *v, struct dt_e
 	return 0;
 }
 
+/* Splits as gpt-2; what llama.cpp adds around texts is said by keys. */
+static bool is_roberta(const struct dt_gguf *g)
+{
+	static const char name[] = "roberta-bpe";
+	const char *pre;
+	size_t n;
+
+	return dt_gguf_str(g, "tokenizer.ggml.pre", false, &pre, &n, NULL) == 1 && n == sizeof(name) - 1 &&
+	       !memcmp(pre, name, n);
+}
+
 int src_gguf_tokenizer(struct dt_source *s, const struct dt_gguf *g, struct dt_err *err)
 {
-	struct src_vocab v = {.bos = -1};
-	int64_t eos = -1;
+	struct src_vocab v = {.bos = -1, .eos = -1};
 	const char *model;
 	size_t n;
 	int rc = dt_gguf_str(g, "tokenizer.ggml.model", false, &model, &n, err);
 	bool spm = rc == 1 && n == 5 && !memcmp(model, "llama", 5);
 	bool bert = rc == 1 && n == 4 && !memcmp(model, "bert", 4);
+	bool unigram = rc == 1 && n == 2 && !memcmp(model, "t5", 2);
 
 	if (rc <= 0 || !dt_gguf_find(g, "tokenizer.ggml.tokens"))
 		return rc < 0 ? rc : 0;
-	if (!spm && !bert && (n != 4 || memcmp(model, "gpt2", 4)))
+	if (!spm && !bert && !unigram && (n != 4 || memcmp(model, "gpt2", 4)))
 		return src_vocab_note(s, "its kind is not supported:", model, n);
-	v.add_bos = v.add_space = spm;
+	v.add_bos = spm;
+	v.add_space = spm || unigram;
+	v.add_eos = unigram;
+	v.add_sep = is_roberta(g);
 	if ((rc = dt_gguf_int(g, "tokenizer.ggml.bos_token_id", false, 0, MAX_TOKENS, &v.bos, err)) < 0 ||
-	    (rc = dt_gguf_int(g, "tokenizer.ggml.eos_token_id", false, 0, MAX_TOKENS, &eos, err)) < 0 ||
+	    (rc = dt_gguf_int(g, "tokenizer.ggml.eos_token_id", false, 0, MAX_TOKENS, &v.eos, err)) < 0 ||
 	    (rc = dt_gguf_bool(g, "tokenizer.ggml.add_bos_token", &v.add_bos, err)) < 0 ||
 	    (rc = dt_gguf_bool(g, "tokenizer.ggml.add_space_prefix", &v.add_space, err)) < 0 ||
+	    ((unigram || v.add_sep) &&
+	     ((rc = dt_gguf_bool(g, "tokenizer.ggml.add_eos_token", &v.add_eos, err)) < 0 ||
+	      (rc = dt_gguf_bool(g, "tokenizer.ggml.add_sep_token", &v.add_sep, err)) < 0)) ||
 	    (rc = read_tokens(g, &v, err)) < 0)
 		dt_err_prefix(err, "'%s'", s->path);
-	else if (spm && !dt_gguf_find(g, "tokenizer.ggml.scores"))
+	else if ((spm || unigram) && !dt_gguf_find(g, "tokenizer.ggml.scores"))
 		rc = src_vocab_note(s, "it has no scores", NULL, 0);
 	else
-		rc = spm    ? src_vocab_sentencepiece(s, &v, err)
-		     : bert ? src_vocab_bert(s, g, &v, err)
-			    : byte_bpe(s, g, &v, err);
+		rc = spm       ? src_vocab_sentencepiece(s, &v, err)
+		     : bert    ? src_vocab_bert(s, g, &v, err)
+		     : unigram ? src_vocab_unigram(s, g, &v, err)
+			       : byte_bpe(s, g, &v, err);
 	if (rc == 0 && v.bos >= 0 && v.bos < v.n)
 		rc = src_name(s, DT_NAMED_BOS, v.t[v.bos].s, v.t[v.bos].n, err);
-	if (rc == 0 && eos >= 0 && eos < v.n)
-		rc = src_name(s, DT_NAMED_EOS, v.t[eos].s, v.t[eos].n, err);
+	if (rc == 0 && v.eos >= 0 && v.eos < v.n)
+		rc = src_name(s, DT_NAMED_EOS, v.t[v.eos].s, v.t[v.eos].n, err);
 	free(v.t);
 	return rc;
 }

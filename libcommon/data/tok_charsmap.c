@@ -8,6 +8,8 @@
  */
 #include "data/tok_priv.h"
 
+#include "base/base64.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,50 +38,11 @@ static int put(struct text *t, const char *s, size_t n)
 	return 0;
 }
 
-static int digit(char c)
-{
-	return c >= 'A' && c <= 'Z'   ? c - 'A'
-	       : c >= 'a' && c <= 'z' ? c - 'a' + 26
-	       : c >= '0' && c <= '9' ? c - '0' + 52
-	       : c == '+'	      ? 62
-	       : c == '/'	      ? 63
-				      : -1;
-}
-
-/* In place of out, which has room; -1: it is not base64. */
-static int64_t from_base64(const char *s, size_t n, uint8_t *out)
-{
-	uint32_t bits = 0;
-	int64_t len = 0;
-	int have = 0;
-
-	if (n % 4)
-		return -1;
-	while (n > 0 && s[n - 1] == '=' && have < 2) {
-		n--;
-		have++;
-	}
-	have = 0;
-	for (size_t i = 0; i < n; i++) {
-		int d = digit(s[i]);
-
-		if (d < 0)
-			return -1;
-		bits = bits << 6 | (uint32_t)d;
-		have += 6;
-		if (have >= 8) {
-			have -= 8;
-			out[len++] = (uint8_t)(bits >> have);
-		}
-	}
-	return len;
-}
-
 int dt_ug_read_charsmap(struct dt_ug *u, const char *base64, struct dt_err *err)
 {
 	size_t n = strlen(base64);
 	uint8_t *p = malloc(n + 4);
-	int64_t len = p ? from_base64(base64, n, p) : -1;
+	int64_t len = p ? dt_base64_decode(base64, n, p) : -1;
 	uint32_t size = 0;
 	int rc = 0;
 

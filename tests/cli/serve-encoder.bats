@@ -99,6 +99,62 @@ post() {
         '(.data[0].score - ($r[0].results[] | select(.index == 1) | .relevance_score) | fabs) < 1e-6'
 }
 
+# A checkpoint of a small encoder of this family with a tokenizer.json: FAMILY VOCAB TYPES TOKENIZER NAME
+small() {
+    jq -n --arg f "$1" --argjson v "$2" --argjson t "$3" '{model_type: $f, vocab_size: $v, hidden_size: 64, num_hidden_layers: 2,
+        num_attention_heads: 2, intermediate_size: 128, max_position_embeddings: 130, type_vocab_size: $t,
+        architectures: ["ForMaskedLM"]}' >"$5-config.json"
+    dt-dataset build --tokenizer "$4" --out "$5.h5" text.txt
+    dt-train --model "$5-config.json" --init random --mask-token 3 --data "$5.h5" --seq 64 --microbatch 2 --steps 1 --precision fp32 \
+        --threads 1 --no-mfu --progress off --save "$5" --metrics m.jsonl 2>/dev/null
+}
+
+# Ids and embeddings of texts by the server of MODEL, in NAME.ids and NAME.json.
+embed_texts() { # MODEL NAME
+    start "$1"
+    for text in "the Work  or Derivative Works" "a" "Grüße, naïve ﬁn"; do
+        post /tokenize "$(jq -n --arg t "$text" '{prompt: $t}')" | jq -c .tokens
+    done >"$2.ids"
+    post /v1/embeddings '{"input": ["the Work  or Derivative Works", "a", "Grüße, naïve ﬁn"]}' >"$2.json"
+    stop
+}
+
+# The largest difference of two answers is below MOST.
+within() { # MOST A B
+    jq -e --argjson most "$1" --slurpfile b "$3" '[[.data[].embedding | .[]], [$b[0].data[].embedding | .[]]] | transpose |
+        length > 0 and (map(.[0] - .[1] | fabs) | max < $most)' "$2"
+}
+
+@test "GGUF files of BERT, RoBERTa and XLM-RoBERTa have the same token ids and embeddings" {
+    common=(--precision fp32 --threads 1)
+    cat "$DT_SRC/LICENSE" >text.txt
+    jq '.post_processor = {type: "RobertaProcessing", cls: ["!", 0], sep: ["#", 2], trim_offsets: true, add_prefix_space: false}' \
+        "$DT_SRC/tests/data/tokenizer/gpt2.json" >bpe.json
+    jq '.post_processor.single = [{SpecialToken: {id: "<pad>", type_id: 0}}] + .post_processor.single |
+        .post_processor.special_tokens["<pad>"] = {id: "<pad>", ids: [0], tokens: ["<pad>"]}' \
+        "$DT_SRC/tests/data/tokenizer/ug-t5.json" >ug.json
+    small bert 701 2 "$DT_SRC/tests/data/tokenizer/wp-uncased.json" wp
+    small roberta 512 1 bpe.json bpe
+    small xlm-roberta 525 1 ug.json ug
+    for k in wp bpe ug; do
+        run -0 --separate-stderr dt-shard-ckpt convert $k/latest $k.gguf
+        [[ "$stderr" == *"the head that predicts masked tokens is left out, since GGUF has none"* ]]
+        dt-shard-ckpt convert --type q8_0 $k/latest $k-q8.gguf 2>/dev/null
+        embed_texts $k/latest $k
+        embed_texts $k.gguf $k-file
+        embed_texts $k-q8.gguf $k-q8
+        cmp $k.ids $k-file.ids
+        cmp $k.ids $k-q8.ids
+        jq -se 'all(.[]; length > 2)' $k.ids
+        within 1e-6 $k.json $k-file.json
+        within 2e-2 $k.json $k-q8.json
+        run ! within 1e-5 $k.json $k-q8.json
+    done
+    # what has been read is written again alike
+    dt-shard-ckpt convert ug.gguf again.gguf
+    cmp ug.gguf again.gguf
+}
+
 @test "what an encoder cannot do is refused" {
     start run/latest
     for body in '/v1/completions {"prompt":"a"}' '/v1/chat/completions {"messages":[{"role":"user","content":"a"}]}'; do

@@ -1,6 +1,7 @@
 #include "serve/api/native.h"
 #include "serve/api/priv.h"
 
+#include "base/base64.h"
 #include "base/progress.h"
 #include "base/utf8.h"
 
@@ -283,22 +284,13 @@ json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e
 /* Little-endian floats in base64, which OpenAI's own client requests. */
 static json_t *base64_floats(const float *x, size_t n)
 {
-	static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	const unsigned char *s = (const unsigned char *)x;
-	size_t bytes = 4 * n, o = 0;
-	char *out = malloc((bytes + 2) / 3 * 4 + 1);
+	const size_t chars = dt_base64_chars(n * sizeof(*x));
+	char *out = malloc(chars);
 	json_t *v;
 
-	for (size_t i = 0; out && i < bytes; i += 3) {
-		unsigned w = (unsigned)s[i] << 16 | (i + 1 < bytes ? (unsigned)s[i + 1] << 8 : 0) |
-			     (i + 2 < bytes ? s[i + 2] : 0);
-
-		out[o++] = digit[w >> 18];
-		out[o++] = digit[w >> 12 & 63];
-		out[o++] = i + 1 < bytes ? digit[w >> 6 & 63] : '=';
-		out[o++] = i + 2 < bytes ? digit[w & 63] : '=';
-	}
-	v = out ? json_stringn(out, o) : NULL;
+	if (out)
+		dt_base64_encode(x, n * sizeof(*x), out);
+	v = out ? json_stringn(out, chars) : NULL;
 	free(out);
 	return v;
 }

@@ -61,7 +61,8 @@ struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_token
 				    .hidden = (int)c->hidden,
 				    .encoder = c->encoder,
 				    .types = c->token_types > 1,
-				    .seps = c->pos_first ? 2 : 1};
+				    /* as RoBERTas have it; in GGUF their positions begin at 0 too */
+				    .seps = c->pos_first || c->token_types < 2 ? 2 : 1};
 	int32_t eot = dt_tokenizer_eot(tok);
 
 	if (eot >= 0)
