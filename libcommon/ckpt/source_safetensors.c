@@ -313,24 +313,6 @@ static int read_pooling(struct dt_source *s, const char *folder, struct dt_err *
 	return rc;
 }
 
-/* The id of the token that masks others, if tokenizer.json names one as BERT's or RoBERTa's do. */
-static void find_mask(struct dt_source *s)
-{
-	json_t *o = s->tokenizer ? json_loadb(s->tokenizer, s->tokenizer_n, 0, NULL) : NULL, *t;
-	size_t i;
-
-	json_array_foreach(json_object_get(o, "added_tokens"), i, t)
-	{
-		const char *text = json_string_value(json_object_get(t, "content"));
-		const json_int_t id = json_integer_value(json_object_get(t, "id"));
-
-		if (text && (!strcmp(text, "[MASK]") || !strcmp(text, "<mask>")) && id > 0 &&
-		    id < s->config.vocab)
-			s->config.mask_token = id;
-	}
-	json_decref(o);
-}
-
 int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 {
 	char folder[PATH_MAX], path[PATH_MAX], config[PATH_MAX];
@@ -379,10 +361,8 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 		rc = !dt_config_is_image(&s->config)	? src_hf_tokenizer(s, folder, err)
 		     : json_object_get(o, "model_type") ? src_images_hf(s, o, folder, err)
 							: src_images(s, o, err);
-	if (rc == 0 && s->config.encoder) {
-		find_mask(s);
+	if (rc == 0 && s->config.encoder)
 		rc = read_pooling(s, folder, err);
-	}
 	json_decref(o);
 	return rc;
 }

@@ -1,30 +1,47 @@
 #include "train/masked.h"
 
 #include "base/rng.h"
+#include "ckpt/tokenizer_file.h"
 #include "data/tokenizer.h"
 #include "train/trainer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
-/* The token of the data's tokenizer that masks others, named as BERT's or RoBERTa's; 0: none. */
-static int find_mask(const struct trainer *t, int64_t *ret, struct dt_err *err)
+/* The token of a tokenizer that masks others, named as BERT's or RoBERTa's; 0: none. */
+static int64_t mask_of(const struct dt_tokenizer *tok, int64_t vocab)
 {
 	static const char *const names[] = {"[MASK]", "<mask>"};
+	int64_t id = 0;
+
+	for (int i = 0; i < 2 && id <= 0; i++)
+		id = dt_tokenizer_find(tok, names[i], 6);
+	return id > 0 && id < vocab ? id : 0;
+}
+
+/* That of the tokenizer beside the weights, else of the data's; 0: none. */
+static int find_mask(const struct trainer *t, int64_t *ret, struct dt_err *err)
+{
 	const struct dt_dataset_info *info = &t->source.info;
 	struct dt_tokenizer *tok;
+	char *own = NULL;
+	size_t n;
 	int rc;
 
 	*ret = 0;
-	if (!info->tokenizer_text)
+	if (t->init && dt_tokenizer_file_text(t->run.model, &own, &n, NULL) == 0 &&
+	    dt_tokenizer_from_text(own, n, &tok, NULL) == 0) {
+		*ret = mask_of(tok, t->config.vocab);
+		dt_tokenizer_close(tok);
+	}
+	free(own);
+	if (*ret || !info->tokenizer_text)
 		return 0;
 	rc = dt_tokenizer_from_text(info->tokenizer_text, info->tokenizer_bytes, &tok, err);
 	if (rc < 0)
 		return rc;
-	for (int i = 0; i < 2 && *ret <= 0; i++)
-		*ret = dt_tokenizer_find(tok, names[i], 6);
+	*ret = mask_of(tok, t->config.vocab);
 	dt_tokenizer_close(tok);
-	if (*ret < 0 || *ret >= t->config.vocab)
-		*ret = 0;
 	return 0;
 }
 

@@ -66,6 +66,24 @@ like_one() { # FILE
     [[ "$output" == *"which token takes the place of those to be predicted"*"--mask-token ID"* ]]
 }
 
+@test "the mask token is that of the tokenizer beside the weights, else of the data's" {
+    train() { # MODEL DATA
+        # shellcheck disable=SC2086
+        dt-train --model "$1" $RUN --data "$2" --steps 1 --metrics m.jsonl 2>/dev/null
+    }
+    dt-dataset build --tokenizer "$DT_SRC/tests/data/tokenizer/wp-uncased.json" --out words.h5 text.txt
+    dt-train --model bert-tiny --vocab 701 --data words.h5 --seq 64 --microbatch 2 \
+        --steps 1 --precision fp32 --threads 1 --no-mfu --progress off --metrics m.jsonl --save words 2>/dev/null
+    jq -e '.run.model.mask_token == 4' m.jsonl
+    dt-shard-ckpt convert words/latest wordhf --to safetensors 2>/dev/null
+    dt-shard-ckpt convert one/latest hf3 --to safetensors 2>/dev/null
+    cp wordhf/tokenizer.json hf3 # weights for bytes, whose data names no such token
+    train hf3 d.h5
+    jq -e '.run.model.mask_token == 4' m.jsonl
+    train wordhf words.h5
+    jq -e '.run.model.mask_token == 4' m.jsonl
+}
+
 @test "what an encoder cannot do is refused in one line" {
     refused() { # WORDS OPTION...
         local words=$1
