@@ -43,6 +43,7 @@ const struct dt_opt plan_opts[] = {
 	DT_RUN_OPT("rope-scaling"),
 	DT_RUN_OPT("freeze", .without = "serve"),
 	DT_RUN_OPT("mtp-layers", .without = "serve"),
+	DT_RUN_OPT("mask-share", .without = "serve"),
 	DT_RUN_OPT("lora", .without = "serve"),
 	DT_RUN_OPT("lora-targets", .with = "lora"),
 	DT_RUN_OPT("lora-modules-to-save", .with = "lora"),

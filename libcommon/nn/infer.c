@@ -71,12 +71,7 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 					   .at = m->ranks.at};
 	int rc, last;
 
-	m->config = *dt_source_config(src);
-	if (m->config.encoder) { /* without the tensors behind the last layer, which are the last ones */
-		m->config.head = DT_ENCODER_NONE;
-		m->config.pooler = m->config.tied = false;
-		m->config.labels = 0;
-	}
+	m->config = dt_infer_config_of(dt_source_config(src));
 	m->positions = m->p.max_len > 0 ? m->p.max_len : m->config.max_seq;
 	rc = dt_memory_plan_serving(&serving, m->positions, &m->plan, err);
 	if (rc < 0)

@@ -130,7 +130,7 @@ int dt_put_scratch_of_any(struct dt_estimate *t, const struct dt_serve_shape *s,
 	struct dt_kept_as kept;
 	int rc;
 
-	if (!s->scratch.threads || dt_config_servable(s->config, NULL) < 0)
+	if (!s->scratch.threads || dt_infer_serves(s->config, NULL) < 0)
 		return 0;
 	dt_config_short(s->config, &few);
 	serving.layout.pp = 1;

@@ -22,6 +22,8 @@ static double sequence_bytes(const struct dt_serve_shape *s, const struct dt_loc
 	double sum = 0;
 	int first, last;
 
+	if (c->encoder) /* nothing is kept of its texts */
+		return 0;
 	dt_layout_stage(&s->layout, c, s->stage, &first, &last);
 	for (int64_t i = first; i < last; i++) {
 		int64_t w = windows ? dt_layer_window(c, i) : 0,
@@ -68,7 +70,7 @@ static void put_serving(struct dt_estimate *t, const struct dt_serve_shape *s, d
 		put(t, DT_MEM_WORKSPACE,
 		    (double)(s->max_len * c->head_dim) * (c->rope_local_theta > 0 ? 8 : 4), "rope table",
 		    "positions x head_dim, f32", DT_MODELLED);
-	if (s->stage == s->layout.pp - 1)
+	if (s->stage == s->layout.pp - 1 && !c->encoder)
 		put(t, DT_MEM_LOGITS, (double)s->max_seqs * (double)d->vocab * 4, "logits",
 		    "sequences x vocabulary, f32", DT_MODELLED);
 }
@@ -189,6 +191,25 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	return 0;
 }
 
+/* As dt-serve refuses what it does not do with encoders. */
+static int check_encoder(const struct dt_serve_shape *s, struct dt_err *err)
+{
+	const char *what = dt_layout_world(&s->layout) > 1 ? "over several ranks"
+			   : s->loras			   ? "with adapters"
+			   : s->weights_memory		   ? "with weights on disk"
+							   : NULL;
+
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder, which is not served %s",
+				  s->config->name, what);
+	if (s->max_tokens >= s->max_len)
+		return 0;
+	return dt_err_set(
+		err, -EINVAL,
+		"an encoder computes a text in one step: --max-tokens %lld is below the length of %lld",
+		(long long)s->max_tokens, (long long)s->max_len);
+}
+
 static int check(const struct dt_serve_shape *s, struct dt_err *err)
 {
 	const struct dt_config *c = s->config;
@@ -216,6 +237,8 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "the KV cache of dt-serve has its compute type, fp32 or int8");
+	if (c->encoder)
+		return check_encoder(s, err);
 	if (dt_config_servable(c, err) < 0)
 		return err->code;
 	return dt_serving_check(c, &one, err);
@@ -311,7 +334,7 @@ static double weights_of(const struct dt_serve_shape *s, const struct dt_params 
 int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *ret, struct dt_err *err)
 {
 	struct dt_serve_shape shape = *asked, *s = &shape;
-	const struct dt_config *c = s->config;
+	const struct dt_config served = dt_infer_config_of(asked->config), *c = &served;
 	struct dt_estimate t = {0};
 	struct dt_params table = {0};
 	struct dt_local local = {0};
@@ -329,9 +352,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 			dt_estimate_release(&t);
 		return rc;
 	}
-	if (c->encoder)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' is an encoder: the memory of serving one is not estimated", c->name);
+	s->config = c;
 	if (s->cache_bits <= 0)
 		s->cache_bits = 8.0 * dt_dtype_size(s->compute);
 	rc = check(s, err);
@@ -351,6 +372,9 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		put_serving(&t, s, weights_of(s, &table, &local), &d);
 	if (rc == 0 && s->account == DT_ACCOUNT_GENERIC)
 		rc = dt_put_scratch_of_any(&t, s, err);
+	if (rc == 0 && dt_infer_labels(asked->config))
+		put(&t, DT_MEM_WEIGHTS, (double)dt_infer_labels(asked->config), "classes",
+		    "(hidden + classes) x (hidden + 1), f32", DT_EXACT);
 	if (rc == 0)
 		rc = put_adapters(&t, s, at, err);
 	if (rc == 0 && s->framework_bytes)

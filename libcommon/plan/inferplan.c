@@ -25,6 +25,30 @@ uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, st
 	       dt_infer_cache_row(c, l->tp, cache);
 }
 
+struct dt_config dt_infer_config_of(const struct dt_config *c)
+{
+	struct dt_config r = *c;
+
+	if (c->encoder) {
+		r.head = DT_ENCODER_NONE;
+		r.pooler = r.tied = false;
+		r.labels = 0;
+	}
+	return r;
+}
+
+uint64_t dt_infer_labels(const struct dt_config *c)
+{
+	const int64_t n = (c->hidden + c->labels) * (c->hidden + 1);
+
+	return c->encoder && c->head == DT_ENCODER_CLASSES ? (uint64_t)n * sizeof(float) : 0;
+}
+
+int dt_infer_serves(const struct dt_config *c, struct dt_err *err)
+{
+	return c->encoder ? 0 : dt_config_servable(c, err);
+}
+
 struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_param *part)
 {
 	struct dt_param r = *p;

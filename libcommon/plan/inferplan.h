@@ -46,6 +46,16 @@ static inline int dt_infer_row_at(int rows, int i, int cp)
 	return (int)(((int64_t)rows * i + cp - 1) / cp);
 }
 
+/*
+ * The part of a model that passes of a server compute: of an encoder without what stands behind the last
+ * layer, whose tensors are the last ones.
+ */
+struct dt_config dt_infer_config_of(const struct dt_config *c);
+/* Bytes of the classes of an encoder (nn/labels.h), 0: it has none. */
+uint64_t dt_infer_labels(const struct dt_config *c);
+/* 0: dt-serve computes the model, or an encoder's states; otherwise the error of dt_config_servable. */
+int dt_infer_serves(const struct dt_config *c, struct dt_err *err);
+
 /* Whether parameter p is packed: a matrix to multiply with. */
 bool dt_infer_packs(const struct dt_param *p);
 /*

@@ -494,6 +494,10 @@ serving_memory() {
 	[ -x "$DT_BIN/dt-serve" ] || skip "dt-serve is not built"
 	"$DT_BIN/dt-train" --model llama-tiny --seq 64 --data data.h5 --steps 1 --threads 1 --no-mfu --save run >log
 	"$DT_BIN/dt-train" --model gpt2-mini --seq 64 --data data.h5 --steps 1 --threads 1 --no-mfu --save other >log
+	"$DT_BIN/dt-train" --model bert-tiny --seq 64 --data data.h5 --steps 1 --threads 1 --no-mfu --save encoder >log
+	"$DT_BIN/dt-shard-ckpt" convert encoder/latest hf --to safetensors 2>log
+	python3 "$DT_SRC/tests/cli/cross-encoder.py" hf cross
+	"$DT_BIN/dt-shard-ckpt" convert cross classes --tokenizer byte 2>log
 	filter='.model == "llama-tiny" and .params == 169280'
 	json run
 	while read -r model seqs len tokens block weights dtype cache; do
@@ -521,6 +525,9 @@ serving_memory() {
 		other 5 200 300 16 auto bf16 auto
 		other 2 256 128 16 q8_0 bf16 auto
 		other 32 64 2048 16 q4_0 bf16 int8
+		encoder 4 128 512 16 auto bf16 auto
+		classes 3 100 128 16 auto fp32 auto
+		classes 2 64 64 16 q8_0 bf16 auto
 	END
 	# the metrics of another server configuration do not match, and the category is named
 	run "$memest" other --serve --account dt --max-seqs 32 --max-len 64 --max-tokens 2048 --precision q4_0 \

@@ -50,6 +50,19 @@ like_one() { # FILE
     [ "$(jq -s last.eval_tokens eval.jsonl)" = 40 ] # 4 samples, round(0.15 x 64) targets each
     jq -se 'last.eval_loss | . > 5 and . < 7' eval.jsonl
     dt-memest --check one.jsonl bert-tiny --train --seq 64 --microbatch 2 --precision fp32 --threads 1
+    # so it is with another share
+    # shellcheck disable=SC2086
+    dt-train $MODEL $RUN --steps 1 --mask-share 40% --metrics more.jsonl 2>/dev/null
+    dt-memest --check more.jsonl bert-tiny --train --seq 64 --microbatch 2 --precision fp32 --threads 1 --mask-share 40%
+    run dt-memest --check more.jsonl bert-tiny --train --seq 64 --microbatch 2 --precision fp32 --threads 1
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"largest difference: scratch"* ]]
+    run dt-memest gpt2-tiny --train --seq 64 --mask-share 40%
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"--mask-share is for encoders, which 'gpt2-tiny' is not"* ]]
+    [[ "$(dt-plan bert-base-uncased --gpus 1 --gpu H100 --seq 512 --mask-share 40% --emit args)" == *"--mask-share 0.4"* ]]
+    run dt-plan gpt2-tiny --gpus 1 --mask-share 40%
+    [[ "$output" == *"--mask-share is for encoders, which 'gpt2-tiny' is not"* ]]
 }
 
 @test "transformers' folders: written, and read to the same tensors" {

@@ -387,6 +387,7 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	if (rc < 0)
 		return rc;
 	s->memory = dt_infer_bytes(s->model);
+	s->memory.weights += dt_infer_labels(&c);
 	if (p->mtp)
 		served_add_module(s, p);
 	s->cache_tokens = blocks * p->block * s->cut.layout.dp;
