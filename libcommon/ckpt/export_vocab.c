@@ -258,7 +258,7 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 {
 	const struct dt_config *c = dt_source_config(e->s);
 	json_t *root = NULL;
-	bool named = c->encoder; /* the tokens around a text are written already */
+	bool named = false; /* the tokens around a text are written already */
 	const char *text;
 	size_t n;
 	int rc = 0;
@@ -266,7 +266,8 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 	text = dt_source_tokenizer(e->s, &n);
 	if (text && *text == '{') {
 		rc = dt_json_parse(text, n, "tokenizer", &root, err);
-		named |= rc == 0 && !strcmp(exp_json_type(json_object_get(root, "model")), "WordPiece");
+		named = c->encoder ||
+			(rc == 0 && !strcmp(exp_json_type(json_object_get(root, "model")), "WordPiece"));
 		if (rc == 0)
 			rc = put_all(e, root, g, err);
 		json_decref(root);
@@ -275,7 +276,7 @@ int exp_gguf_tokenizer(struct exporter *e, struct gguf_out *g, struct dt_err *er
 		return rc;
 	if (c->bos >= 0 && !named)
 		gguf_out_u32(g, "tokenizer.ggml.bos_token_id", c->bos);
-	if (c->eos >= 0 && !c->encoder)
+	if (c->eos >= 0 && !(named && c->encoder))
 		gguf_out_u32(g, "tokenizer.ggml.eos_token_id", c->eos);
 	return 0;
 }

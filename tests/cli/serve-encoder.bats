@@ -140,6 +140,9 @@ within() { # MOST A B
         run -0 --separate-stderr dt-shard-ckpt convert $k/latest $k.gguf
         [[ "$stderr" == *"the head that predicts masked tokens is left out, since GGUF has none"* ]]
         dt-shard-ckpt convert --type q8_0 $k/latest $k-q8.gguf 2>/dev/null
+        for key in bert.attention.causal tokenizer.ggml.token_type_count tokenizer.ggml.seperator_token_id; do
+            grep -qaF $key $k.gguf # llama.cpp needs them
+        done
         embed_texts $k/latest $k
         embed_texts $k.gguf $k-file
         embed_texts $k-q8.gguf $k-q8

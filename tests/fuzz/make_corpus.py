@@ -3,6 +3,7 @@
 program; what clients send to a server.
 
 tokenizer_file/small.model is apart: SentencePiece's library trained it, 275 pieces of BPE with byte fallback."""
+import base64
 import json
 import os
 import re
@@ -303,7 +304,7 @@ def main(tool):
 
 
 def vocabularies(out):
-    """BERT's WordPiece, as tokenizer.json and in GGUF; Unigram with the map of characters of golden_ug.py."""
+    """BERT's WordPiece, as tokenizer.json and in GGUF; Unigram, likewise, with the map of characters of golden_ug.py."""
     tok = os.path.join(out, "tokenizer")
     special = {"special": True, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False}
     json.dump({"version": "1.0", "added_tokens": [{"id": i, "content": c} | special for i, c in enumerate(["[UNK]", "[CLS]", "[SEP]"])],
@@ -327,8 +328,18 @@ def vocabularies(out):
           ("tokenizer.ggml.token_type", 9, struct.pack("<IQ7i", 5, len(tokens), 3, 3, 3, 3, 1, 1, 1)),
           ("tokenizer.ggml.normalizer.lowercase", 7, b"\1"),
           *[(f"tokenizer.ggml.{k}_token_id", 4, struct.pack("<I", i)) for i, k in enumerate(["padding", "unknown", "cls", "seperator"])]]
-    with open(os.path.join(out, "tokenizer_file", "bert.gguf"), "wb") as f:
-        f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(kv)) + b"".join(text(k) + struct.pack("<I", t) + v for k, t, v in kv))
+    pieces, n = unigram["model"]["vocab"], len(unigram["model"]["vocab"])
+    charsmap = base64.b64decode(next(o["precompiled_charsmap"] for o in unigram["normalizer"]["normalizers"] if o["type"] == "Precompiled"))
+    t5 = [("general.architecture", 8, text("bert")), ("tokenizer.ggml.model", 8, text("t5")),
+          ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, n) + b"".join(text(t) for t, _ in pieces)),
+          ("tokenizer.ggml.scores", 9, struct.pack(f"<IQ{n}f", 6, n, *(x for _, x in pieces))),
+          ("tokenizer.ggml.token_type", 9, struct.pack(f"<IQ{n}i", 5, n, 3, 3, 2, *[1] * (n - 5), 6, 6)),
+          ("tokenizer.ggml.precompiled_charsmap", 9, struct.pack("<IQ", 0, len(charsmap)) + charsmap),
+          *[(f"tokenizer.ggml.{k}", 7, b"\1") for k in ("add_bos_token", "add_sep_token", "remove_extra_whitespaces")],
+          *[(f"tokenizer.ggml.{k}_token_id", 4, struct.pack("<I", i)) for i, k in enumerate(["bos", "eos", "unknown"])]]
+    for name, keys in ("bert", kv), ("unigram", t5):
+        with open(os.path.join(out, "tokenizer_file", name + ".gguf"), "wb") as f:
+            f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + b"".join(text(k) + struct.pack("<I", t) + v for k, t, v in keys))
 
 
 def blocks(out):
