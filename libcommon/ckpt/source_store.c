@@ -106,6 +106,7 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, struct dt_
 	struct src_stored *t = src_find(s, at->name);
 	char want_text[96], have_text[200];
 	int64_t want[5] = {at->stack};
+	bool row; /* llama-quantize leaves out the outer dimension of a matrix of one row */
 	int ndim;
 
 	if (!t)
@@ -113,7 +114,9 @@ static int find_stored(struct dt_source *s, const struct dt_param *p, struct dt_
 	if (t->format_known && dt_format_info(t->format)->dtype < 0)
 		at->transposed = false;
 	ndim = shape_at(p, at, want);
-	if (t->ndim != ndim || memcmp(t->shape, want, (size_t)ndim * sizeof(*want)))
+	row = s->kind == DT_SOURCE_GGUF && ndim == 2 && want[0] == 1 && t->ndim == 1 &&
+	      t->shape[0] == want[1];
+	if (!row && (t->ndim != ndim || memcmp(t->shape, want, (size_t)ndim * sizeof(*want))))
 		return dt_err_set(err, -EINVAL, "'%s': tensor '%s' is %s, not %s as the model says", s->path,
 				  t->name, ck_shape_text(have_text, sizeof(have_text), t->ndim, t->shape),
 				  ck_shape_text(want_text, sizeof(want_text), ndim, want));

@@ -153,6 +153,17 @@ within() { # MOST A B
         within 2e-2 $k.json $k-q8.json
         run ! within 1e-5 $k.json $k-q8.json
     done
+    # llama-quantize makes a vector of the single row of token types
+    python3 - <<-'END'
+	import struct
+	d = open("ug.gguf", "rb").read()
+	at = d.index(b"general.name") + 16
+	d = d[:at] + struct.pack("<Q", struct.unpack_from("<Q", d, at)[0] + 8) + b"another-" + d[at + 8:]
+	at = d.index(b"token_types.weight") + 18
+	assert struct.unpack_from("<IQQ", d, at) == (2, 64, 1)
+	open("vector.gguf", "wb").write(d[:at] + struct.pack("<IQ", 1, 64) + d[at + 20:])
+	END
+    dt-shard-ckpt diff ug.gguf vector.gguf
     # what has been read is written again alike
     dt-shard-ckpt convert ug.gguf again.gguf
     cmp ug.gguf again.gguf

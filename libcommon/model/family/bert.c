@@ -161,7 +161,7 @@ static int64_t rows_of(const struct dt_gguf *g, const char *tensor)
 {
 	const struct dt_gguf_tensor *t = dt_gguf_find_tensor(g, tensor);
 
-	return t ? t->shape[0] : 0;
+	return !t ? 0 : t->ndim == 1 ? 1 : t->shape[0]; /* of one row, llama-quantize makes a vector */
 }
 
 static int read_pooling(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err *err)
