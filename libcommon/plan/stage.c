@@ -248,6 +248,7 @@ struct dt_cost_site dt_stage_site(const struct dt_stage *p, const struct dt_run 
 		.compute = r->compute,
 		.loss_chunk = p->loss_chunk,
 		.targets = r->config->encoder ? r->microbatch * dt_run_masked(r) : 0,
+		.picks = r->scratch.threads > 0,
 		.param = (const int64_t(*)[2])p->shape};
 }
 

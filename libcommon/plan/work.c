@@ -226,7 +226,8 @@ static bool same(const struct dt_run *a, const struct dt_run *b)
 	       a->layout.seq_parallel == b->layout.seq_parallel && a->microbatch == b->microbatch &&
 	       a->seq == b->seq && a->compute == b->compute && a->fp8 == b->fp8 &&
 	       a->recompute.mode == b->recompute.mode && a->loss_chunk == b->loss_chunk &&
-	       !a->teacher.top_k == !b->teacher.top_k;
+	       !a->teacher.top_k == !b->teacher.top_k && dt_run_masked(a) == dt_run_masked(b) &&
+	       !a->scratch.threads == !b->scratch.threads;
 }
 
 static unsigned hash(const struct dt_run *r)

@@ -63,6 +63,11 @@ like_one() { # FILE
     [[ "$(dt-plan bert-base-uncased --gpus 1 --gpu H100 --seq 512 --mask-share 40% --emit args)" == *"--mask-share 0.4"* ]]
     run dt-plan gpt2-tiny --gpus 1 --mask-share 40%
     [[ "$output" == *"--mask-share is for encoders, which 'gpt2-tiny' is not"* ]]
+    # MFU counts the head for 10 and 26 masked tokens of 64, forward and twice backward; 258 tokens, width 64
+    for share in "15% 10" "40% 26"; do
+        dt-train --model bert-tiny --seq 64 --microbatch 2 --mask-share "${share% *}" --print-program --json |
+            jq -e --argjson n "${share#* }" '[.nodes[] | select(.op == "loss").model_flops] == [3 * 2 * (2 * $n) * 258 * 64]'
+    done
 }
 
 @test "transformers' folders: written, and read to the same tensors" {

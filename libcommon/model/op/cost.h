@@ -55,6 +55,7 @@ struct dt_cost_site { /* what a node does not contain itself */
 	enum dt_dtype compute; /* of weights; gradients are f32 */
 	int64_t loss_chunk;    /* rows of logits computed at a time */
 	int64_t targets;       /* rows of a microbatch with a target, where that is fixed; else 0 */
+	bool picks;	       /* a processor: the loss of these rows alone is computed if they are few */
 	/*
 	 * Serving; 0 in training. Each row is the next token of a sequence and sees `context` keys; cache_row
 	 * bytes of KV cache are read per key, layer and sequence. weight_bytes: stored bytes per element of a
@@ -73,6 +74,12 @@ struct dt_node_cost dt_step_cost(const struct dt_cost_site *s, const struct dt_s
 const char *dt_message_name(enum dt_message m);
 
 /* ---- for the ops ---- */
+
+/* Rows of which a processor computes the loss, of `all` rows. */
+static inline int64_t dt_cost_picked(const struct dt_cost_site *s, int64_t all)
+{
+	return s->targets && (all - s->targets) * DT_LOSS_PICKS >= all ? s->targets : all;
+}
 
 /* Adds a product of `rows` rows with a matrix of `numel` elements. */
 struct dt_node_cost dt_cost_product(struct dt_node_cost r, double rows, double numel);

@@ -101,15 +101,25 @@ struct dt_node_cost dt_cost_embed_b(const struct dt_cost_site *s, const struct d
 	return (struct dt_node_cost){.read = dy * (1 + passes) + grads, .written = dy * passes + grads};
 }
 
+/* Rows of which the loss is computed. */
+static int64_t loss_rows(const struct dt_cost_site *s, const struct dt_node *n)
+{
+	const int64_t all = dt_value_rows(s->p, n->in[0]);
+
+	return s->picks ? dt_cost_picked(s, all) : all;
+}
+
 /*
  * For each chunk: logits, two passes over them, their gradient, and both backward products. The first chunk
- * overwrites the head's gradient; the others add to it.
+ * overwrites the head's gradient; the others add to it. MFU counts rows
+ * with a target, where their number is fixed.
  */
 struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_node *n)
 {
-	double rows = (double)dt_value_rows(s->p, n->in[0]), in = dt_cost_bytes(s, n->in[0]);
+	double all = (double)dt_value_rows(s->p, n->in[0]), rows = (double)loss_rows(s, n),
+	       in = dt_cost_bytes(s, n->in[0]) * rows / all, needed = s->targets ? (double)s->targets : all;
 	double head = dt_cost_numel(s, n, 0, 1), logits = rows * (double)s->param[n->param[0]][0];
-	double chunks = (double)((dt_value_rows(s->p, n->in[0]) + s->loss_chunk - 1) / s->loss_chunk);
+	double chunks = (double)((loss_rows(s, n) + s->loss_chunk - 1) / s->loss_chunk);
 	double e = dt_dtype_size(s->compute), dlogits = logits * e;
 	bool taught = s->p->value[n->out[3]].mul == DT_LOSS_ROWS_TAUGHT;
 	struct dt_node_cost r = {.read = 2 * in + 2 * chunks * head * e + 2 * 4 * logits + 2 * dlogits +
@@ -122,6 +132,7 @@ struct dt_node_cost dt_cost_loss(const struct dt_cost_site *s, const struct dt_n
 		r.written -= 4 * chunks * head;
 	}
 	r = dt_cost_product(r, (n->attr.frozen ? 2 : 3) * rows, head);
+	r.model_flops *= needed / rows;
 	r.passes = 2 * 4 * logits + dlogits; /* logits are read for maximum and sum, and for the gradient */
 	if (n->attr.scale != 1) {
 		r.read += 4 * logits;
@@ -170,7 +181,7 @@ void dt_timed_embed_b(const struct dt_cost_site *s, const struct dt_node *n, str
 void dt_timed_loss(const struct dt_cost_site *s, const struct dt_node *n, struct dt_timed_list *t)
 {
 	double h = (double)s->p->value[n->in[0]].cols, v = (double)s->param[n->param[0]][0];
-	double all = (double)dt_value_rows(s->p, n->in[0]), chunk = (double)s->loss_chunk;
+	double all = (double)loss_rows(s, n), chunk = (double)s->loss_chunk;
 	double whole = floor(all / chunk), rest = all - whole * chunk;
 	bool taught = s->p->value[n->out[3]].mul == DT_LOSS_ROWS_TAUGHT;
 

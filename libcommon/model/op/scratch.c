@@ -225,8 +225,7 @@ static void loss_rows(const struct dt_need *w, const struct dt_node *n, int64_t 
 
 static void loss(const struct dt_need *w, const struct dt_node *n)
 {
-	const int64_t all = dt_need_rows(w, n->in[0]), some = w->s->targets,
-		      rows = some && (all - some) * DT_LOSS_PICKS >= all ? some : all,
+	const int64_t rows = dt_cost_picked(w->s, dt_need_rows(w, n->in[0])),
 		      chunk = w->s->loss_chunk < rows ? w->s->loss_chunk : rows;
 
 	loss_rows(w, n, chunk);
