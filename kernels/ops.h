@@ -41,6 +41,7 @@
 #include "kernels/rmsnorm.h"
 #include "kernels/rope.h"
 #include "kernels/sample.h"
+#include "kernels/ssm.h"
 #include "kernels/step.h"
 #include "kernels/tokens.h"
 #include "kernels/unpack.h"

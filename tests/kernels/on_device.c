@@ -297,7 +297,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 int64_t: integer_there, int: int_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \
 		 default: there)(&call, x)
 
-/* THERE of each of up to eleven arguments. */
+/* THERE of each of up to twelve arguments. */
 #define EACH_1(x) THERE(x)
 #define EACH_2(x, ...) THERE(x), EACH_1(__VA_ARGS__)
 #define EACH_3(x, ...) THERE(x), EACH_2(__VA_ARGS__)
@@ -309,9 +309,10 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 #define EACH_9(x, ...) THERE(x), EACH_8(__VA_ARGS__)
 #define EACH_10(x, ...) THERE(x), EACH_9(__VA_ARGS__)
 #define EACH_11(x, ...) THERE(x), EACH_10(__VA_ARGS__)
-#define PICK(a, b, c, d, e, f, g, h, i, j, k, which, ...) which
+#define EACH_12(x, ...) THERE(x), EACH_11(__VA_ARGS__)
+#define PICK(a, b, c, d, e, f, g, h, i, j, k, l, which, ...) which
 #define EACH(...)                                                                                            \
-	PICK(__VA_ARGS__, EACH_11, EACH_10, EACH_9, EACH_8, EACH_7, EACH_6, EACH_5, EACH_4, EACH_3, EACH_2, EACH_1, ) \
+	PICK(__VA_ARGS__, EACH_12, EACH_11, EACH_10, EACH_9, EACH_8, EACH_7, EACH_6, EACH_5, EACH_4, EACH_3, EACH_2, EACH_1, ) \
 	(__VA_ARGS__)
 /* clang-format on */
 

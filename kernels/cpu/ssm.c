@@ -1,0 +1,233 @@
+/* The causal convolution of ssm.h, in blocks of rows, and the gate. */
+#include "kernels/cpu/ssd.h"
+
+struct conv {
+	const struct dt_ssm *p;
+	struct dt_tensor u;
+	int64_t n;   /* channels */
+	float *taps; /* [kernel + 1, n], the bias last */
+};
+
+static void read_taps(struct conv *a, struct dt_tensor w, struct dt_tensor bias, float *buf)
+{
+	const int64_t kernel = a->p->kernel;
+
+	for (int64_t c = 0; c < a->n; c++) {
+		dt_ssd_get(buf, w, kernel, c, 1, 0, kernel);
+		for (int64_t k = 0; k < kernel; k++)
+			a->taps[k * a->n + c] = buf[k];
+	}
+	memset(a->taps + kernel * a->n, 0, (size_t)a->n * sizeof(float));
+	if (bias.data)
+		dt_ssm_vector(a->taps + kernel * a->n, bias, a->n);
+}
+
+/* The first tap of position t of a sequence that is inside its document. */
+DT_INLINE int64_t first_tap(const struct dt_ssm *p, int64_t row, int64_t t)
+{
+	const int64_t first = p->first ? p->first[row] : 0, k = p->kernel - 1 - (t - first);
+
+	return k > 0 ? k : 0;
+}
+
+/* out [n] = bias + taps of a row, in front of the activation. */
+static DT_SIMD void ssm_conv_row(const struct conv *a, int64_t row, int64_t t, float *out, float *buf)
+{
+	const int64_t kernel = a->p->kernel, wide = dt_ssm_wide(a->p), at = dt_ssm_inner(a->p), n = a->n;
+
+	memcpy(out, a->taps + kernel * n, (size_t)n * sizeof(*out));
+	for (int64_t k = first_tap(a->p, row, t); k < kernel; k++) {
+		const float *w = a->taps + k * n,
+			    *x = dt_load(buf, dt_at(a->u, (row - kernel + 1 + k) * wide + at), a->u.dtype, n);
+
+#pragma omp simd
+		for (int64_t c = 0; c < n; c++)
+			out[c] += w[c] * x[c];
+	}
+}
+
+static DT_SIMD void ssm_silu(float *x, int64_t n)
+{
+#pragma omp simd
+	for (int64_t c = 0; c < n; c++)
+		x[c] = x[c] / (1.f + dt_expf(-x[c]));
+}
+
+int dt_cpu_ssm_conv(struct dt_dev *dev, struct dt_tensor xbc, struct dt_tensor u, struct dt_tensor w,
+		    struct dt_tensor bias, const struct dt_ssm *p)
+{
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	struct conv a = {.p = p, .u = u, .n = dt_ssm_conv(p)};
+	float *own;
+
+	a.taps = dt_cpu_scratch(dev, dt_ssm_conv_scratch(&on, p));
+	if (!a.taps)
+		return -ENOMEM;
+	own = a.taps + (p->kernel + 1) * a.n;
+	read_taps(&a, w, bias, (float[DT_SSM_KERNEL]){0});
+#pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(xbc) > DT_SERIAL)
+	for (int64_t row = 0; row < p->batch * p->seq; row++) {
+		float *out = own + omp_get_thread_num() * 2 * a.n;
+
+		ssm_conv_row(&a, row, row % p->seq, out, out + a.n);
+		ssm_silu(out, a.n);
+		dt_ssd_put(xbc, a.n, row, 1, 0, a.n, out);
+	}
+	return 0;
+}
+
+/* x [n] in front of the activation becomes its gradient, from dy of the result. */
+static DT_SIMD void ssm_silu_back(float *x, const float *dy, int64_t n)
+{
+#pragma omp simd
+	for (int64_t c = 0; c < n; c++) {
+		const float s = 1.f / (1.f + dt_expf(-x[c]));
+
+		x[c] = dy[c] * s * (1.f + x[c] * (1.f - s));
+	}
+}
+
+static DT_SIMD void ssm_add_times(float *sum, const float *a, const float *b, int64_t n)
+{
+#pragma omp simd
+	for (int64_t c = 0; c < n; c++)
+		sum[c] += a[c] * b[c];
+}
+
+/*
+ * A block of rows: du, and its share of the gradients of taps and bias. own: gradients of the block's rows
+ * and of the kernel - 1 rows behind it, which its rows are taps of.
+ */
+static void conv_block(const struct conv *a, struct dt_tensor du, struct dt_tensor dxbc, int64_t batch,
+		       int64_t t, float *own, float *part)
+{
+	const struct dt_ssm *p = a->p;
+	const int64_t n = a->n, last = dt_min64(p->seq, t + DT_SSM_ROWS), row = batch * p->seq,
+		      kernel = p->kernel, behind = dt_min64(p->seq, last + kernel - 1), wide = dt_ssm_wide(p),
+		      at = dt_ssm_inner(p);
+	float *buf = own + (DT_SSM_ROWS + kernel - 1) * n, *sum = buf + n;
+
+	memset(part, 0, (size_t)((kernel + 1) * n) * sizeof(*part));
+	for (int64_t i = t; i < behind; i++) {
+		float *d = own + (i - t) * n;
+
+		ssm_conv_row(a, row + i, i, d, buf);
+		dt_ssd_get(buf, dxbc, n, row + i, 1, 0, n);
+		ssm_silu_back(d, buf, n);
+	}
+	for (int64_t i = t; i < last; i++) {
+		const float *d = own + (i - t) * n;
+
+		for (int64_t k = first_tap(p, row + i, i); k < kernel; k++) {
+			dt_ssd_get(buf, a->u, wide, row + i - kernel + 1 + k, 1, at, n);
+			ssm_add_times(part + k * n, d, buf, n);
+		}
+		for (int64_t c = 0; c < n; c++)
+			part[kernel * n + c] += d[c];
+		memset(sum, 0, (size_t)n * sizeof(*sum));
+		for (int64_t k = 0; k < kernel; k++) {
+			const int64_t of = i + kernel - 1 - k; /* the row of which i is tap k */
+
+			if (of < behind && k >= first_tap(p, row + of, of))
+				ssm_add_times(sum, a->taps + k * n, own + (of - t) * n, n);
+		}
+		dt_ssd_put(du, wide, row + i, 1, at, n, sum);
+	}
+}
+
+int dt_cpu_ssm_conv_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_tensor dw,
+			     struct dt_tensor dbias, struct dt_tensor dxbc, struct dt_tensor u,
+			     struct dt_tensor w, struct dt_tensor bias, const struct dt_ssm *p)
+{
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	struct conv a = {.p = p, .u = u, .n = dt_ssm_conv(p)};
+	const int64_t each = dt_ceil_div(p->seq, DT_SSM_ROWS), blocks = p->batch * each,
+		      share = (p->kernel + 1) * a.n, own_each = (DT_SSM_ROWS + p->kernel + 1) * a.n;
+	float *own, *part;
+
+	a.taps = dt_cpu_scratch(dev, dt_ssm_conv_backward_scratch(&on, p));
+	if (!a.taps)
+		return -ENOMEM;
+	own = a.taps + share;
+	part = own + dev->nthreads * own_each;
+	read_taps(&a, w, bias, (float[DT_SSM_KERNEL]){0});
+#pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(dxbc) > DT_SERIAL)
+	for (int64_t b = 0; b < blocks; b++)
+		conv_block(&a, du, dxbc, b / each, b % each * DT_SSM_ROWS,
+			   own + omp_get_thread_num() * own_each, part + b * share);
+	for (int64_t b = 0; b < blocks; b++) {
+		for (int64_t k = 0; dw.data && k < p->kernel; k++)
+			for (int64_t c = 0; c < a.n; c++)
+				((float *)dw.data)[c * p->kernel + k] += part[b * share + k * a.n + c];
+		for (int64_t c = 0; dbias.data && c < a.n; c++)
+			((float *)dbias.data)[c] += part[b * share + p->kernel * a.n + c];
+	}
+	return 0;
+}
+
+/* ---- the gate ---- */
+
+struct gate {
+	const struct dt_ssm *p;
+	struct dt_tensor x, u, dy, dx, du; /* dx absent: forward, whose result is dy */
+};
+
+static DT_SIMD void ssm_gate_row(float *y, const float *x, const float *z, int64_t n)
+{
+#pragma omp simd
+	for (int64_t c = 0; c < n; c++)
+		y[c] = x[c] * z[c] / (1.f + dt_expf(-z[c]));
+}
+
+/* x and z become their gradients. */
+static DT_SIMD void ssm_gate_back_row(float *x, float *z, const float *dy, int64_t n)
+{
+#pragma omp simd
+	for (int64_t c = 0; c < n; c++) {
+		const float s = 1.f / (1.f + dt_expf(-z[c])), v = x[c], w = z[c];
+
+		x[c] = dy[c] * w * s;
+		z[c] = dy[c] * v * s * (1.f + w * (1.f - s));
+	}
+}
+
+static int gate(struct dt_dev *dev, const struct gate *g)
+{
+	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
+	const int64_t n = dt_ssm_inner(g->p), wide = dt_ssm_wide(g->p);
+	float *own = dt_cpu_scratch(dev, dt_ssm_gate_scratch(&on, g->p));
+
+	if (!own)
+		return -ENOMEM;
+#pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(g->x) > DT_SERIAL)
+	for (int64_t i = 0; i < g->p->batch * g->p->seq; i++) {
+		float *x = own + omp_get_thread_num() * 3 * n, *z = x + n, *dy = z + n;
+
+		dt_ssd_get(x, g->x, n, i, 1, 0, n);
+		dt_ssd_get(z, g->u, wide, i, 1, 0, n);
+		if (g->dx.data) {
+			dt_ssd_get(dy, g->dy, n, i, 1, 0, n);
+			ssm_gate_back_row(x, z, dy, n);
+			dt_ssd_put(g->dx, n, i, 1, 0, n, x);
+			dt_ssd_put(g->du, wide, i, 1, 0, n, z);
+		} else {
+			ssm_gate_row(dy, x, z, n);
+			dt_ssd_put(g->dy, n, i, 1, 0, n, dy);
+		}
+	}
+	return 0;
+}
+
+int dt_cpu_ssm_gate(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor u,
+		    const struct dt_ssm *p)
+{
+	return gate(dev, &(struct gate){.p = p, .x = x, .u = u, .dy = y});
+}
+
+int dt_cpu_ssm_gate_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor du,
+			     struct dt_tensor dy, struct dt_tensor x, struct dt_tensor u,
+			     const struct dt_ssm *p)
+{
+	return gate(dev, &(struct gate){.p = p, .x = x, .u = u, .dy = dy, .dx = dx, .du = du});
+}
+/* SPDX-License-Identifier: Apache-2.0 */
