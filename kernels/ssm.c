@@ -1,7 +1,7 @@
 /* Argument checks of ssm.h. */
 #include "kernels/check.h"
 
-/* 0, DT_EMPTY or -EINVAL of the sizes and the projection u. */
+/* 0, DT_EMPTY or -EINVAL of the sizes and x, u or xbc. */
 static int check(struct dt_tensor u, const struct dt_ssm *p)
 {
 	if (p->batch < 0 || p->seq < 0 || p->heads < 1 || p->head_dim < 1 || p->groups < 1 || p->state < 1 ||
@@ -9,7 +9,7 @@ static int check(struct dt_tensor u, const struct dt_ssm *p)
 		return -EINVAL;
 	if (!p->batch || !p->seq)
 		return DT_EMPTY;
-	return dt_is(u, u.dtype, p->batch * p->seq * dt_ssm_wide(p)) ? 0 : -EINVAL;
+	return dt_is(u, u.dtype, p->batch * p->seq * dt_ssm_conv(p)) ? 0 : -EINVAL;
 }
 
 /* A matrix of `cols` columns beside u. */
@@ -43,36 +43,36 @@ int dt_check_ssm_conv_backward(const struct dt_dev *dev, struct dt_tensor du, st
 	const int rc = dt_check_ssm_conv(dev, dxbc, u, w, bias, p);
 
 	return rc ? rc
-	       : matrix(du, u, p, dt_ssm_wide(p)) && dt_is_or_absent(dw, DT_F32, n * p->kernel) &&
+	       : matrix(du, u, p, n) && dt_is_or_absent(dw, DT_F32, n * p->kernel) &&
 			       dt_is_or_absent(dbias, DT_F32, n)
 		       ? 0
 		       : -EINVAL;
 }
 
-int dt_check_ssm_scan(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc, struct dt_tensor u,
+int dt_check_ssm_scan(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc, struct dt_tensor t,
 		      struct dt_tensor dt_bias, struct dt_tensor a_log, struct dt_tensor d,
 		      const struct dt_ssm *p)
 {
-	const int rc = check(u, p);
+	const int rc = check(xbc, p);
 
 	return rc ? rc
-	       : matrix(y, u, p, dt_ssm_inner(p)) && matrix(xbc, u, p, dt_ssm_conv(p)) &&
-			       weight(dt_bias, u, p->heads) && weight(a_log, u, p->heads) &&
-			       weight(d, u, p->heads)
+	       : matrix(y, xbc, p, dt_ssm_inner(p)) && matrix(t, xbc, p, p->heads) &&
+			       weight(dt_bias, xbc, p->heads) && weight(a_log, xbc, p->heads) &&
+			       weight(d, xbc, p->heads)
 		       ? 0
 		       : -EINVAL;
 }
 
-int dt_check_ssm_scan_backward(const struct dt_dev *dev, struct dt_tensor dxbc, struct dt_tensor du,
+int dt_check_ssm_scan_backward(const struct dt_dev *dev, struct dt_tensor dxbc, struct dt_tensor dt,
 			       struct dt_tensor ddt_bias, struct dt_tensor da_log, struct dt_tensor dd,
-			       struct dt_tensor dy, struct dt_tensor xbc, struct dt_tensor u,
+			       struct dt_tensor dy, struct dt_tensor xbc, struct dt_tensor t,
 			       struct dt_tensor dt_bias, struct dt_tensor a_log, struct dt_tensor d,
 			       const struct dt_ssm *p)
 {
-	const int rc = dt_check_ssm_scan(dev, dy, xbc, u, dt_bias, a_log, d, p);
+	const int rc = dt_check_ssm_scan(dev, dy, xbc, t, dt_bias, a_log, d, p);
 
 	return rc ? rc
-	       : matrix(dxbc, u, p, dt_ssm_conv(p)) && matrix(du, u, p, dt_ssm_wide(p)) &&
+	       : matrix(dxbc, xbc, p, dt_ssm_conv(p)) && matrix(dt, xbc, p, p->heads) &&
 			       dt_is_or_absent(ddt_bias, DT_F32, p->heads) &&
 			       dt_is_or_absent(da_log, DT_F32, p->heads) &&
 			       dt_is_or_absent(dd, DT_F32, p->heads)
@@ -80,20 +80,22 @@ int dt_check_ssm_scan_backward(const struct dt_dev *dev, struct dt_tensor dxbc, 
 		       : -EINVAL;
 }
 
-int dt_check_ssm_gate(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor u,
-		      const struct dt_ssm *p)
+int dt_check_ssm_gate(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor z)
 {
-	const int rc = check(u, p);
+	const int64_t n = dt_numel(x);
 
-	return rc ? rc : matrix(y, u, p, dt_ssm_inner(p)) && matrix(x, u, p, dt_ssm_inner(p)) ? 0 : -EINVAL;
+	if (!n)
+		return DT_EMPTY;
+	return dt_is_compute(x.dtype) && dt_is(y, x.dtype, n) && dt_is(x, x.dtype, n) && dt_is(z, x.dtype, n)
+		       ? 0
+		       : -EINVAL;
 }
 
-int dt_check_ssm_gate_backward(const struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor du,
-			       struct dt_tensor dy, struct dt_tensor x, struct dt_tensor u,
-			       const struct dt_ssm *p)
+int dt_check_ssm_gate_backward(const struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dz,
+			       struct dt_tensor dy, struct dt_tensor x, struct dt_tensor z)
 {
-	const int rc = dt_check_ssm_gate(dev, dx, x, u, p);
+	const int rc = dt_check_ssm_gate(dev, dx, x, z);
 
-	return rc ? rc : matrix(dy, u, p, dt_ssm_inner(p)) && matrix(du, u, p, dt_ssm_wide(p)) ? 0 : -EINVAL;
+	return rc ? rc : dt_check_ssm_gate(dev, dz, dy, z);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

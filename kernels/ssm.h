@@ -1,29 +1,27 @@
 /*
  * Mamba-2's mixer between its two projections (Dao & Gu 2024, arXiv 2405.21060; Mamba: Gu & Dao 2023).
  *
- * Rows are the tokens of `batch` sequences of `seq`. With inner = heads head_dim, a row of the projection u
- * is
- *   [z: inner | x: inner | B: groups state | C: groups state | dt: heads]
- * and xbc is its middle part, conv = inner + 2 groups state columns. Head h reads B and C of group
- * h / (heads / groups).
+ * Rows are the tokens of `batch` sequences of `seq`. With inner = heads head_dim and conv = inner + 2 groups
+ * state, the projections of a row are z [inner], t [heads] and
+ *   u [conv] = [x: inner | B: groups state | C: groups state]
+ * Head h reads B and C of group h / (heads / groups).
  *
- * ssm_conv:    xbc[t] = silu(bias + sum over k < kernel of w[k] u.xbc[t - kernel + 1 + k]), for each channel
- *              on its own; tokens in front of the sequence, or of the row's document, count as 0.
+ * ssm_conv:    xbc[t] = silu(bias + sum over k < kernel of w[k] u[t - kernel + 1 + k]), for each channel on
+ *              its own; tokens in front of the sequence, or of the row's document, count as 0.
  *              w [conv, kernel].
  * ssm_scan:    y_t = S_t C_t + D x_t;   S_t = exp(dt_t A) S_(t-1) + dt_t x_t B_t^T, S [head_dim, state] of
- *              each head;   dt = softplus(u.dt + dt_bias), A = -exp(a_log). S is 0 in front of a document.
+ *              each head;   dt = softplus(t + dt_bias), A = -exp(a_log). S is 0 in front of a document.
  *              Computed in chunks of DT_SSM_CHUNK tokens by products of matrices (section 6): within a chunk
  *              y = (L o C B^T) (dt x), L_ij = exp(sum of dt A over (j, i]), and what the state at its start
  *              adds.
- * ssm_gate:    y = x silu(u.z), x and y [rows, inner].
+ * ssm_gate:    y = x silu(z), elements.
  *
- * Backward of each: gradients of xbc, x and y are overwritten (=); du has u's shape, and each of the three
- * overwrites only the columns of what it read. Gradients of w, bias, dt_bias, a_log and d are f32 and
- * accumulate (+=); each may be absent. ssm_gate_backward's dx may be dy. Saved for backward: u, xbc, and the
- * scan's y.
+ * Backward of each: gradients of u, xbc, t, x and z are overwritten (=). Gradients of w, bias, dt_bias, a_log
+ * and d are f32 and accumulate (+=); each may be absent. ssm_gate_backward's dx or dz may be dy, and dz may
+ * be z. Saved for backward: u, xbc, t, the scan's y, z.
  *
- * u, xbc, x, y and their gradients are of one compute type; w, bias, dt_bias, a_log and d of that type or
- * f32. bias may be absent. All sums are f32 and do not depend on the number of threads.
+ * u, xbc, t, x, y, z and their gradients are of one compute type; w, bias, dt_bias, a_log and d of that type
+ * or f32. bias may be absent. All sums are f32 and do not depend on the number of threads.
  * first: as in dt_attn_span, the position in its sequence at which each row's document begins.
  */
 #ifndef DT_KERNELS_SSM_H
@@ -45,21 +43,17 @@ static inline DT_HOST_DEVICE int64_t dt_ssm_inner(const struct dt_ssm *p)
 {
 	return p->heads * p->head_dim;
 }
-/* Columns of xbc, and of u. */
+/* Columns of u and xbc. */
 static inline DT_HOST_DEVICE int64_t dt_ssm_conv(const struct dt_ssm *p)
 {
 	return p->heads * p->head_dim + 2 * p->groups * p->state;
-}
-static inline DT_HOST_DEVICE int64_t dt_ssm_wide(const struct dt_ssm *p)
-{
-	return dt_ssm_inner(p) + dt_ssm_conv(p) + p->heads;
 }
 
 DT_C size_t dt_ssm_conv_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
 DT_C size_t dt_ssm_conv_backward_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
 DT_C size_t dt_ssm_scan_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
 DT_C size_t dt_ssm_scan_backward_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
-DT_C size_t dt_ssm_gate_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
+DT_C size_t dt_ssm_gate_scratch(const struct dt_scratch_on *on, int64_t cols);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

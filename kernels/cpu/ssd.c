@@ -188,14 +188,13 @@ void dt_ssd_mask(float *m, const float *g, const struct dt_ssd *s, const struct 
 static void steps(const struct dt_ssd *s, int64_t batch, int64_t head)
 {
 	const struct dt_ssm *p = s->p;
-	const int64_t wide = dt_ssm_wide(p), at = wide - p->heads + head,
-		      to = (batch * p->heads + head) * p->seq;
+	const int64_t to = (batch * p->heads + head) * p->seq;
 	double sum = 0;
 
 	for (int64_t i = 0; i < p->seq; i++) {
 		float v, dt;
 
-		dt_ssd_get(&v, s->u, wide, batch * p->seq + i, 1, at, 1);
+		dt_ssd_get(&v, s->t, p->heads, batch * p->seq + i, 1, head, 1);
 		v += s->bias[head];
 		dt = v > 20 ? v : log1pf(expf(v));
 		sum = i % DT_SSM_CHUNK ? sum : 0;
@@ -299,12 +298,12 @@ static void chunk_forward(const struct dt_ssd *s, struct dt_tensor y, int64_t ba
 	}
 }
 
-int dt_cpu_ssm_scan(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc, struct dt_tensor u,
+int dt_cpu_ssm_scan(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc, struct dt_tensor t,
 		    struct dt_tensor dt_bias, struct dt_tensor a_log, struct dt_tensor d,
 		    const struct dt_ssm *p)
 {
 	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
-	struct dt_ssd s = {.p = p, .xbc = xbc, .u = u};
+	struct dt_ssd s = {.p = p, .xbc = xbc, .t = t};
 	float *room = dt_cpu_scratch(dev, dt_ssm_scan_scratch(&on, p));
 
 	if (!room)

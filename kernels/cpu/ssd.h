@@ -17,7 +17,7 @@ enum { DT_SSM_ROWS = 64 };
 
 struct dt_ssd {
 	const struct dt_ssm *p;
-	struct dt_tensor xbc, u;
+	struct dt_tensor xbc, t;
 	int64_t chunks;	     /* of a sequence */
 	float *dt, *cs;	     /* [batch, heads, seq] */
 	float *states;	     /* [batch, chunks, heads, state, head_dim]: S in front of each chunk */

@@ -13,7 +13,7 @@
 
 struct back {
 	struct dt_ssd s;
-	struct dt_tensor dxbc, du, dy;
+	struct dt_tensor dxbc, dt, dy;
 	float *dstates; /* [batch, chunks, heads, state, head_dim]: gradients of states behind each chunk */
 	float *parts;	/* [batch, chunks, 3, heads]: shares of the gradients of dt_bias, a_log and d */
 };
@@ -25,7 +25,7 @@ struct room {
 	float *x, *xt, *dy, *dx, *v;	 /* [Q, head_dim]; xt [head_dim, Q] */
 	float *st;			 /* [head_dim, state] */
 	float *e, *w, *dcs, *ddt;	 /* [Q] */
-	float *raw;			 /* [Q, heads]: gradients of u's dt */
+	float *raw;			 /* [Q, heads]: gradients of t */
 };
 
 static struct room room_of(float *own, const struct dt_ssm *p)
@@ -196,18 +196,18 @@ static void chunk_backward(const struct back *k, int64_t batch, int64_t chunk, f
 		dt_ssd_put(k->dxbc, wide, c.row, c.n, inner + i * n, n, r.db);
 		dt_ssd_put(k->dxbc, wide, c.row, c.n, inner + (p->groups + i) * n, n, r.dc);
 	}
-	dt_ssd_put(k->du, dt_ssm_wide(p), c.row, c.n, dt_ssm_wide(p) - p->heads, p->heads, r.raw);
+	dt_ssd_put(k->dt, p->heads, c.row, c.n, 0, p->heads, r.raw);
 }
 
-int dt_cpu_ssm_scan_backward(struct dt_dev *dev, struct dt_tensor dxbc, struct dt_tensor du,
+int dt_cpu_ssm_scan_backward(struct dt_dev *dev, struct dt_tensor dxbc, struct dt_tensor dt,
 			     struct dt_tensor ddt_bias, struct dt_tensor da_log, struct dt_tensor dd,
-			     struct dt_tensor dy, struct dt_tensor xbc, struct dt_tensor u,
+			     struct dt_tensor dy, struct dt_tensor xbc, struct dt_tensor t,
 			     struct dt_tensor dt_bias, struct dt_tensor a_log, struct dt_tensor d,
 			     const struct dt_ssm *p)
 {
 	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
 	const struct dt_tensor out[3] = {ddt_bias, da_log, dd};
-	struct back k = {.s = {.p = p, .xbc = xbc, .u = u}, .dxbc = dxbc, .du = du, .dy = dy};
+	struct back k = {.s = {.p = p, .xbc = xbc, .t = t}, .dxbc = dxbc, .dt = dt, .dy = dy};
 	float *room = dt_cpu_scratch(dev, dt_ssm_scan_backward_scratch(&on, p));
 	const int64_t all = p->batch * p->heads;
 	int64_t chunks;

@@ -33,12 +33,12 @@ DT_INLINE int64_t first_tap(const struct dt_ssm *p, int64_t row, int64_t t)
 /* out [n] = bias + taps of a row, in front of the activation. */
 static DT_SIMD void ssm_conv_row(const struct conv *a, int64_t row, int64_t t, float *out, float *buf)
 {
-	const int64_t kernel = a->p->kernel, wide = dt_ssm_wide(a->p), at = dt_ssm_inner(a->p), n = a->n;
+	const int64_t kernel = a->p->kernel, n = a->n;
 
 	memcpy(out, a->taps + kernel * n, (size_t)n * sizeof(*out));
 	for (int64_t k = first_tap(a->p, row, t); k < kernel; k++) {
 		const float *w = a->taps + k * n,
-			    *x = dt_load(buf, dt_at(a->u, (row - kernel + 1 + k) * wide + at), a->u.dtype, n);
+			    *x = dt_load(buf, dt_at(a->u, (row - kernel + 1 + k) * n), a->u.dtype, n);
 
 #pragma omp simd
 		for (int64_t c = 0; c < n; c++)
@@ -103,8 +103,7 @@ static void conv_block(const struct conv *a, struct dt_tensor du, struct dt_tens
 {
 	const struct dt_ssm *p = a->p;
 	const int64_t n = a->n, last = dt_min64(p->seq, t + DT_SSM_ROWS), row = batch * p->seq,
-		      kernel = p->kernel, behind = dt_min64(p->seq, last + kernel - 1), wide = dt_ssm_wide(p),
-		      at = dt_ssm_inner(p);
+		      kernel = p->kernel, behind = dt_min64(p->seq, last + kernel - 1);
 	float *buf = own + (DT_SSM_ROWS + kernel - 1) * n, *sum = buf + n;
 
 	memset(part, 0, (size_t)((kernel + 1) * n) * sizeof(*part));
@@ -119,7 +118,7 @@ static void conv_block(const struct conv *a, struct dt_tensor du, struct dt_tens
 		const float *d = own + (i - t) * n;
 
 		for (int64_t k = first_tap(p, row + i, i); k < kernel; k++) {
-			dt_ssd_get(buf, a->u, wide, row + i - kernel + 1 + k, 1, at, n);
+			dt_ssd_get(buf, a->u, n, row + i - kernel + 1 + k, 1, 0, n);
 			ssm_add_times(part + k * n, d, buf, n);
 		}
 		for (int64_t c = 0; c < n; c++)
@@ -131,7 +130,7 @@ static void conv_block(const struct conv *a, struct dt_tensor du, struct dt_tens
 			if (of < behind && k >= first_tap(p, row + of, of))
 				ssm_add_times(sum, a->taps + k * n, own + (of - t) * n, n);
 		}
-		dt_ssd_put(du, wide, row + i, 1, at, n, sum);
+		dt_ssd_put(du, n, row + i, 1, 0, n, sum);
 	}
 }
 
@@ -168,8 +167,7 @@ int dt_cpu_ssm_conv_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_
 /* ---- the gate ---- */
 
 struct gate {
-	const struct dt_ssm *p;
-	struct dt_tensor x, u, dy, dx, du; /* dx absent: forward, whose result is dy */
+	struct dt_tensor x, z, dy, dx, dz; /* dx absent: forward, whose result is dy */
 };
 
 static DT_SIMD void ssm_gate_row(float *y, const float *x, const float *z, int64_t n)
@@ -194,22 +192,22 @@ static DT_SIMD void ssm_gate_back_row(float *x, float *z, const float *dy, int64
 static int gate(struct dt_dev *dev, const struct gate *g)
 {
 	const struct dt_scratch_on on = dt_cpu_scratch_on(dev);
-	const int64_t n = dt_ssm_inner(g->p), wide = dt_ssm_wide(g->p);
-	float *own = dt_cpu_scratch(dev, dt_ssm_gate_scratch(&on, g->p));
+	const int64_t n = dt_cols(g->x);
+	float *own = dt_cpu_scratch(dev, dt_ssm_gate_scratch(&on, n));
 
 	if (!own)
 		return -ENOMEM;
 #pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(g->x) > DT_SERIAL)
-	for (int64_t i = 0; i < g->p->batch * g->p->seq; i++) {
+	for (int64_t i = 0; i < dt_rows(g->x); i++) {
 		float *x = own + omp_get_thread_num() * 3 * n, *z = x + n, *dy = z + n;
 
 		dt_ssd_get(x, g->x, n, i, 1, 0, n);
-		dt_ssd_get(z, g->u, wide, i, 1, 0, n);
+		dt_ssd_get(z, g->z, n, i, 1, 0, n);
 		if (g->dx.data) {
 			dt_ssd_get(dy, g->dy, n, i, 1, 0, n);
 			ssm_gate_back_row(x, z, dy, n);
 			dt_ssd_put(g->dx, n, i, 1, 0, n, x);
-			dt_ssd_put(g->du, wide, i, 1, 0, n, z);
+			dt_ssd_put(g->dz, n, i, 1, 0, n, z);
 		} else {
 			ssm_gate_row(dy, x, z, n);
 			dt_ssd_put(g->dy, n, i, 1, 0, n, dy);
@@ -218,16 +216,14 @@ static int gate(struct dt_dev *dev, const struct gate *g)
 	return 0;
 }
 
-int dt_cpu_ssm_gate(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor u,
-		    const struct dt_ssm *p)
+int dt_cpu_ssm_gate(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor z)
 {
-	return gate(dev, &(struct gate){.p = p, .x = x, .u = u, .dy = y});
+	return gate(dev, &(struct gate){.x = x, .z = z, .dy = y});
 }
 
-int dt_cpu_ssm_gate_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor du,
-			     struct dt_tensor dy, struct dt_tensor x, struct dt_tensor u,
-			     const struct dt_ssm *p)
+int dt_cpu_ssm_gate_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dz,
+			     struct dt_tensor dy, struct dt_tensor x, struct dt_tensor z)
 {
-	return gate(dev, &(struct gate){.p = p, .x = x, .u = u, .dy = dy, .dx = dx, .du = du});
+	return gate(dev, &(struct gate){.x = x, .z = z, .dy = dy, .dx = dx, .dz = dz});
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -18,9 +18,9 @@ size_t dt_ssm_conv_backward_scratch(const struct dt_scratch_on *on, const struct
 	       sizeof(float);
 }
 
-size_t dt_ssm_gate_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p)
+size_t dt_ssm_gate_scratch(const struct dt_scratch_on *on, int64_t cols)
 {
-	return (size_t)(on->threads * 3 * dt_ssm_inner(p)) * sizeof(float);
+	return (size_t)(on->threads * 3 * cols) * sizeof(float);
 }
 
 int64_t dt_ssd_own(const struct dt_ssm *p, bool backward)

@@ -14,31 +14,29 @@ int dt_cuda_ssm_conv_backward(struct dt_dev *dev, struct dt_tensor du, struct dt
 	return -ENOTSUP;
 }
 
-int dt_cuda_ssm_scan(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc, struct dt_tensor u,
+int dt_cuda_ssm_scan(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc, struct dt_tensor t,
 		     struct dt_tensor dt_bias, struct dt_tensor a_log, struct dt_tensor d,
 		     const struct dt_ssm *p)
 {
 	return -ENOTSUP;
 }
 
-int dt_cuda_ssm_scan_backward(struct dt_dev *dev, struct dt_tensor dxbc, struct dt_tensor du,
+int dt_cuda_ssm_scan_backward(struct dt_dev *dev, struct dt_tensor dxbc, struct dt_tensor dt,
 			      struct dt_tensor ddt_bias, struct dt_tensor da_log, struct dt_tensor dd,
-			      struct dt_tensor dy, struct dt_tensor xbc, struct dt_tensor u,
+			      struct dt_tensor dy, struct dt_tensor xbc, struct dt_tensor t,
 			      struct dt_tensor dt_bias, struct dt_tensor a_log, struct dt_tensor d,
 			      const struct dt_ssm *p)
 {
 	return -ENOTSUP;
 }
 
-int dt_cuda_ssm_gate(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor u,
-		     const struct dt_ssm *p)
+int dt_cuda_ssm_gate(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor z)
 {
 	return -ENOTSUP;
 }
 
-int dt_cuda_ssm_gate_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor du,
-			      struct dt_tensor dy, struct dt_tensor x, struct dt_tensor u,
-			      const struct dt_ssm *p)
+int dt_cuda_ssm_gate_backward(struct dt_dev *dev, struct dt_tensor dx, struct dt_tensor dz,
+			      struct dt_tensor dy, struct dt_tensor x, struct dt_tensor z)
 {
 	return -ENOTSUP;
 }

@@ -373,17 +373,18 @@ static void state_space(enum dt_dtype t, int64_t m, int64_t n)
 {
 	const struct dt_ssm p = {1, m, 2, n, 1, n, 4};
 	const int64_t inner = 2 * n, conv = 4 * n;
-	struct dt_tensor u = r(t, m, inner + conv + 2), w = r(t, conv, 4), b = r(t, 1, conv), v = r(t, 1, 2),
-			 dw = r(DT_F32, conv, 4), dv = r(DT_F32, 1, 2), xbc = r(t, m, conv),
-			 y = r(t, m, inner), du = r(t, m, inner + conv + 2);
+	struct dt_tensor u = r(t, m, conv), steps = r(t, m, 2), w = r(t, conv, 4), b = r(t, 1, conv),
+			 v = r(t, 1, 2), dw = r(DT_F32, conv, 4), dv = r(DT_F32, 1, 2), xbc = r(t, m, conv),
+			 y = r(t, m, inner), du = r(t, m, conv);
 	const struct dt_ops *o = card->ops;
 
 	assert_int_equal(o->ssm_conv(card, xbc, u, w, b, &p), -ENOTSUP);
 	assert_int_equal(o->ssm_conv_backward(card, du, dw, DT_NONE, xbc, u, w, b, &p), -ENOTSUP);
-	assert_int_equal(o->ssm_scan(card, y, xbc, u, v, v, v, &p), -ENOTSUP);
-	assert_int_equal(o->ssm_scan_backward(card, xbc, du, dv, dv, dv, y, xbc, u, v, v, v, &p), -ENOTSUP);
-	assert_int_equal(o->ssm_gate(card, y, y, u, &p), -ENOTSUP);
-	assert_int_equal(o->ssm_gate_backward(card, y, du, y, y, u, &p), -ENOTSUP);
+	assert_int_equal(o->ssm_scan(card, y, xbc, steps, v, v, v, &p), -ENOTSUP);
+	assert_int_equal(o->ssm_scan_backward(card, xbc, steps, dv, dv, dv, y, xbc, steps, v, v, v, &p),
+			 -ENOTSUP);
+	assert_int_equal(o->ssm_gate(card, y, y, y), -ENOTSUP);
+	assert_int_equal(o->ssm_gate_backward(card, y, y, y, y, y), -ENOTSUP);
 	ran[OP_ssm_conv] = ran[OP_ssm_conv_backward] = ran[OP_ssm_scan] = ran[OP_ssm_scan_backward] =
 		ran[OP_ssm_gate] = ran[OP_ssm_gate_backward] = true;
 }

@@ -8,10 +8,10 @@ static struct dt_dev *dev;
 
 enum { W, BIAS, DT_BIAS, A_LOG, D, WEIGHTS };
 
-/* The mixer in f64: u [rows, wide] -> y [rows, inner], the weights in v. */
+/* The mixer in f64: u [rows, conv], t [rows, heads] and z -> y [rows, inner], the weights in v. */
 struct mixer {
 	const struct dt_ssm *p;
-	double *u, *v[WEIGHTS];
+	double *u, *t, *z, *v[WEIGHTS];
 	double *xbc, *scan, *y;
 };
 
@@ -28,7 +28,7 @@ static int64_t starts(const struct dt_ssm *p, int64_t row)
 static void conv_ref(const struct mixer *m)
 {
 	const struct dt_ssm *p = m->p;
-	const int64_t n = dt_ssm_conv(p), wide = dt_ssm_wide(p), at = dt_ssm_inner(p);
+	const int64_t n = dt_ssm_conv(p);
 
 	for (int64_t row = 0; row < p->batch * p->seq; row++)
 		for (int64_t c = 0; c < n; c++) {
@@ -39,7 +39,7 @@ static void conv_ref(const struct mixer *m)
 
 				if (t >= starts(p, row))
 					sum += m->v[W][c * p->kernel + k] *
-					       m->u[(row - p->kernel + 1 + k) * wide + at + c];
+					       m->u[(row - p->kernel + 1 + k) * n + c];
 			}
 			m->xbc[row * n + c] = act_ref(sum, DT_ACT_SILU);
 		}
@@ -48,7 +48,7 @@ static void conv_ref(const struct mixer *m)
 static void scan_ref(const struct mixer *m)
 {
 	const struct dt_ssm *p = m->p;
-	const int64_t n = dt_ssm_conv(p), wide = dt_ssm_wide(p), inner = dt_ssm_inner(p);
+	const int64_t n = dt_ssm_conv(p), inner = dt_ssm_inner(p);
 	double *s = reals(p->head_dim * p->state);
 
 	for (int64_t h = 0; h < p->heads; h++) {
@@ -58,7 +58,7 @@ static void scan_ref(const struct mixer *m)
 			const double *x = m->xbc + row * n + h * p->head_dim,
 				     *b = m->xbc + row * n + inner + g * p->state,
 				     *c = b + p->groups * p->state,
-				     dt = softplus(m->u[row * wide + wide - p->heads + h] + m->v[DT_BIAS][h]),
+				     dt = softplus(m->t[row * p->heads + h] + m->v[DT_BIAS][h]),
 				     keep = row % p->seq == starts(p, row) ? 0
 									   : exp(-dt * exp(m->v[A_LOG][h]));
 
@@ -81,17 +81,16 @@ static void scan_ref(const struct mixer *m)
 static void mixer_ref(const struct mixer *m)
 {
 	const struct dt_ssm *p = m->p;
-	const int64_t inner = dt_ssm_inner(p), wide = dt_ssm_wide(p);
 
 	conv_ref(m);
 	scan_ref(m);
-	for (int64_t i = 0; i < p->batch * p->seq * inner; i++)
-		m->y[i] = m->scan[i] * act_ref(m->u[i / inner * wide + i % inner], DT_ACT_SILU);
+	for (int64_t i = 0; i < p->batch * p->seq * dt_ssm_inner(p); i++)
+		m->y[i] = m->scan[i] * act_ref(m->z[i], DT_ACT_SILU);
 }
 
 struct case_of {
-	struct dt_tensor u, w[WEIGHTS], xbc, scan, y; /* forward */
-	struct dt_tensor dy, du, dxbc, dscan, dw[WEIGHTS];
+	struct dt_tensor u, t, z, w[WEIGHTS], xbc, scan, y; /* forward */
+	struct dt_tensor dy, du, dt, dz, dxbc, dscan, dw[WEIGHTS];
 };
 
 static int64_t weight_n(const struct dt_ssm *p, int i)
@@ -104,11 +103,11 @@ static void run(struct case_of *c, const struct dt_ssm *p)
 	const struct dt_ops *o = dev->ops;
 
 	assert_int_equal(o->ssm_conv(dev, c->xbc, c->u, c->w[W], c->w[BIAS], p), 0);
-	assert_int_equal(o->ssm_scan(dev, c->scan, c->xbc, c->u, c->w[DT_BIAS], c->w[A_LOG], c->w[D], p), 0);
-	assert_int_equal(o->ssm_gate(dev, c->y, c->scan, c->u, p), 0);
-	assert_int_equal(o->ssm_gate_backward(dev, c->dscan, c->du, c->dy, c->scan, c->u, p), 0);
-	assert_int_equal(o->ssm_scan_backward(dev, c->dxbc, c->du, c->dw[DT_BIAS], c->dw[A_LOG], c->dw[D],
-					      c->dscan, c->xbc, c->u, c->w[DT_BIAS], c->w[A_LOG], c->w[D], p),
+	assert_int_equal(o->ssm_scan(dev, c->scan, c->xbc, c->t, c->w[DT_BIAS], c->w[A_LOG], c->w[D], p), 0);
+	assert_int_equal(o->ssm_gate(dev, c->y, c->scan, c->z), 0);
+	assert_int_equal(o->ssm_gate_backward(dev, c->dscan, c->dz, c->dy, c->scan, c->z), 0);
+	assert_int_equal(o->ssm_scan_backward(dev, c->dxbc, c->dt, c->dw[DT_BIAS], c->dw[A_LOG], c->dw[D],
+					      c->dscan, c->xbc, c->t, c->w[DT_BIAS], c->w[A_LOG], c->w[D], p),
 			 0);
 	assert_int_equal(o->ssm_conv_backward(dev, c->du, c->dw[W], c->dw[BIAS], c->dxbc, c->u, c->w[W],
 					      c->w[BIAS], p),
@@ -117,14 +116,17 @@ static void run(struct case_of *c, const struct dt_ssm *p)
 
 static struct case_of make(enum dt_dtype t, const struct dt_ssm *p)
 {
-	const int64_t rows = p->batch * p->seq, inner = dt_ssm_inner(p), n = dt_ssm_conv(p),
-		      wide = dt_ssm_wide(p);
-	struct case_of c = {.u = random_tensor(t, rows, wide, 1, 1.5),
+	const int64_t rows = p->batch * p->seq, inner = dt_ssm_inner(p), n = dt_ssm_conv(p);
+	struct case_of c = {.u = random_tensor(t, rows, n, 1, 1.5),
+			    .t = random_tensor(t, rows, p->heads, 40, 1.5),
+			    .z = random_tensor(t, rows, inner, 41, 1.5),
 			    .xbc = tensor(t, rows, n),
 			    .scan = tensor(t, rows, inner),
 			    .y = tensor(t, rows, inner),
 			    .dy = random_tensor(t, rows, inner, 2, 1),
-			    .du = tensor(t, rows, wide),
+			    .du = tensor(t, rows, n),
+			    .dt = tensor(t, rows, p->heads),
+			    .dz = tensor(t, rows, inner),
 			    .dxbc = tensor(t, rows, n),
 			    .dscan = tensor(t, rows, inner)};
 
@@ -137,8 +139,8 @@ static struct case_of make(enum dt_dtype t, const struct dt_ssm *p)
 
 static void drop(struct case_of *c)
 {
-	free_all(c->u.data, c->xbc.data, c->scan.data, c->y.data, c->dy.data, c->du.data, c->dxbc.data,
-		 c->dscan.data);
+	free_all(c->u.data, c->t.data, c->z.data, c->dt.data, c->dz.data, c->xbc.data, c->scan.data,
+		 c->y.data, c->dy.data, c->du.data, c->dxbc.data, c->dscan.data);
 	for (int i = 0; i < WEIGHTS; i++)
 		free_all(c->w[i].data, c->dw[i].data);
 }
@@ -147,6 +149,8 @@ static struct mixer mixer_of(const struct case_of *c, const struct dt_ssm *p)
 {
 	struct mixer m = {.p = p,
 			  .u = values(c->u),
+			  .t = values(c->t),
+			  .z = values(c->z),
 			  .xbc = reals(dt_numel(c->xbc)),
 			  .scan = reals(dt_numel(c->y)),
 			  .y = reals(dt_numel(c->y))};
@@ -158,7 +162,7 @@ static struct mixer mixer_of(const struct case_of *c, const struct dt_ssm *p)
 
 static void drop_mixer(struct mixer *m)
 {
-	free_all(m->u, m->xbc, m->scan, m->y);
+	free_all(m->u, m->t, m->z, m->xbc, m->scan, m->y);
 	for (int i = 0; i < WEIGHTS; i++)
 		free(m->v[i]);
 }
@@ -218,7 +222,9 @@ static void mixer(enum dt_dtype t, struct dt_ssm p, double tol, double tol_d)
 	check_close("xbc", c.xbc, m.xbc, tol * largest(m.xbc, dt_numel(c.xbc)), 0);
 	check_close("scan", c.scan, m.scan, tol * largest(m.scan, dt_numel(c.y)), 0);
 	check_close("y", c.y, m.y, tol * largest(m.y, dt_numel(c.y)), 0);
-	check_gradient("u", &m, dy, m.u, c.du, 150, tol_d);
+	check_gradient("u", &m, dy, m.u, c.du, 100, tol_d);
+	check_gradient("t", &m, dy, m.t, c.dt, 30, tol_d);
+	check_gradient("z", &m, dy, m.z, c.dz, 20, tol_d);
 	for (int i = 0; i < WEIGHTS;
 	     i++) /* those of the scan are sums over all pairs of rows, which cancel */
 		check_gradient(name[i], &m, dy, m.v[i], c.dw[i], 12, i < DT_BIAS ? tol_d : 5 * tol_d);
@@ -275,6 +281,8 @@ static void test_threads(void **state)
 	dev = all;
 	check_same_bits("y", one.y, more.y);
 	check_same_bits("du", one.du, more.du);
+	check_same_bits("dt", one.dt, more.dt);
+	check_same_bits("dz", one.dz, more.dz);
 	for (int i = 0; i < WEIGHTS; i++)
 		check_same_bits("dw", one.dw[i], more.dw[i]);
 	drop(&one);
@@ -296,8 +304,8 @@ static void test_edges(void **state)
 	for (int64_t i = 0; i < p.heads; i++)
 		assert_true(fabs(get(c.dw[A_LOG], i) - 2 * get(was, i)) <= 1e-5 * fabs(get(was, i)));
 	for (int64_t i = 0; i < 140; i++) {
-		put(c.u, (i + 1) * dt_ssm_wide(&p) - 1, i % 3 ? -200 : 60);
-		put(c.u, (i + 1) * dt_ssm_wide(&p) - 2, i % 2 ? -200 : -100);
+		put(c.t, 2 * i, i % 2 ? -200 : -100);
+		put(c.t, 2 * i + 1, i % 3 ? -200 : 60);
 	}
 	for (int i = DT_BIAS; i < WEIGHTS; i++) {
 		free(c.dw[i].data);
@@ -306,6 +314,8 @@ static void test_edges(void **state)
 	run(&c, &p);
 	for (int64_t i = 0; i < dt_numel(c.du); i++)
 		assert_true(isfinite(get(c.du, i)));
+	for (int64_t i = 0; i < dt_numel(c.dt); i++)
+		assert_true(isfinite(get(c.dt, i)));
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(dev->ops->ssm_conv(dev, c.xbc, c.u, c.w[W], c.w[BIAS], &bad[i]), -EINVAL);
 	free(was.data);
