@@ -163,6 +163,23 @@ fail:
 	return rc;
 }
 
+/* Python's json writes the word: it becomes 1e308 where it is a value. */
+static void without_infinity(char *text, size_t n)
+{
+	static const char word[] = "Infinity", number[] = "1e308   ";
+	const size_t len = sizeof(word) - 1;
+	bool in_string = false;
+
+	for (size_t i = 0; i < n; i++) {
+		if (in_string && text[i] == '\\')
+			i++;
+		else if (text[i] == '"')
+			in_string = !in_string;
+		else if (!in_string && n - i >= len && !memcmp(text + i, word, len))
+			memcpy(text + i, number, len);
+	}
+}
+
 int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err *err)
 {
 	size_t n;
@@ -171,6 +188,7 @@ int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err
 
 	if (rc < 0)
 		return rc;
+	without_infinity(text, n);
 	rc = dt_json_parse(text, n, strcmp(path, "-") ? path : "standard input", ret, err);
 	free(text);
 	return rc;

@@ -30,7 +30,10 @@ char *dt_json_text(const char *s, size_t n);
 /* x as a number; null if it is NaN or infinite, which JSON has not. */
 json_t *dt_json_number(double x);
 
-/* Reads a whole file of at most max_bytes ("-" is standard input). */
+/*
+ * Reads a whole file of at most max_bytes ("-" is standard input). Infinity, which is not JSON, is read as
+ * 1e308.
+ */
 int dt_json_load(const char *path, size_t max_bytes, json_t **ret, struct dt_err *err);
 
 /*

@@ -9,8 +9,12 @@ int exp_dims(const struct exporter *e, const struct exp_tensor *t, int64_t ret[4
 	const struct dt_param *p = t->buffer ? NULL : &dt_source_params(e->s)->p[t->part[0]];
 	int n = 0;
 
-	if (p && (p->kernel || p->ones))
-		return dt_param_dims(p, ret);
+	if (p && dt_param_reshaped(p)) {
+		n = dt_param_dims(p, ret);
+		if (p->channels) /* those of all parts */
+			ret[0] = t->shape[0];
+		return n;
+	}
 	if (t->stack)
 		ret[n++] = t->stack;
 	if (!t->stack || t->shape[0] > t->stack)

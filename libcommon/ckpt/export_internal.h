@@ -17,7 +17,7 @@ struct exp_tensor { /* of the file to be written */
 	enum dt_format format;
 	bool transposed;
 	bool packed;	     /* stored as several tensors of the file: exp_parts */
-	int part[3], nparts; /* parameters, joined along our rows: one below the other, or (run > 0) so many
+	int part[5], nparts; /* parameters, joined along our rows: one below the other, or (run > 0) so many
 				rows of each in turns */
 	int64_t run;
 	int64_t row0;  /* one part: the row of the parameter at which the tensor begins (an expert's) */

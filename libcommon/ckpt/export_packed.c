@@ -35,7 +35,8 @@ int exp_packed_check(const struct dt_source *s, const struct dt_export *x, struc
 
 bool exp_is_linear(const struct dt_config *c, const struct dt_param *p)
 {
-	return p->ndim == 2 && p->role != DT_W_ROUTER && p->layer >= 0 && p->layer < c->layers;
+	return p->ndim == 2 && p->role != DT_W_ROUTER && !p->channels && p->layer >= 0 &&
+	       p->layer < c->layers;
 }
 
 /* Whether its rows and columns fill whole blocks and words. */

@@ -27,6 +27,7 @@ static const char *bare_name(const char *name)
 					       "model.",
 					       "transformer.",
 					       "gpt_neox.",
+					       "backbone.",
 					       "bert.",
 					       "roberta."};
 

@@ -87,8 +87,12 @@ static int shape_at(const struct dt_param *p, const struct dt_place_in_file *at,
 	const int64_t rows = at->stack ? at->rows / at->stack : at->rows;
 	int n = 0;
 
-	if (p->kernel || p->ones)
-		return dt_param_dims(p, ret);
+	if (dt_param_reshaped(p)) {
+		n = dt_param_dims(p, ret);
+		if (p->channels) /* those of all parts */
+			ret[0] = rows;
+		return n;
+	}
 	if (at->stack)
 		ret[n++] = at->stack;
 	if (p->ndim == 2 && at->transposed)

@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include "kernels/activation.h"
+#include "kernels/ssm.h"
 
 #include <errno.h>
 #include <math.h>
@@ -20,13 +21,14 @@ static int check_range(const char *what, int64_t v, int64_t min, int64_t max, st
 
 static int check_sizes(const struct dt_config *c, struct dt_err *err)
 {
+	const bool ssm = c->ssm_heads > 0;
 	const struct {
 		const char *what;
 		int64_t v, min, max;
 	} sizes[] = {
 		{"vocabulary", c->vocab, 1, 1 << 24},
 		{"hidden size", c->hidden, 1, 1 << 20},
-		{"feed-forward size", c->ffn, 1, 1 << 22},
+		{"feed-forward size", c->ffn, !c->ssm_heads, c->ssm_heads ? 0 : 1 << 22},
 		{"number of layers", c->layers, 1, 4096},
 		{"number of heads", c->heads, 1, 4096},
 		{"number of kv heads", c->kv_heads, 1, c->heads},
@@ -49,6 +51,11 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 		{"rank of the queries", c->q_rank, 0, 1 << 16},
 		{"rotated part of a head", c->rope_dim, c->kv_rank > 0, c->head_dim},
 		{"width of a value head", c->v_dim, c->kv_rank > 0, 1 << 14},
+		{"number of Mamba-2's heads", c->ssm_heads, 0, 4096},
+		{"dimension of Mamba-2's heads", c->ssm_head_dim, ssm, 1 << 12},
+		{"number of Mamba-2's groups", c->ssm_groups, ssm, c->ssm_heads},
+		{"state of Mamba-2's heads", c->ssm_state, ssm, 1 << 12},
+		{"width of Mamba-2's convolution", c->ssm_kernel, ssm, DT_SSM_KERNEL},
 		{"number of token types", c->token_types, 0, 1 << 16},
 		{"first position", c->pos_first, 0, 1 << 16},
 		{"number of labels", c->labels, c->head == DT_ENCODER_CLASSES, 1 << 20},
@@ -66,7 +73,9 @@ static int check_total(const struct dt_config *c, struct dt_err *err)
 {
 	const double wide = (double)c->ffn, experts = (double)c->experts * (double)c->expert_ffn,
 		     mlp = 3 * fmax(wide, experts + (double)c->shared_ffn),
-		     heads = (double)(2 * c->heads + 2 * c->kv_heads) * (double)c->head_dim,
+		     heads = (double)(2 * c->heads + 2 * c->kv_heads) * (double)c->head_dim +
+			     (double)c->ssm_heads * (double)(3 * c->ssm_head_dim + 1) +
+			     2 * (double)c->ssm_groups * (double)c->ssm_state,
 		     total = (double)c->hidden *
 			     (2 * (double)c->vocab + (double)dt_config_blocks_all(c) * (heads + mlp));
 
@@ -176,6 +185,24 @@ static int check_encoder(const struct dt_config *c, struct dt_err *err)
 	return what ? dt_err_set(err, -EINVAL, "impossible model: an encoder with %s", what) : 0;
 }
 
+/* Models of Mamba-2 layers alone. */
+static int check_ssm(const struct dt_config *c, struct dt_err *err)
+{
+	const char *what = c->norm != DT_NORM_RMS || c->pos != DT_POS_NONE ? "LayerNorms or positions"
+			   : c->experts || c->kv_rank || c->mtp_layers || c->encoder
+				   ? "experts, latents, modules for further tokens or an encoder's head"
+			   : c->norm_plus_one || c->post_norms || c->no_pre_norms || c->parallel_residual ||
+					   c->one_norm || c->residual_factor > 0
+				   ? "other norms or sums than one norm in front of each layer"
+				   : NULL;
+
+	if (c->ssm_heads % c->ssm_groups)
+		return dt_err_set(err, -EINVAL,
+				  "impossible model: %lld heads of Mamba-2 cannot share %lld groups evenly",
+				  (long long)c->ssm_heads, (long long)c->ssm_groups);
+	return what ? dt_err_set(err, -EINVAL, "impossible model: Mamba-2 with %s", what) : 0;
+}
+
 int dt_config_check(const struct dt_config *c, struct dt_err *err)
 {
 	int rc = dt_config_is_image(c) ? dt_config_check_image(c, err) : check_sizes(c, err);
@@ -206,7 +233,7 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 			err, -EINVAL,
 			"impossible model: one norm for attention and MLP that do not read the same "
 			"stream");
-	if (c->encoder && check_encoder(c, err) < 0)
+	if ((c->encoder && check_encoder(c, err) < 0) || (c->ssm_heads && check_ssm(c, err) < 0))
 		return -EINVAL;
 	if (c->act == DT_ACT_SILU_CLAMPED && !c->gated)
 		return dt_err_set(err, -EINVAL, "impossible model: a clamped activation without gates");
@@ -247,6 +274,9 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 				  c->name);
 	if (c->encoder)
 		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder: it predicts no next token", c->name);
+	if (c->ssm_heads)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has Mamba-2's layers, which are trained but not served yet", c->name);
 	return what ? refuse(c, what, err) : 0;
 }
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum dt_norm_kind { DT_NORM_LAYER, DT_NORM_RMS };
-enum dt_pos_kind { DT_POS_LEARNED, DT_POS_ROPE };
+enum dt_pos_kind { DT_POS_LEARNED, DT_POS_ROPE, DT_POS_NONE };
 enum dt_rope_scaling {
 	DT_ROPE_SCALING_NONE,
 	DT_ROPE_SCALING_LINEAR,
@@ -113,6 +113,12 @@ struct dt_config {
 	int64_t kv_rank,
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part, 0: all; width of a value head */
+	/*
+	 * Mamba-2 (Dao and Gu 2024): the layers mix tokens by a state [ssm_head_dim, ssm_state] of each head
+	 * in place of attention (kernels/ssm.h), and have no MLP: heads, kv_heads and head_dim are 1, ffn is
+	 * 0. 0 heads: no such layers.
+	 */
+	int64_t ssm_heads, ssm_head_dim, ssm_groups, ssm_state, ssm_kernel;
 	/*
 	 * Encoders (BERT: Devlin et al. 2018): attention without a causal mask, norms behind the sums of the
 	 * residual stream.
@@ -218,6 +224,15 @@ static inline bool dt_layer_has_experts(const struct dt_config *c, int64_t layer
 static inline int64_t dt_layer_window(const struct dt_config *c, int64_t layer)
 {
 	return c->global_every > 0 && (layer + 1) % c->global_every == 0 ? 0 : c->window;
+}
+/* Whether the layer has Mamba-2's mixer in place of attention; whether some layer attends. */
+static inline bool dt_layer_is_ssm(const struct dt_config *c, int64_t layer)
+{
+	return c->ssm_heads > 0;
+}
+static inline bool dt_config_attends(const struct dt_config *c)
+{
+	return !c->ssm_heads;
 }
 /* Whether the layer rotates q and k. */
 static inline bool dt_layer_rotates(const struct dt_config *c, int64_t layer)

@@ -16,6 +16,8 @@ enum dt_joined {
 	DT_JOINED_IN_TURNS, /* a row of gate, one of up, and so on */
 	DT_JOINED_EXPERTS,  /* gate and up of an expert, then those of the next */
 	DT_JOINED_HEADS,    /* q, k and v of a head, then those of the next */
+	DT_JOINED_SSM,	    /* Mamba-2: z, x, B, C and dt */
+	DT_JOINED_SSM_CONV, /* x, B and C */
 };
 
 /* The name of a parameter in a file: %d is the layer, %e the expert (one tensor each). */

@@ -55,11 +55,12 @@ struct dt_attr {
 	float cap;   /* attention: of scores, loss: of logits; 0: none */
 	int act;     /* enum dt_act_fn */
 	bool gated;  /* experts: rows come by token, not by choice */
-	bool whole;  /* heads_norm: over all of q and all of k */
+	bool whole;  /* heads_norm: over all of q and all of k; ssm_norm: over the heads of all ranks */
 	bool local;  /* rope: the angles of layers with a window */
 	int64_t heads, kv_heads, head_dim, value_dim;
 	int64_t latent_dim,
 		rope_dim; /* latent attention: columns of the latent, of the rotated key; else 0 */
+	int64_t taps;	  /* of a convolution over tokens (model/op/ssm.c, which has the other sizes) */
 	int64_t window;	  /* attention: keys a row sees, 0: all */
 	bool all;	  /* attention: without a causal mask, of encoders and images */
 	int64_t tokens;	  /* of an image: attention is among these, class_row; else 0 */

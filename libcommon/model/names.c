@@ -7,10 +7,36 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Rows in front of a parameter of Mamba-2 in a joined tensor that has x at `first`. */
+static int64_t ssm_first(const struct dt_config *c, enum dt_role role, int64_t first)
+{
+	const int64_t inner = c->ssm_heads * c->ssm_head_dim, group = c->ssm_groups * c->ssm_state;
+
+	switch (role) {
+	case DT_W_SSM_X:
+	case DT_W_SSM_CONV_X:
+	case DT_W_SSM_CONV_X_B:
+		return first;
+	case DT_W_SSM_B:
+	case DT_W_SSM_CONV_B:
+	case DT_W_SSM_CONV_B_B:
+		return first + inner;
+	case DT_W_SSM_C:
+	case DT_W_SSM_CONV_C:
+	case DT_W_SSM_CONV_C_B:
+		return first + inner + group;
+	case DT_W_SSM_DT:
+		return first + inner + 2 * group;
+	default:
+		return 0;
+	}
+}
+
 /* Places a parameter in the joined tensor that contains it; ret->rows: those of the parameter. */
 static void join(const struct dt_config *c, const struct dt_tensor_name *t, struct dt_place_in_file *ret)
 {
 	const int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+	const int64_t inner = c->ssm_heads * c->ssm_head_dim, conv = inner + 2 * c->ssm_groups * c->ssm_state;
 	const int part = t->role == DT_W_K || t->role == DT_W_K_B		    ? 1
 			 : t->role == DT_W_V || t->role == DT_W_V_B		    ? 2
 			 : t->role == DT_W_UP || t->role == DT_W_UP_B		    ? 1
@@ -28,6 +54,14 @@ static void join(const struct dt_config *c, const struct dt_tensor_name *t, stru
 	case DT_JOINED_GATE_UP:
 		ret->first = part * ret->rows;
 		ret->rows *= 2;
+		return;
+	case DT_JOINED_SSM:
+		ret->first = ssm_first(c, t->role, inner);
+		ret->rows = inner + conv + c->ssm_heads;
+		return;
+	case DT_JOINED_SSM_CONV:
+		ret->first = ssm_first(c, t->role, 0);
+		ret->rows = conv;
 		return;
 	case DT_JOINED_IN_TURNS:
 		ret->run = 1;

@@ -24,6 +24,12 @@ int dt_param_dims(const struct dt_param *p, int64_t ret[4])
 {
 	for (int i = 0; i < p->ones; i++)
 		ret[i] = 1;
+	if (p->channels) {
+		ret[0] = p->shape[0];
+		ret[1] = 1;
+		ret[2] = p->shape[1];
+		return 3;
+	}
 	if (!p->kernel) {
 		memcpy(ret + p->ones, p->shape, (size_t)p->ndim * sizeof(*ret));
 		return p->ones + p->ndim;

@@ -16,6 +16,8 @@
  *   layers.N.{attn,mlp}.PROJECTION.{lora_a,lora_b,lora_m} of adapters (model/lora.h)
  *   layers.N.mlp.router.{weight,bias}  layers.N.mlp.{experts,shared}.{gate,up,down}.weight
  *   layers.N.mlp.experts.{gate,up,down}.bias  layers.N.attn.sinks
+ *   layers.N.mixer_norm.weight  layers.N.ssm.{z,x,b,c,dt,out,norm}.weight
+ *   layers.N.ssm.conv_{x,b,c}.{weight,bias}  layers.N.ssm.{dt.bias,a_log,d}
  *   type.weight  embed_norm.{weight,bias}  masked.{dense,norm}.{weight,bias}  head.bias
  *   pooler.{weight,bias}  labels.{weight,bias} of encoders
  *   mtp.{embed_norm,hidden_norm,norm,proj}.weight, and mtp.NAME of what a layer has as layers.N.NAME
@@ -79,6 +81,22 @@ enum dt_role {
 	DT_W_MTP_HIDDEN_NORM,
 	DT_W_MTP_NORM,
 	DT_W_MTP_PROJ,
+	DT_W_SSM_Z, /* Mamba-2 (model/block/ssm.c): projections, the convolutions of x, B and C, the scan */
+	DT_W_SSM_X,
+	DT_W_SSM_B,
+	DT_W_SSM_C,
+	DT_W_SSM_DT,
+	DT_W_SSM_CONV_X,
+	DT_W_SSM_CONV_B,
+	DT_W_SSM_CONV_C,
+	DT_W_SSM_CONV_X_B,
+	DT_W_SSM_CONV_B_B,
+	DT_W_SSM_CONV_C_B,
+	DT_W_SSM_DT_B,
+	DT_W_SSM_A_LOG,
+	DT_W_SSM_D,
+	DT_W_SSM_NORM,
+	DT_W_SSM_OUT,
 	DT_W_TYPES, /* of an encoder: token types, the norm of embeddings, and what its head has */
 	DT_W_EMBED_NORM,
 	DT_W_EMBED_NORM_B,
@@ -112,6 +130,8 @@ enum dt_role {
  * DIRAC: of a convolution; output channel i < in begins as input channel i, the others are UNIFORM.
  * WHITEN: of a convolution over pixels: whitening filters of the training images (data/whiten.h), which a
  * trainer computes; without images they are NORMAL.
+ * SSM_STEP, SSM_DECAY: of Mamba-2, as its authors publish: what softplus makes steps of, between 0.001 and
+ * 0.1 and even in their logarithms; logarithms of numbers that are even between 1 and 16.
  */
 enum dt_init {
 	DT_INIT_NORMAL,
@@ -120,13 +140,15 @@ enum dt_init {
 	DT_INIT_UNIFORM,
 	DT_INIT_DIRAC,
 	DT_INIT_WHITEN,
+	DT_INIT_SSM_STEP,
+	DT_INIT_SSM_DECAY,
 };
 
 /* How a parameter is cut over the tensor-parallel axis. */
 enum dt_cut {
 	DT_CUT_NONE,  /* every rank holds it whole */
 	DT_CUT_UNITS, /* dimension cut_dim, whole units of cut_unit elements, the first ranks one unit more */
-	DT_CUT_KV, /* as UNITS when kv_heads >= tp; else rank r holds head r * kv_heads / tp (replicated) */
+	DT_CUT_KV,    /* as UNITS when there are tp units or more; else rank r holds unit r * units / tp */
 };
 
 struct dt_param {
@@ -147,6 +169,7 @@ struct dt_param {
 	int cut_dim;
 	int64_t cut_unit;
 	int ones;	 /* dimensions of length 1 in front of shape in files */
+	bool channels;	 /* of a convolution of each channel by itself, in files [shape[0], 1, shape[1]] */
 	int64_t kernel;	 /* > 0: of a convolution, in files [shape[0], shape[1] / kernel^2, kernel, kernel] */
 	int64_t experts; /* stacked in dimension 0, which ep divides among its ranks; 0: not an expert's */
 };
@@ -178,12 +201,18 @@ static inline bool dt_param_is_scale(const struct dt_param *p)
 	case DT_W_BATCH_NORM:
 	case DT_W_EMBED_NORM:
 	case DT_W_MASKED_NORM:
+	case DT_W_SSM_NORM:
 		return true;
 	default:
 		return false;
 	}
 }
 
+/* Whether files have it in other dimensions than shape's. */
+static inline bool dt_param_reshaped(const struct dt_param *p)
+{
+	return p->kernel || p->ones || p->channels;
+}
 /* The shape in files, up to four dimensions; returns how many. */
 int dt_param_dims(const struct dt_param *p, int64_t ret[4]);
 /* "layers.N.NAME"; layer -1: NAME. Cut where it is longer than n. Large models have thousands of these. */

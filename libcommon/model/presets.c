@@ -5,9 +5,9 @@
  * 2024; OLMo 2: 2024; Gemma 2: 2024; Gemma 3: 2025; Mixtral: Jiang et al. 2024; DeepSeek-V3: 2024;
  * gpt-oss: OpenAI 2025; Command R, R7B and A: Cohere 2024, 2025; Granite 3: IBM 2024, 2025; GPT-NeoX-20B:
  * Black et al. 2022; Pythia: Biderman et al. 2023; StarCoder2: Lozhkov et al. 2024; BERT: Devlin et al. 2018;
- * RoBERTa: Liu et al. 2019; XLM-RoBERTa: Conneau et al. 2019; GPT-3: Brown et al. 2020; ResNets: He et al.
- * 2015, as torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The last five are ours: three
- * for tests, two to train on a processor.
+ * RoBERTa: Liu et al. 2019; XLM-RoBERTa: Conneau et al. 2019; Mamba-2: Dao and Gu 2024; GPT-3: Brown et al.
+ * 2020; ResNets: He et al. 2015, as torchvision has them; megatron-*: Korthikanti et al. 2022, table 3). The
+ * last six are ours: four for tests, two to train on a processor.
  */
 #include "model/config.h"
 
@@ -134,7 +134,14 @@
 	.hidden = h, .ffn = 4 * h, .layers = l, .heads = a, .kv_heads = a, .head_dim = (h) / (a),            \
 	.max_seq = 1, .norm_eps = 1e-12, .act = DT_ACT_GELU_ERF, .qkv_bias = true, .out_bias = true,         \
 	.mlp_bias = true, .init_std = 0.02, .bos = -1, .eos = -1
-#define CIFAR(n, l, b) IMAGES(n, "resnet", 10, 32, 3, l, b), .stem = DT_STEM_CIFAR
+/* a, d: heads and their elements, twice the hidden size together; n: of the state; e: bos and eos. */
+#define MAMBA2(name_, v, h, l, a, d, n, e)                                                                   \
+	.name = name_, .family = "mamba2", .vocab = v, .hidden = h, .layers = l, .heads = 1, .kv_heads = 1,  \
+	.head_dim = 1, .max_seq = 1 << 20, .norm = DT_NORM_RMS, .norm_eps = 1e-5, .pos = DT_POS_NONE,        \
+	.act = DT_ACT_SILU, .tied = true, .ssm_heads = a, .ssm_head_dim = d, .ssm_groups = 1,                \
+	.ssm_state = n, .ssm_kernel = 4, .init_std = 0.02, .bos = e, .eos = e
+#define STATE_SPACES(n, h, l) MAMBA2(n, 50288, h, l, (h) / 32, 64, 128, 0)
+#define CIFAR(n, l, b)	      IMAGES(n, "resnet", 10, 32, 3, l, b), .stem = DT_STEM_CIFAR
 
 static const struct dt_config presets[] = {
 	GPT2("gpt2-124m", 50257, 768, 3072, 12, 12, 1024, 50256),
@@ -267,6 +274,11 @@ static const struct dt_config presets[] = {
 	{STARCODER2("starcoder2-3b", 3072, 30, 24, 2, 999999.4420358813), .tied = true},
 	{STARCODER2("starcoder2-7b", 4608, 32, 36, 4, 1000000), .tied = true},
 	{STARCODER2("starcoder2-15b", 6144, 40, 48, 4, 100000)},
+	{STATE_SPACES("mamba2-130m", 768, 24)},
+	{STATE_SPACES("mamba2-370m", 1024, 48)},
+	{STATE_SPACES("mamba2-780m", 1536, 48)},
+	{STATE_SPACES("mamba2-1.3b", 2048, 48)},
+	{STATE_SPACES("mamba2-2.7b", 2560, 64)},
 	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
 	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),
@@ -304,6 +316,7 @@ static const struct dt_config presets[] = {
 	GPT2("gpt2-tiny", 257, 64, 256, 2, 4, 128, 256),
 	{ENCODER("bert-tiny", "bert", 258, 64, 3, 4, 128, 1e-12, 2, 0, 257, -1, -1), .tied = true},
 	{LLAMA("llama-tiny", "llama", 257, 64, 172, 3, 4, 2, 128, 1e-5, 10000, 256, 256)},
+	{MAMBA2("mamba2-tiny", 257, 64, 3, 8, 16, 16, 256)},
 	GPT2("gpt2-nano-char", 257, 128, 512, 4, 4, 64, 256),
 	GPT2("gpt2-mini", 4096, 192, 768, 6, 6, 256, -1),
 };

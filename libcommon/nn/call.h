@@ -174,7 +174,8 @@ dt_call dt_call_embed, dt_call_norm, dt_call_linear, dt_call_linear_act, dt_call
 	dt_call_conv, dt_call_conv_bias, dt_call_conv_dx, dt_call_conv_dw, dt_call_batch_norm,
 	dt_call_batch_norm_b, dt_call_pool_max, dt_call_pool_max_b, dt_call_pool_avg, dt_call_pool_avg_b,
 	dt_call_flatten, dt_call_classify, dt_call_tokens, dt_call_tokens_b, dt_call_class_row,
-	dt_call_class_row_b;
+	dt_call_class_row_b, dt_call_ssm_conv, dt_call_ssm_conv_b, dt_call_ssm_scan, dt_call_ssm_scan_b,
+	dt_call_ssm_gate, dt_call_ssm_gate_b, dt_call_ssm_norm, dt_call_ssm_norm_b;
 
 /* Copies value `from` to `to`, unless both are at the same address. */
 int dt_call_moved(struct dt_exec *x, int to, int from);

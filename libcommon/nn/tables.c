@@ -43,6 +43,15 @@ static float dirac(const struct dt_param *p, const struct dt_rng *rng, int64_t i
 	return (float)p->init_std * (2 * dt_rng_uniform(rng, (uint64_t)i) - 1);
 }
 
+/* Element i of a vector of Mamba-2. */
+static float of_mamba(enum dt_init init, const struct dt_rng *rng, int64_t i)
+{
+	const double u = (double)dt_rng_uniform(rng, (uint64_t)i), step = 0.001 * pow(100, u);
+
+	/* softplus(y) = step for y = step + log(1 - exp(-step)) */
+	return (float)(init == DT_INIT_SSM_STEP ? step + log(-expm1(-step)) : log(1 + 15 * u));
+}
+
 void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, uint64_t seed, int64_t first,
 		   int64_t n, float *out)
 {
@@ -54,6 +63,11 @@ void dt_param_init(const struct dt_param *p, const struct dt_local_param *lp, ui
 	if (p->init == DT_INIT_ONES || p->init == DT_INIT_ZEROS) {
 		for (int64_t i = 0; i < n; i++)
 			out[i] = p->init == DT_INIT_ONES ? 1.0f : 0.0f;
+		return;
+	}
+	if (p->init == DT_INIT_SSM_STEP || p->init == DT_INIT_SSM_DECAY) {
+		for (int64_t i = 0; i < n; i++)
+			out[i] = of_mamba(p->init, &rng, col0 + first + i);
 		return;
 	}
 #pragma omp parallel for schedule(static)

@@ -353,6 +353,10 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		return rc;
 	}
 	s->config = c;
+	if (c->ssm_heads)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has layers of Mamba-2: the memory of serving one is not estimated",
+				  c->name);
 	if (s->cache_bits <= 0)
 		s->cache_bits = 8.0 * dt_dtype_size(s->compute);
 	rc = check(s, err);

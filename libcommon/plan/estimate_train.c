@@ -119,6 +119,10 @@ static int estimate(const struct dt_run *s, struct dt_coords at, enum dt_account
 	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
 				  (long long)s->seq, (long long)s->config->max_seq, s->config->name);
+	if (s->config->ssm_heads && account != DT_ACCOUNT_DT)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has layers of Mamba-2, which other accounts than dt do not know",
+				  s->config->name);
 	if (s->offload.what & DT_OFFLOAD_ACTIVATIONS && account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP, "offloaded activations need --account dt");
 	if (s->freeze && account != DT_ACCOUNT_DT)

@@ -257,14 +257,20 @@ int dt_layout_check(const struct dt_layout *l, const struct dt_config *c, struct
 	char s[64];
 
 	dt_layout_format(l, s, sizeof(s));
-	if (c->heads % l->tp)
+	if (c->ssm_heads && (c->ssm_heads % l->tp || (c->ssm_groups > 1 && c->ssm_groups % l->tp)))
+		return dt_err_set(
+			err, -EINVAL,
+			"layout '%s': tp%d does not divide the %lld heads and %lld groups of the Mamba-2 "
+			"of '%s'",
+			s, l->tp, (long long)c->ssm_heads, (long long)c->ssm_groups, c->name);
+	if (dt_config_attends(c) && c->heads % l->tp)
 		return dt_err_set(err, -EINVAL, "layout '%s': tp%d does not divide the %lld heads of '%s'", s,
 				  l->tp, (long long)c->heads, c->name);
-	if (c->kv_heads % l->tp && l->tp % c->kv_heads)
+	if (dt_config_attends(c) && c->kv_heads % l->tp && l->tp % c->kv_heads)
 		return dt_err_set(err, -EINVAL,
 				  "layout '%s': tp%d and the %lld kv heads of '%s' do not divide one another",
 				  s, l->tp, (long long)c->kv_heads, c->name);
-	if (c->ffn < l->tp || c->vocab < l->tp)
+	if ((c->ffn && c->ffn < l->tp) || c->vocab < l->tp)
 		return dt_err_set(err, -EINVAL, "layout '%s': '%s' is too small to be split %d ways", s,
 				  c->name, l->tp);
 	if (l->pp == 1 && l->chunks > 1)

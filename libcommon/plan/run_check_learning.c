@@ -341,6 +341,20 @@ static int check_encoder(const struct dt_run *r, struct dt_err *err)
 				    (long long)r->config->mask_token, (long long)r->config->vocab);
 }
 
+/* Checks models with layers of Mamba-2. */
+static int check_ssm(const struct dt_run *r, struct dt_err *err)
+{
+	const char *what = r->layout.cp > 1	  ? "with context parallelism (cp)"
+			   : r->config->lora.rank ? "with --lora"
+			   : r->on_card		  ? "on GPUs"
+						  : NULL;
+
+	return r->config->ssm_heads && what
+		       ? dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2, which are not trained %s",
+				    r->config->name, what)
+		       : 0;
+}
+
 static bool is_encoder(const struct dt_config *c)
 {
 	return c->encoder;
@@ -388,7 +402,7 @@ int run_check_learning(const struct dt_run *r, struct dt_err *err)
 	    (rc = run_check_sync(r, err)) < 0 || (rc = check_noise(r, err)) < 0 ||
 	    (rc = check_ema(r, err)) < 0 || (rc = check_compress(r, err)) < 0 ||
 	    (rc = check_objective(r, err)) < 0 || (rc = check_teacher(r, err)) < 0 ||
-	    (rc = check_mtp(r, err)) < 0 || (rc = check_encoder(r, err)) < 0)
+	    (rc = check_mtp(r, err)) < 0 || (rc = check_encoder(r, err)) < 0 || (rc = check_ssm(r, err)) < 0)
 		return rc;
 	return check_rewards(r, err);
 }

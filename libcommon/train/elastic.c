@@ -108,8 +108,7 @@ static void quiesce(struct trainer *t)
 	export_close(t, &ignored);
 	folder_release(t);
 	dt_world_device(t->world, NULL, &staged, NULL); /* other ranks can no longer reach the device */
-	dt_comm_free(t->grads.kv_group);
-	t->grads.kv_group = NULL;
+	replicas_release(t);
 	dt_mesh_release(&t->mesh);
 	dt_mesh_release(&t->everyone);
 	t->mesh.at = at;

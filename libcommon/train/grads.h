@@ -37,8 +37,9 @@ struct grads {
 	int nbucket;
 	struct unit_state *unit;      /* by local unit */
 	int held[DT_UNIT_SLOT_EMBED]; /* z2: the layer unit whose gradients are in a slot, -1: none */
-	const char *bad;	  /* first parameter whose gradient is not finite on this rank, this step */
-	struct dt_comm *kv_group; /* ranks that hold the same key/value heads; NULL: every rank has its own */
+	const char *bad; /* first parameter whose gradient is not finite on this rank, this step */
+	/* ranks that hold the same key/value heads, the same groups of Mamba-2; NULL: each has its own */
+	struct dt_comm *shared[2];
 };
 
 int grads_bind(struct trainer *t, struct dt_err *err);
@@ -92,6 +93,7 @@ double loss_part(const struct trainer *t, double value);
 
 /* replicas.c: parameters that several tensor-parallel ranks hold */
 int replicas_init(struct trainer *t, struct dt_err *err);
+void replicas_release(struct trainer *t);
 /* Sums over tp the gradients of a unit's replicated parameters, which each rank has for its rows or heads. */
 int replicas_sum(struct trainer *t, int unit, struct dt_err *err);
 /* Whether this rank counts for lp among the tensor-parallel ranks of its stage (replicas do not). */

@@ -346,6 +346,6 @@ void grads_release(struct trainer *t)
 	free(t->grads.squares);
 	free(t->grads.bucket);
 	free(t->grads.unit);
-	dt_comm_free(t->grads.kv_group);
+	replicas_release(t);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,19 +1,42 @@
 #include "train/trainer.h"
 
-static bool kv_shared(const struct trainer *t, const struct dt_param *p)
+/* Kinds of what attention heads, or Mamba-2's, share: how many, and the ranks that hold the same one. */
+static int64_t units(const struct trainer *t, int kind)
 {
-	return p->cut == DT_CUT_KV && t->run.layout.tp > t->config.kv_heads;
+	return kind ? t->config.ssm_groups : dt_config_attends(&t->config) ? t->config.kv_heads : 0;
 }
 
-/* With fewer key/value heads than tensor-parallel ranks, tp / kv_heads neighbours hold the same head. */
+/* The ranks that hold the same part of a parameter; NULL: every rank has its own. */
+static struct dt_comm *sharing(const struct trainer *t, const struct dt_param *p)
+{
+	if (p->cut != DT_CUT_KV)
+		return NULL;
+	return t->grads.shared[p->role >= DT_W_SSM_Z && p->role <= DT_W_SSM_OUT];
+}
+
+/* With fewer keys and values, or groups, than tensor-parallel ranks, neighbours hold the same one. */
 int replicas_init(struct trainer *t, struct dt_err *err)
 {
-	int kv = (int)t->config.kv_heads, tp = t->run.layout.tp;
+	const int tp = t->run.layout.tp;
+	int rc = 0;
 
-	if (tp <= kv)
-		return 0;
-	return dt_comm_create(&t->grads.kv_group, t->world, "kv heads",
-			      t->info.rank / tp * kv + t->mesh.at.tp * kv / tp, t->info.rank, err);
+	for (int k = 0; k < 2 && rc == 0; k++) {
+		const int n = (int)units(t, k);
+
+		if (n && tp > n)
+			rc = dt_comm_create(&t->grads.shared[k], t->world, k ? "groups" : "kv heads",
+					    t->info.rank / tp * n + t->mesh.at.tp * n / tp, t->info.rank,
+					    err);
+	}
+	return rc;
+}
+
+void replicas_release(struct trainer *t)
+{
+	for (int k = 0; k < 2; k++) {
+		dt_comm_free(t->grads.shared[k]);
+		t->grads.shared[k] = NULL;
+	}
 }
 
 bool counts_along_tp(const struct trainer *t, const struct dt_local_param *lp)
@@ -22,7 +45,7 @@ bool counts_along_tp(const struct trainer *t, const struct dt_local_param *lp)
 
 	if (t->mesh.at.tp != 0 && p->cut == DT_CUT_NONE)
 		return false;
-	return !kv_shared(t, p) || dt_comm_rank(t->grads.kv_group) == 0;
+	return !sharing(t, p) || dt_comm_rank(sharing(t, p)) == 0;
 }
 
 bool counts(const struct trainer *t, const struct dt_local_param *lp)
@@ -86,15 +109,13 @@ int replicas_sum(struct trainer *t, int unit, struct dt_err *err)
 	const struct dt_local_unit *u = &t->local.unit[unit];
 	int rc = 0;
 
-	if (!t->exec.seq_parallel && !t->grads.kv_group &&
+	if (!t->exec.seq_parallel && !t->grads.shared[0] && !t->grads.shared[1] &&
 	    !((t->config.qk_norm || t->config.lora.rank || t->config.experts) && t->run.layout.tp > 1))
 		return 0;
 	for (int i = 0; i < t->local.n && rc == 0; i++) {
 		const struct dt_local_param *lp = &t->local.p[i];
 		const struct dt_param *p = &t->table.p[lp->index];
-		struct dt_comm *c = of_rank(t, p)     ? dt_mesh_comm(&t->mesh, DT_ON_TP)
-				    : kv_shared(t, p) ? t->grads.kv_group
-						      : NULL;
+		struct dt_comm *c = of_rank(t, p) ? dt_mesh_comm(&t->mesh, DT_ON_TP) : sharing(t, p);
 
 		if (lp->unit == unit && c && !p->frozen)
 			rc = dt_all_reduce(c, t->grads.unit_g[unit] + (lp->flat - u->flat), NULL,

@@ -35,6 +35,13 @@ def hf_config(name, c):
             n_head=c["heads"], n_inner=c["ffn"], activation_function="gelu_new", layer_norm_epsilon=c["norm_eps"],
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **eager,
         )
+    if name == "mamba2":
+        return transformers.Mamba2Config(
+            vocab_size=c["vocab"], hidden_size=c["hidden"], num_hidden_layers=c["layers"], num_heads=c["ssm_heads"],
+            head_dim=c["ssm_head_dim"], n_groups=c["ssm_groups"], state_size=c["ssm_state"], conv_kernel=c["ssm_kernel"],
+            expand=c["ssm_heads"] * c["ssm_head_dim"] // c["hidden"], layer_norm_epsilon=c["norm_eps"],
+            tie_word_embeddings=bool(c["tied"]), chunk_size=32, use_cache=False, residual_in_fp32=False,
+        )
     args = dict(
         vocab_size=c["vocab"], hidden_size=c["hidden"], intermediate_size=c["ffn"], num_hidden_layers=c["layers"],
         num_attention_heads=c["heads"], num_key_value_heads=c["kv_heads"], hidden_act=c["act"],
@@ -145,7 +152,8 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               minimaxm2="MiniMaxM2ForCausalLM", gptoss="GptOssForCausalLM", granite="GraniteForCausalLM",
               neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM",
               cohere="CohereForCausalLM", cohere2="Cohere2ForCausalLM", starcoder2="Starcoder2ForCausalLM",
-              granitemoe="GraniteMoeForCausalLM", granitemoeshared="GraniteMoeSharedForCausalLM")
+              granitemoe="GraniteMoeForCausalLM", granitemoeshared="GraniteMoeSharedForCausalLM",
+              mamba2="Mamba2ForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -162,13 +170,36 @@ GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "tra
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 HEADS = {"neox": 4, "neoxseq": 4}
 SIZES = {"phi4": (32, 16)}  # rows of q, of k
+MAMBA_ROWS = dict(z=64, x=64, b=24, c=24, dt=8)
+MAMBA_NAMES = {"embeddings.weight": "embed.weight", "norm_f.weight": "norm.weight", "norm.weight": "mixer_norm.weight",
+               "mixer.dt_bias": "ssm.dt.bias", "mixer.A_log": "ssm.a_log", "mixer.D": "ssm.d",
+               "mixer.norm.weight": "ssm.norm.weight", "mixer.out_proj.weight": "ssm.out.weight"}
 NEOX_NAMES = {"embed": "gpt_neox.embed_in", "norm": "gpt_neox.final_layer_norm", "head": "lm_head",
               "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm", "attn.o": "attention.dense",
               "mlp.up": "mlp.dense_h_to_4h", "mlp.down": "mlp.dense_4h_to_h"}
 
 
+def mamba_tensors(hf):
+    out = {}
+    for key, t in hf.items():
+        stem = key.removeprefix("backbone.")
+        layer, stem = (stem[: stem.index(".", 7) + 1], stem.split(".", 2)[2]) if stem.startswith("layers.") else ("", stem)
+        if "in_proj" in stem:
+            for part, piece in zip(MAMBA_ROWS, t.split(list(MAMBA_ROWS.values()))):
+                out[f"{layer}ssm.{part}.weight"] = piece
+        elif "conv1d" in stem:
+            rows = {k: MAMBA_ROWS[k] for k in "xbc"}
+            for part, piece in zip(rows, t.split(list(rows.values()))):
+                out[f"{layer}ssm.conv_{part}.{stem.split('.')[-1]}"] = piece.squeeze(1) if piece.ndim == 3 else piece
+        else:
+            out[layer + MAMBA_NAMES[stem]] = t
+    return out
+
+
 def our_tensors(name, hf):
     """Maps our parameter names to views of transformers' tensors (or of their gradients), in our shapes."""
+    if name == "mamba2":
+        return mamba_tensors(hf)
     gpt2 = name == "gpt2"
     more = {"gemma3": GEMMA_NAMES, "olmo2": OLMO_NAMES, "olmo3": OLMO_NAMES, "glm4": GLM_NAMES,
             "starcoder2": STARCODER_NAMES}.get(name, {})

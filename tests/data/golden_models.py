@@ -208,6 +208,12 @@ CONFIGS = {
         norm_eps=1e-6,
     ),
 }
+# Mamba-2: of more than a chunk of 128 tokens; a norm a group, tied
+CONFIGS["mamba2"] = dict(
+    COMMON, family="mamba2", seed=40, hidden=32, ffn=0, layers=2, heads=1, kv_heads=1, head_dim=1, norm="rms", pos="none",
+    act="silu", gated=False, tied=True, ssm_heads=8, ssm_head_dim=8, ssm_groups=2, ssm_state=12, ssm_kernel=4,
+)
+CONFIGS["mamba2"].update(max_seq=150, seq=150)
 # with a module that predicts the token after the next one, whose head is the model's, tied or not
 CONFIGS["glm4mtp"] = dict(CONFIGS["glm4moe"], seed=26, layers=2, tied=True, mtp_layers=1, mtp_loss_weight=0.3)
 CONFIGS["deepseek3mtp"] = dict(CONFIGS["deepseek3"], seed=27, layers=2, mtp_layers=1, mtp_loss_weight=0.7)
@@ -234,7 +240,19 @@ def param_shapes(c):
 
     if c["pos"] == "learned":
         t["pos.weight"] = (c["max_seq"], h)
+    def mixer(p):
+        n, group = c["ssm_heads"], c["ssm_groups"] * c["ssm_state"]
+        inner = n * c["ssm_head_dim"]
+        norm(p + ".mixer_norm")
+        linears(p + ".ssm", [("z", (inner, h)), ("x", (inner, h)), ("b", (group, h)), ("c", (group, h)), ("dt", (n, h))], False)
+        linears(p + ".ssm", [(f"conv_{k}", (m, c["ssm_kernel"])) for k, m in (("x", inner), ("b", group), ("c", group))], True)
+        t[p + ".ssm.dt.bias"] = t[p + ".ssm.a_log"] = t[p + ".ssm.d"] = (n,)
+        t[p + ".ssm.norm.weight"] = (inner,)
+        linears(p + ".ssm", [("out", (h, inner))], False)
+
     def layer(p, i):
+        if c.get("ssm_heads"):
+            return mixer(p)
         if not c.get("no_pre_norms"):
             norm(p + ".attn_norm")
         rank = c.get("kv_rank")
@@ -296,6 +314,8 @@ def make_params(c, rs):
             x = 0.1 * x
         elif name.endswith("sinks"):
             x = x + 1
+        elif name.endswith("a_log") or name.endswith("ssm.d"):
+            x = 0.5 * x
         elif c["act"] == "silu_clamped" and (".gate." in name or ".up." in name):
             x = 5 * x / np.sqrt(shape[1])
         elif name not in ("embed.weight", "pos.weight"):
@@ -377,7 +397,7 @@ def forward(c, w, ids, ahead=None):
     x = w["embed.weight"][ids]
     if c["pos"] == "learned":
         x = x + w["pos.weight"][:seq]
-    else:
+    elif c["pos"] == "rope":
         tables = {False: rope_tables(dict(c, seq=seq), x.dtype)}
         if c.get("rope_local_theta"):
             tables[True] = rope_tables(dict(c, seq=seq), x.dtype, True)
@@ -431,6 +451,28 @@ def forward(c, w, ids, ahead=None):
         o = score.masked_fill(j > i, float("-inf")).softmax(-1) @ kv[..., nope:]
         return linear(o.transpose(1, 2).reshape(batch, seq, heads * v), p + ".o")
 
+    def mixer(x, p):
+        """Dao and Gu (2024), section 7.1; the recurrence token by token (equation 1, definition 2.1)."""
+        n, d, state, groups = c["ssm_heads"], c["ssm_head_dim"], c["ssm_state"], c["ssm_groups"]
+
+        def convolved(k):
+            y = F.pad(linear(x, p + "." + k).transpose(1, 2), (c["ssm_kernel"] - 1, 0))
+            weight = w[f"{p}.conv_{k}.weight"]
+            y = F.conv1d(y, weight[:, None], w[f"{p}.conv_{k}.bias"], groups=weight.shape[0])
+            return F.silu(y).transpose(1, 2)
+
+        xs = convolved("x").unflatten(-1, (n, d))
+        b, read = (convolved(k).unflatten(-1, (groups, state)).repeat_interleave(n // groups, dim=2) for k in "bc")
+        dt = F.softplus(F.linear(x, w[p + ".dt.weight"]) + w[p + ".dt.bias"])
+        keep = torch.exp(-dt * w[p + ".a_log"].exp())
+        s, out = x.new_zeros(batch, n, d, state), []
+        for t in range(seq):
+            s = keep[:, t, :, None, None] * s + (dt[:, t, :, None] * xs[:, t])[..., None] * b[:, t, :, None]
+            out.append((s * read[:, t, :, None]).sum(-1) + w[p + ".d"][:, None] * xs[:, t])
+        y = torch.stack(out, dim=1).flatten(2) * F.silu(linear(x, p + ".z"))
+        y = rmsnorm(y.unflatten(-1, (groups, -1)), 1, c["norm_eps"]).flatten(2) * w[p + ".norm.weight"]
+        return linear(y, p + ".out")
+
     def pre(y, name):
         return y if c.get("no_pre_norms") else norm(y, name)
 
@@ -477,6 +519,8 @@ def forward(c, w, ids, ahead=None):
         return norm(y, name) if c.get("post_norms") else y
 
     def layer(x, p, n):
+        if c.get("ssm_heads"):
+            return x + mixer(norm(x, p + ".mixer_norm"), p + ".ssm")
         rotates = c["pos"] == "rope" and (not c.get("rope_skip_every") or (n + 1) % c["rope_skip_every"] != 0)
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
         before, first = x, pre(x, p + ".attn_norm")

@@ -225,7 +225,7 @@ static void encoder(const struct golden *g, struct dt_config *c)
 
 void golden_config(const struct golden *g, struct dt_config *ret)
 {
-	static const char *const norms[] = {"layer", "rms"}, *const positions[] = {"learned", "rope"},
+	static const char *const norms[] = {"layer", "rms"}, *const positions[] = {"learned", "rope", "none"},
 				 *const pairings[] = {"half", "adjacent"},
 				 *const scalings[] = {"none", "linear", "llama3", "yarn", "longrope"},
 				 *const acts[] = {"gelu_tanh", "gelu_erf", "silu", "relu", "silu_clamped"};
@@ -261,7 +261,7 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++)
 		*flags[i].to = golden_int(g, "/", flags[i].attr) != 0;
 	c.norm = choice(g, "norm", norms, 2) ? DT_NORM_RMS : DT_NORM_LAYER;
-	c.pos = choice(g, "pos", positions, 2) ? DT_POS_ROPE : DT_POS_LEARNED;
+	c.pos = (enum dt_pos_kind)choice(g, "pos", positions, 3);
 	c.rope_pairing = choice(g, "rope_pairing", pairings, 2) ? DT_ROPE_ADJACENT : DT_ROPE_HALF;
 	c.rope_scaling = (enum dt_rope_scaling[]){
 		DT_ROPE_SCALING_NONE, DT_ROPE_SCALING_LINEAR, DT_ROPE_SCALING_LLAMA3, DT_ROPE_SCALING_YARN,
@@ -277,6 +277,11 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "global_every", &c.global_every, NULL, NULL);
 	optional(g, "rope_skip_every", &c.rope_skip_every, NULL, NULL);
 	optional(g, "score_dim", &c.score_dim, NULL, NULL);
+	optional(g, "ssm_heads", &c.ssm_heads, NULL, NULL);
+	optional(g, "ssm_head_dim", &c.ssm_head_dim, NULL, NULL);
+	optional(g, "ssm_groups", &c.ssm_groups, NULL, NULL);
+	optional(g, "ssm_state", &c.ssm_state, NULL, NULL);
+	optional(g, "ssm_kernel", &c.ssm_kernel, NULL, NULL);
 	optional(g, "experts", &c.experts, NULL, NULL);
 	optional(g, "experts_used", &c.experts_used, NULL, NULL);
 	optional(g, "expert_ffn", &c.expert_ffn, NULL, NULL);

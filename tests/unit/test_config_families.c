@@ -383,6 +383,43 @@ static void part_of_a_head(void **state)
 		}
 }
 
+static void mamba2(void **state)
+{
+	struct dt_config c, back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	(void)state;
+	accept("{\"model_type\":\"mamba2\"}", &c);
+	assert_true(c.vocab == 32768 && c.hidden == 4096 && c.layers == 64 && c.ssm_heads == 128 &&
+		    c.ssm_head_dim == 64 && c.ssm_groups == 8 && c.ssm_state == 128 && c.ssm_kernel == 4);
+	assert_true(c.norm_eps == 1e-5 && c.pos == DT_POS_NONE && !c.tied && c.ffn == 0 && c.bos == 0 &&
+		    c.eos == 2 && !dt_config_attends(&c) && dt_layer_is_ssm(&c, 63));
+	accept("{\"model_type\":\"mamba2\",\"hidden_size\":48,\"num_heads\":9,\"head_dim\":16,\"expand\":3,"
+	       "\"n_groups\":3,\"state_size\":20,\"conv_kernel\":2,\"num_hidden_layers\":2,"
+	       "\"tie_word_embeddings\":true,\"time_step_limit\":[0.0,1e308]}",
+	       &c);
+	assert_true(c.ssm_groups == 3 && c.ssm_kernel == 2 && c.tied);
+	assert_int_equal(dt_config_to_hf(&c, "float32", &o, &err), 0);
+	assert_int_equal(json_integer_value(json_object_get(o, "expand")), 3);
+	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+	assert_true(dt_config_same(&c, &back, NULL));
+	json_decref(o);
+	refuse("{\"model_type\":\"mamba2\",\"expand\":3}", "'hidden_size' 4096 times 'expand' 3 is not");
+	refuse("{\"model_type\":\"mamba2\",\"use_bias\":true}", "'use_bias' being true");
+	refuse("{\"model_type\":\"mamba2\",\"use_conv_bias\":false}", "'use_conv_bias' being false");
+	refuse("{\"model_type\":\"mamba2\",\"hidden_act\":\"gelu\"}", "other than silu");
+	refuse("{\"model_type\":\"mamba2\",\"n_groups\":3}", "128 heads of Mamba-2 cannot share 3 groups");
+	refuse("{\"model_type\":\"mamba2\",\"conv_kernel\":17}", "width of Mamba-2's convolution is 17");
+	refuse("{\"model_type\":\"mamba2\",\"time_step_limit\":[0.001,1e308]}", "'time_step_limit'");
+	refuse("{\"model_type\":\"mamba2\",\"time_step_limit\":[0,0.1]}", "'time_step_limit'");
+	refuse("{\"model_type\":\"mamba2\",\"time_step_limit\":3}", "not a list of two numbers");
+	c.experts = 4;
+	c.experts_used = c.expert_ffn = 1;
+	assert_int_equal(dt_config_check(&c, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "Mamba-2 with experts"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -397,6 +434,7 @@ int main(void)
 		cmocka_unit_test(cohere),
 		cmocka_unit_test(part_of_a_head),
 		cmocka_unit_test(granite_mixtures),
+		cmocka_unit_test(mamba2),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static const char *const models[] = {"gpt2",	"llama",   "qwen2",	 "qwen3",      
 				     "glm4",	"glm4moe", "minimaxm2",	 "gptoss",     "granite",
 				     "neox",	"neoxseq", "phi4",	 "granitemoe", "granitemoeshared",
 				     "cohere",	"cohere2", "starcoder2", "glm4mtp",    "deepseek3mtp",
-				     "bert",	"roberta"};
+				     "bert",	"roberta", "mamba2"};
 
 static void test_config(void **state)
 {

@@ -45,6 +45,30 @@ static void nul_in_texts(void **state)
 	json_decref(v);
 }
 
+/* In files alone, outside strings, and nothing that only begins so. */
+static void infinity_of_files(void **state)
+{
+	char path[] = "/tmp/dt-json-XXXXXX";
+	const int fd = mkstemp(path);
+	FILE *f = fdopen(fd, "w");
+	struct dt_err err = {0};
+	json_t *v = NULL;
+
+	fprintf(f, "{\"limit\": [0.0, Infinity], \"s\": \"\\\"Infinity\", \"n\": -Infinity}");
+	fclose(f);
+	assert_int_equal(dt_json_load(path, 1000, &v, &err), 0);
+	assert_true(json_real_value(json_array_get(json_object_get(v, "limit"), 1)) == 1e308);
+	assert_true(json_real_value(json_object_get(v, "n")) == -1e308);
+	assert_string_equal(json_string_value(json_object_get(v, "s")), "\"Infinity");
+	json_decref(v);
+	f = fopen(path, "w");
+	fprintf(f, "[Infinit]");
+	fclose(f);
+	assert_int_equal(dt_json_load(path, 1000, &v, &err), -EINVAL);
+	assert_int_equal(dt_json_parse("[Infinity]", 10, "name", &v, &err), -EINVAL);
+	unlink(path);
+}
+
 static void long_integers_are_reals(void **state)
 {
 	static const char text[] =
@@ -318,6 +342,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(long_integers_are_reals),
+		cmocka_unit_test(infinity_of_files),
 		cmocka_unit_test(garbage_is_refused_with_its_line),
 		cmocka_unit_test(nul_in_texts),
 		cmocka_unit_test(deep_nesting_is_refused),

@@ -353,6 +353,7 @@ MODEL(cohere2)
 MODEL(starcoder2)
 MODEL(bert)
 MODEL(roberta)
+MODEL(mamba2)
 MODEL(neox)
 MODEL(neoxseq)
 MODEL(phi3)
@@ -450,6 +451,7 @@ int main(void)
 		cmocka_unit_test(test_starcoder2),
 		cmocka_unit_test(test_bert),
 		cmocka_unit_test(test_roberta),
+		cmocka_unit_test(test_mamba2),
 		cmocka_unit_test(test_neox),
 		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),

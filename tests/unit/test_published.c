@@ -157,6 +157,13 @@ static void parameters(void **state)
 		{"bge-small-en-v1.5", 33360000},
 		{"bge-base-en-v1.5", 109482240},
 		{"bge-large-en-v1.5", 335141888},
+		/* transformers' Mamba2ForCausalLM; projections of 296 rows, convolution, three vectors, norms */
+		{"mamba2-130m", 128989632},
+		{"mamba2-370m", 368346624},
+		{"mamba2-780m", 780161280},
+		{"mamba2-1.3b", 1343757312},
+		{"mamba2-2.7b", 2702599680},
+		{"mamba2-tiny", 257 * 64 + 3 * (296 * 64 + 160 * 4 + 160 + 3 * 8 + 128 + 64 * 128 + 64) + 64},
 		{"vit-ti-16", 5717416},
 		{"vit-s-16", 22050664},
 		{"vit-b-16", 86567656},
@@ -196,8 +203,9 @@ static void parameters(void **state)
 		dt_params_release(&t);
 	}
 	for (int i = 0; dt_config_preset(i);
-	     i++) /* the five that are ours: closed forms of GPT-2, Llama and BERT */
-		if (dt_config_preset(i)->hidden <= 192 && !dt_config_is_image(dt_config_preset(i))) {
+	     i++) /* five that are ours: closed forms of GPT-2, Llama and BERT */
+		if (dt_config_preset(i)->hidden <= 192 && !dt_config_preset(i)->ssm_heads &&
+		    !dt_config_is_image(dt_config_preset(i))) {
 			const struct dt_config *c = dt_config_preset(i);
 			int64_t h = c->hidden, L = c->layers, d = c->head_dim, a = c->heads, g = c->kv_heads;
 			int64_t want =

@@ -23,6 +23,7 @@ int dt_block_add(struct dt_builder *b, int x, int delta, const char *name, const
 int dt_block_norm(struct dt_builder *b, int x, enum dt_role role, const char *name, const char *const out[4]);
 int dt_block_attention(struct dt_builder *b, int h);
 int dt_block_latent_attention(struct dt_builder *b, int h);
+int dt_block_ssm(struct dt_builder *b, int h);
 int dt_block_mlp(struct dt_builder *b, int h);
 int dt_block_experts(struct dt_builder *b, int h);
 /* Logits of h by head.weight, or by embed.weight if tied, and their loss. Returns that tensor. */

@@ -14,8 +14,14 @@ static const char *const last[] = {"norm", "resid", "mean", "rstd"};
 static void layer(struct dt_builder *b, int *x, int *delta)
 {
 	const struct dt_config *c = b->c;
-	int h = dt_block_add_norm(b, x, *delta, DT_W_ATTN_NORM, "attn_norm", norm1), before;
+	const bool ssm = dt_layer_is_ssm(c, b->layer);
+	int h = dt_block_add_norm(b, x, *delta, DT_W_ATTN_NORM, ssm ? "mixer_norm" : "attn_norm", norm1),
+	    before;
 
+	if (ssm) { /* no MLP follows */
+		*delta = dt_block_ssm(b, h);
+		return;
+	}
 	*delta = c->kv_rank ? dt_block_latent_attention(b, h) : dt_block_attention(b, h);
 	if (c->post_norms)
 		*delta = dt_block_norm(b, *delta, DT_W_POST_ATTN_NORM, "attn_post_norm", post1);

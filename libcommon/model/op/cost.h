@@ -106,7 +106,8 @@ dt_cost_of dt_cost_embed, dt_cost_embed_b, dt_cost_linear, dt_cost_colsum, dt_co
 	dt_cost_enter, dt_cost_leave, dt_cost_lora_down, dt_cost_dropout, dt_cost_lora_norm,
 	dt_cost_lora_scale, dt_cost_lora_up, dt_cost_lora_up_b, dt_cost_lora_dx, dt_cost_conv,
 	dt_cost_batch_norm, dt_cost_batch_norm_b, dt_cost_classify, dt_cost_class_row, dt_cost_class_row_b,
-	dt_cost_heads_norm, dt_cost_heads_norm_b;
+	dt_cost_heads_norm, dt_cost_heads_norm_b, dt_cost_ssm_scan, dt_cost_ssm_scan_b, dt_cost_ssm_norm,
+	dt_cost_ssm_norm_b;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

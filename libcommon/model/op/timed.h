@@ -81,7 +81,7 @@ dt_timed_of dt_timed_embed, dt_timed_embed_b, dt_timed_norm, dt_timed_norm_b, dt
 	dt_timed_dw, dt_timed_colsum, dt_timed_heads_norm, dt_timed_heads_norm_b, dt_timed_rope,
 	dt_timed_attention, dt_timed_attention_b, dt_timed_act, dt_timed_act_b, dt_timed_gated,
 	dt_timed_gated_b, dt_timed_add, dt_timed_route, dt_timed_route_b, dt_timed_experts,
-	dt_timed_experts_dx, dt_timed_experts_dw, dt_timed_loss;
+	dt_timed_experts_dx, dt_timed_experts_dw, dt_timed_loss, dt_timed_ssm_norm, dt_timed_ssm_norm_b;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

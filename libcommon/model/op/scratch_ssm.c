@@ -1,0 +1,72 @@
+/* What the ops of Mamba-2's mixer take. */
+#include "model/op/scratch_need.h"
+
+#include "kernels/rmsnorm.h"
+#include "kernels/ssm.h"
+
+static struct dt_ssm ssm_of(const struct dt_need *w, const struct dt_node *n)
+{
+	return (struct dt_ssm){.batch = w->s->p->rows[DT_ROWS_ALL] / w->s->seq,
+			       .seq = w->s->seq,
+			       .heads = n->attr.heads,
+			       .head_dim = n->attr.head_dim,
+			       .groups = n->attr.kv_heads,
+			       .state = n->attr.value_dim,
+			       .kernel = n->attr.taps};
+}
+
+#define NEED(name) void dt_need_ssm_##name(const struct dt_need *w, const struct dt_node *n)
+
+NEED(conv)
+{
+	const struct dt_ssm p = ssm_of(w, n);
+
+	dt_need_op(w, dt_ssm_conv_scratch(w->on, &p));
+}
+
+NEED(conv_b)
+{
+	const struct dt_ssm p = ssm_of(w, n);
+
+	dt_need_op(w, dt_ssm_conv_backward_scratch(w->on, &p));
+}
+
+NEED(scan)
+{
+	const struct dt_ssm p = ssm_of(w, n);
+
+	dt_need_op(w, dt_ssm_scan_scratch(w->on, &p));
+}
+
+NEED(scan_b)
+{
+	const struct dt_ssm p = ssm_of(w, n);
+
+	dt_need_op(w, dt_ssm_scan_backward_scratch(w->on, &p));
+}
+
+NEED(gate)
+{
+	dt_need_op(w, dt_ssm_gate_scratch(w->on, dt_need_cols(w, n->in[0])));
+}
+
+/* Columns of a group on this rank. */
+static int64_t of_group(const struct dt_need *w, const struct dt_node *n)
+{
+	return dt_need_cols(w, n->in[0]) / n->attr.kv_heads;
+}
+
+NEED(norm)
+{
+	dt_need_op(w, dt_rmsnorm_forward_scratch(w->on, of_group(w, n)));
+	if (n->out[2] >= 0)
+		dt_need_op(w, dt_heads_sums_scratch(w->on, of_group(w, n)));
+}
+
+NEED(norm_b)
+{
+	dt_need_op(w, dt_rmsnorm_backward_scratch(w->on, dt_need_rows(w, n->in[0]), of_group(w, n)));
+	if (n->out[1] >= 0)
+		dt_need_op(w, dt_heads_sums_scratch(w->on, of_group(w, n)));
+}
+/* SPDX-License-Identifier: Apache-2.0 */
