@@ -234,6 +234,7 @@ int main(int argc, char **argv)
 		convolutions((enum dt_dtype)t);
 		experts((enum dt_dtype)t);
 		attention((enum dt_dtype)t);
+		state_space((enum dt_dtype)t);
 		norms((enum dt_dtype)t);
 		streams((enum dt_dtype)t);
 		losses((enum dt_dtype)t);

@@ -65,5 +65,8 @@ void losses(enum dt_dtype t);
 void optimizers(void);
 void embedding(void);
 
+/* kernels_ssm.c */
+void state_space(enum dt_dtype t);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -157,7 +157,7 @@ static void parameters(void **state)
 		{"bge-small-en-v1.5", 33360000},
 		{"bge-base-en-v1.5", 109482240},
 		{"bge-large-en-v1.5", 335141888},
-		/* transformers' Mamba2ForCausalLM; projections of 296 rows, convolution, three vectors, norms */
+		/* transformers' Mamba2ForCausalLM; projections of 296 rows, taps, three vectors, norms */
 		{"mamba2-130m", 128989632},
 		{"mamba2-370m", 368346624},
 		{"mamba2-780m", 780161280},
