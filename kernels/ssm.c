@@ -80,6 +80,29 @@ int dt_check_ssm_scan_backward(const struct dt_dev *dev, struct dt_tensor dxbc, 
 		       : -EINVAL;
 }
 
+static bool has_slots(const struct dt_ssm *p, const struct dt_ssm_slots *s)
+{
+	return p->batch == 1 && s->nseq > 0 && s->q_start && s->pos && s->slot && s->slots > 0 && s->base;
+}
+
+int dt_check_ssm_conv_step(const struct dt_dev *dev, struct dt_tensor xbc, struct dt_tensor u,
+			   struct dt_tensor w, struct dt_tensor bias, const struct dt_ssm *p,
+			   const struct dt_ssm_slots *s)
+{
+	const int rc = dt_check_ssm_conv(dev, xbc, u, w, bias, p);
+
+	return rc ? rc : has_slots(p, s) ? 0 : -EINVAL;
+}
+
+int dt_check_ssm_scan_step(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc,
+			   struct dt_tensor t, struct dt_tensor dt_bias, struct dt_tensor a_log,
+			   struct dt_tensor d, const struct dt_ssm *p, const struct dt_ssm_slots *s)
+{
+	const int rc = dt_check_ssm_scan(dev, y, xbc, t, dt_bias, a_log, d, p);
+
+	return rc ? rc : has_slots(p, s) ? 0 : -EINVAL;
+}
+
 int dt_check_ssm_gate(const struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor z)
 {
 	const int64_t n = dt_numel(x);

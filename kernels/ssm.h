@@ -20,6 +20,12 @@
  * and d are f32 and accumulate (+=); each may be absent. ssm_gate_backward's dx or dz may be dy, and dz may
  * be z. Saved for backward: u, xbc, t, the scan's y, z.
  *
+ * ssm_conv_step, ssm_scan_step: the same in serving, for rows of several sequences whose earlier rows were in
+ * earlier calls. What these leave is in the sequence's slot, read and replaced: the window, the last kernel -
+ * 1 rows of u, and the states. A row at position 0 begins with an empty window and states of 0, whatever the
+ * slot holds. The scan goes token by token: a row's bits do not depend on which rows of its sequence came in
+ * one call. p->batch is 1, p->seq the rows of the call; first is not read.
+ *
  * u, xbc, t, x, y, z and their gradients are of one compute type; w, bias, dt_bias, a_log and d of that type
  * or f32. bias may be absent. All sums are f32 and do not depend on the number of threads.
  * first: as in dt_attn_span, the position in its sequence at which each row's document begins.
@@ -39,6 +45,15 @@ struct dt_ssm {
 	const int32_t *first; /* [batch * seq]; NULL: a sequence is one document */
 };
 
+struct dt_ssm_slots {
+	int nseq;
+	const int32_t *q_start; /* [nseq + 1] first row of each sequence */
+	const int32_t *pos;	/* [rows] position in its sequence */
+	const int32_t *slot;	/* sequence i has slot[i * slot_stride] */
+	int64_t slot_stride, slots;
+	float *base; /* [slots, dt_ssm_slot]: window [kernel - 1, conv], states [heads, state, head_dim] */
+};
+
 static inline DT_HOST_DEVICE int64_t dt_ssm_inner(const struct dt_ssm *p)
 {
 	return p->heads * p->head_dim;
@@ -49,10 +64,22 @@ static inline DT_HOST_DEVICE int64_t dt_ssm_conv(const struct dt_ssm *p)
 	return p->heads * p->head_dim + 2 * p->groups * p->state;
 }
 
+static inline DT_HOST_DEVICE int64_t dt_ssm_window(const struct dt_ssm *p)
+{
+	return (p->kernel - 1) * dt_ssm_conv(p);
+}
+/* Elements of a slot. */
+static inline DT_HOST_DEVICE int64_t dt_ssm_slot(const struct dt_ssm *p)
+{
+	return dt_ssm_window(p) + p->heads * p->state * p->head_dim;
+}
+
 DT_C size_t dt_ssm_conv_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
 DT_C size_t dt_ssm_conv_backward_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
 DT_C size_t dt_ssm_scan_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
 DT_C size_t dt_ssm_scan_backward_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
+DT_C size_t dt_ssm_conv_step_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
+DT_C size_t dt_ssm_scan_step_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p);
 DT_C size_t dt_ssm_gate_scratch(const struct dt_scratch_on *on, int64_t cols);
 
 #endif

@@ -184,6 +184,11 @@ void dt_ssd_mask(float *m, const float *g, const struct dt_ssd *s, const struct 
 
 /* ---- steps and states ---- */
 
+float dt_ssm_softplus(float v)
+{
+	return v > 20 ? v : log1pf(expf(v));
+}
+
 /* dt of a sequence's head, and its sums with A within each chunk. */
 static void steps(const struct dt_ssd *s, int64_t batch, int64_t head)
 {
@@ -196,7 +201,7 @@ static void steps(const struct dt_ssd *s, int64_t batch, int64_t head)
 
 		dt_ssd_get(&v, s->t, p->heads, batch * p->seq + i, 1, head, 1);
 		v += s->bias[head];
-		dt = v > 20 ? v : log1pf(expf(v));
+		dt = dt_ssm_softplus(v);
 		sum = i % DT_SSM_CHUNK ? sum : 0;
 		sum += (double)dt * (double)s->a[head];
 		s->dt[to + i] = dt;

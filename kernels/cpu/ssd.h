@@ -77,6 +77,14 @@ void dt_ssd_turn(float *to, int64_t ldt, const float *from, int64_t rows, int64_
 /* x [n, cols] times f_i, row by row. */
 void dt_ssd_scale(float *x, const float *f, int64_t n, int64_t cols);
 
+/* taps [kernel + 1, conv] f32 of w, the bias last; x / (1 + exp(-x)). */
+void dt_ssm_taps(const struct dt_ssm *p, float *taps, struct dt_tensor w, struct dt_tensor bias);
+void dt_ssm_silu(float *x, int64_t n);
+/* out += w x */
+void dt_ssm_add_times(float *sum, const float *a, const float *b, int64_t n);
+/* log(1 + exp(v)) */
+float dt_ssm_softplus(float v);
+
 /* A vector of n elements of any compute type as f32. */
 void dt_ssm_vector(float *to, struct dt_tensor t, int64_t n);
 

@@ -8,18 +8,19 @@ struct conv {
 	float *taps; /* [kernel + 1, n], the bias last */
 };
 
-static void read_taps(struct conv *a, struct dt_tensor w, struct dt_tensor bias, float *buf)
+void dt_ssm_taps(const struct dt_ssm *p, float *taps, struct dt_tensor w, struct dt_tensor bias)
 {
-	const int64_t kernel = a->p->kernel;
+	const int64_t kernel = p->kernel, n = dt_ssm_conv(p);
+	float buf[DT_SSM_KERNEL];
 
-	for (int64_t c = 0; c < a->n; c++) {
+	for (int64_t c = 0; c < n; c++) {
 		dt_ssd_get(buf, w, kernel, c, 1, 0, kernel);
 		for (int64_t k = 0; k < kernel; k++)
-			a->taps[k * a->n + c] = buf[k];
+			taps[k * n + c] = buf[k];
 	}
-	memset(a->taps + kernel * a->n, 0, (size_t)a->n * sizeof(float));
+	memset(taps + kernel * n, 0, (size_t)n * sizeof(float));
 	if (bias.data)
-		dt_ssm_vector(a->taps + kernel * a->n, bias, a->n);
+		dt_ssm_vector(taps + kernel * n, bias, n);
 }
 
 /* The first tap of position t of a sequence that is inside its document. */
@@ -53,6 +54,11 @@ static DT_SIMD void ssm_silu(float *x, int64_t n)
 		x[c] = x[c] / (1.f + dt_expf(-x[c]));
 }
 
+void dt_ssm_silu(float *x, int64_t n)
+{
+	ssm_silu(x, n);
+}
+
 int dt_cpu_ssm_conv(struct dt_dev *dev, struct dt_tensor xbc, struct dt_tensor u, struct dt_tensor w,
 		    struct dt_tensor bias, const struct dt_ssm *p)
 {
@@ -64,7 +70,7 @@ int dt_cpu_ssm_conv(struct dt_dev *dev, struct dt_tensor xbc, struct dt_tensor u
 	if (!a.taps)
 		return -ENOMEM;
 	own = a.taps + (p->kernel + 1) * a.n;
-	read_taps(&a, w, bias, (float[DT_SSM_KERNEL]){0});
+	dt_ssm_taps(p, a.taps, w, bias);
 #pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(xbc) > DT_SERIAL)
 	for (int64_t row = 0; row < p->batch * p->seq; row++) {
 		float *out = own + omp_get_thread_num() * 2 * a.n;
@@ -92,6 +98,11 @@ static DT_SIMD void ssm_add_times(float *sum, const float *a, const float *b, in
 #pragma omp simd
 	for (int64_t c = 0; c < n; c++)
 		sum[c] += a[c] * b[c];
+}
+
+void dt_ssm_add_times(float *sum, const float *a, const float *b, int64_t n)
+{
+	ssm_add_times(sum, a, b, n);
 }
 
 /*
@@ -149,7 +160,7 @@ int dt_cpu_ssm_conv_backward(struct dt_dev *dev, struct dt_tensor du, struct dt_
 		return -ENOMEM;
 	own = a.taps + share;
 	part = own + dev->nthreads * own_each;
-	read_taps(&a, w, bias, (float[DT_SSM_KERNEL]){0});
+	dt_ssm_taps(p, a.taps, w, bias);
 #pragma omp parallel for num_threads(dev->nthreads) if (dt_numel(dxbc) > DT_SERIAL)
 	for (int64_t b = 0; b < blocks; b++)
 		conv_block(&a, du, dxbc, b / each, b % each * DT_SSM_ROWS,

@@ -18,6 +18,18 @@ size_t dt_ssm_conv_backward_scratch(const struct dt_scratch_on *on, const struct
 	       sizeof(float);
 }
 
+size_t dt_ssm_conv_step_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p)
+{
+	return dt_ssm_conv_scratch(on, p);
+}
+
+/* A thread's block of rows of a head: x, y, B, C, steps and what they leave of a state. */
+size_t dt_ssm_scan_step_scratch(const struct dt_scratch_on *on, const struct dt_ssm *p)
+{
+	return (size_t)(3 * p->heads + on->threads * DT_SSM_ROWS * (2 * p->head_dim + 2 * p->state + 2)) *
+	       sizeof(float);
+}
+
 size_t dt_ssm_gate_scratch(const struct dt_scratch_on *on, int64_t cols)
 {
 	return (size_t)(on->threads * 3 * cols) * sizeof(float);

@@ -30,6 +30,19 @@ int dt_cuda_ssm_scan_backward(struct dt_dev *dev, struct dt_tensor dxbc, struct 
 	return -ENOTSUP;
 }
 
+int dt_cuda_ssm_conv_step(struct dt_dev *dev, struct dt_tensor xbc, struct dt_tensor u, struct dt_tensor w,
+			  struct dt_tensor bias, const struct dt_ssm *p, const struct dt_ssm_slots *s)
+{
+	return -ENOTSUP;
+}
+
+int dt_cuda_ssm_scan_step(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor xbc, struct dt_tensor t,
+			  struct dt_tensor dt_bias, struct dt_tensor a_log, struct dt_tensor d,
+			  const struct dt_ssm *p, const struct dt_ssm_slots *s)
+{
+	return -ENOTSUP;
+}
+
 int dt_cuda_ssm_gate(struct dt_dev *dev, struct dt_tensor y, struct dt_tensor x, struct dt_tensor z)
 {
 	return -ENOTSUP;

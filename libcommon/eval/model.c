@@ -3,6 +3,7 @@
 #include "ckpt/adapter.h"
 #include "kernels/row_sums.h"
 #include "nn/device.h"
+#include "plan/inferplan.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
@@ -47,8 +48,7 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 				    .cache = o->fp32 ? DT_F32 : DT_BF16,
 				    .weights = o->weights,
 				    .disk_dir = o->weights_disk,
-				    .disk_memory = o->weights_memory,
-				    .block_size = BLOCK};
+				    .disk_memory = o->weights_memory};
 	int rc;
 
 	m->vocab = c->vocab;
@@ -62,7 +62,8 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 		m->rows = (int)m->len;
 	p.max_tokens = p.max_seqs = m->rows;
 	p.max_len = (int)m->len;
-	p.blocks = (int)((m->len + BLOCK - 1) / BLOCK);
+	p.block_size = (int)dt_infer_block(c, BLOCK, m->len);
+	p.blocks = m->blocks = (int)((m->len + p.block_size - 1) / p.block_size);
 	rc = dt_config_servable(c, err);
 	if (rc == 0)
 		rc = dt_served_tokenizer(src, o->tokenizer, &m->tok, err);
@@ -149,7 +150,7 @@ int dt_eval_extend(struct dt_eval_model *m, const int32_t *ids, int64_t from, in
 				   .q_start = start,
 				   .kv_len = &kv_len,
 				   .block_table = m->table,
-				   .max_blocks = (int)((m->len + BLOCK - 1) / BLOCK),
+				   .max_blocks = m->blocks,
 				   .want = m->want + skip,
 				   .nwant = n - skip};
 

@@ -30,6 +30,7 @@ struct dt_eval_model {
 	struct dt_tokenizer *tok;
 	int64_t vocab, len; /* logits of a row; tokens of a sequence at most */
 	int rows;	    /* tokens of one pass at most */
+	int blocks;	    /* of a sequence */
 	int32_t *pos, *want, *table;
 	int64_t *slot;
 	float *logits; /* [rows, vocab] of the last pass */

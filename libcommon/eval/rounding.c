@@ -7,6 +7,7 @@
 #include "kernels/quant_grid.h"
 #include "model/program.h"
 #include "plan/formulas.h"
+#include "plan/inferplan.h"
 #include "serve/api/served.h"
 
 #include <errno.h>
@@ -46,8 +47,7 @@ static int read_text(struct dt_rounding_work *w)
 
 static int open_model(struct dt_rounding_work *w)
 {
-	struct dt_infer_params p = {
-		.dtype = DT_F32, .cache = DT_F32, .weights = -1, .max_seqs = 1, .block_size = BLOCK};
+	struct dt_infer_params p = {.dtype = DT_F32, .cache = DT_F32, .weights = -1, .max_seqs = 1};
 	int rc = dt_config_servable(dt_source_config(w->s), w->err);
 
 	if (rc == 0)
@@ -59,7 +59,8 @@ static int open_model(struct dt_rounding_work *w)
 	if (rc < 0)
 		return rc;
 	p.max_tokens = p.max_len = (int)w->len;
-	p.blocks = (int)((w->len + BLOCK - 1) / BLOCK);
+	p.block_size = (int)dt_infer_block(dt_source_config(w->s), BLOCK, w->len);
+	p.blocks = (int)((w->len + p.block_size - 1) / p.block_size);
 	rc = dt_infer_open(&w->infer, w->dev, w->s, &p, w->err);
 	return rc < 0 ? rc : dt_walk_open(&w->walk, w->infer, w->ids, w->nseq, w->len, w->err);
 }

@@ -274,9 +274,6 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 				  c->name);
 	if (c->encoder)
 		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder: it predicts no next token", c->name);
-	if (c->ssm_heads)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has Mamba-2's layers, which are trained but not served yet", c->name);
 	return what ? refuse(c, what, err) : 0;
 }
 

@@ -95,7 +95,7 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 	struct dt_infer *m = x->owner;
 	const struct dt_infer_batch *b = m->batch;
 	int64_t slots = (int64_t)m->p.blocks * m->p.block_size;
-	size_t row = (size_t)dt_infer_cache_row(x->c, m->ranks.layout.tp, m->p.cache);
+	size_t row = (size_t)dt_infer_cache_piece(x->c, m->ranks.layout.tp, m->p.cache, 1);
 	const struct dt_attn a = {.heads = n->attr.heads,
 				  .kv_heads = n->attr.kv_heads,
 				  .head_dim = n->attr.head_dim,
@@ -373,6 +373,10 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_LATENT_ABSORB] = dt_serve_latent_absorb,
 	[DT_OP_LATENT_VALUES] = dt_serve_latent_values,
 	[DT_OP_JOIN] = dt_call_join,
+	[DT_OP_SSM_CONV] = dt_serve_ssm_conv,
+	[DT_OP_SSM_SCAN] = dt_serve_ssm_scan,
+	[DT_OP_SSM_GATE] = dt_call_ssm_gate,
+	[DT_OP_SSM_NORM] = dt_call_ssm_norm,
 	[DT_OP_GIVEN] = given,
 	[DT_OP_ADD] = dt_call_add,
 	[DT_OP_ACT] = dt_call_act,

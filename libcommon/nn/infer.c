@@ -12,9 +12,10 @@
 
 #define WARM_BYTES ((size_t)256 << 20)
 
-static size_t cache_row_bytes(const struct dt_infer *m)
+/* Bytes of a block in one tensor of the cache. */
+static size_t piece_bytes(const struct dt_infer *m)
 {
-	return (size_t)dt_infer_cache_row(&m->config, m->ranks.layout.tp, m->p.cache);
+	return (size_t)dt_infer_cache_piece(&m->config, m->ranks.layout.tp, m->p.cache, m->p.block_size);
 }
 
 /*
@@ -23,7 +24,7 @@ static size_t cache_row_bytes(const struct dt_infer *m)
  */
 static void warm(const struct dt_infer *m)
 {
-	const size_t slab = (size_t)m->p.blocks * (size_t)m->p.block_size * cache_row_bytes(m);
+	const size_t slab = (size_t)m->p.blocks * piece_bytes(m);
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t slabs, n;
 
@@ -123,11 +124,26 @@ static int check_encoder(const struct dt_infer_params *p, const struct dt_config
 		    : 0;
 }
 
+static int check_ssm(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
+		     struct dt_err *err)
+{
+	const char *what = !dt_dev_is_host(dev) ? "on a GPU"
+			   : p->adapters	? "with adapters"
+			   : p->disk_memory	? "with weights on disk"
+						: NULL;
+
+	return what ? dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2, which are not served %s",
+				 c->name, what)
+		    : 0;
+}
+
 static int check(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
 		 struct dt_err *err)
 {
 	int rc = c->encoder && p->embeds ? check_encoder(p, c, dev, err) : dt_config_servable(c, err);
 
+	if (rc == 0 && c->ssm_heads)
+		rc = check_ssm(p, c, dev, err);
 	if (rc == 0 && p->ranks)
 		rc = dt_serving_check(c, &p->ranks->layout, err);
 	if (rc < 0)
@@ -251,7 +267,7 @@ const struct dt_scratch *dt_infer_reserved(const struct dt_infer *m)
 
 int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 {
-	size_t block = (size_t)m->p.block_size * cache_row_bytes(m), all = (size_t)m->p.blocks * block;
+	size_t block = piece_bytes(m), all = (size_t)m->p.blocks * block;
 
 	if (!all) /* of an encoder */
 		return 0;

@@ -14,8 +14,8 @@ struct pieces {
 
 static struct pieces pieces_of(const struct dt_infer *m)
 {
-	const size_t row = (size_t)dt_infer_cache_row(&m->config, m->ranks.layout.tp, m->p.cache);
-	struct pieces r = {.bytes = (size_t)m->p.block_size * row};
+	struct pieces r = {.bytes = (size_t)dt_infer_cache_piece(&m->config, m->ranks.layout.tp, m->p.cache,
+								 m->p.block_size)};
 
 	r.step = (size_t)m->p.blocks * r.bytes;
 	r.n = r.step ? (int64_t)(m->cache.bytes / r.step) : 0;
@@ -102,7 +102,7 @@ struct dt_block_form dt_infer_block_form(const struct dt_infer *m)
 	const int group = dt_dev_kv_group(m->dev, m->p.cache, c->head_dim, latent, m->p.block_size);
 
 	f.outer = m->p.block_size / group;
-	f.inner = (size_t)dt_infer_cache_row(c, 1, m->p.cache) / (size_t)f.heads * (size_t)group;
+	f.inner = (size_t)dt_infer_cache_piece(c, 1, m->p.cache, 1) / (size_t)f.heads * (size_t)group;
 	return f;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

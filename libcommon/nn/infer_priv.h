@@ -265,6 +265,7 @@ extern int (*const dt_serve_joins[DT_OP_N])(struct dt_exec *x, int k, struct dt_
 dt_call dt_serve_latent_absorb, dt_serve_latent_values; /* call_serve_latent.c */
 dt_call dt_serve_exchange, dt_serve_kv_gather;		/* call_serve_rows.c */
 dt_call dt_serve_attention_all, dt_serve_states;	/* call_serve_encoder.c */
+dt_call dt_serve_ssm_conv, dt_serve_ssm_scan;		/* call_serve_ssm.c */
 /* Adds the rows of token types to y; at: scratch of its size. */
 int dt_serve_types(struct dt_exec *x, const struct dt_node *n, struct dt_tensor y, struct dt_tensor at,
 		   struct dt_err *err);

@@ -168,8 +168,9 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	own_cache(s, &cache);
 	put(t, DT_EST_CACHE,
 	    (double)dt_infer_cache(s->config, &s->layout, serving.at, cache, blocks, s->block), "kv cache",
-	    s->config->kv_rank ? "sequences x whole blocks of the longest x layers (kv_rank + rope_dim)"
-			       : "sequences x whole blocks of the longest x 2 layers kv_heads head_dim",
+	    s->config->ssm_heads ? "sequences x layers (convolution's window + states), f32"
+	    : s->config->kv_rank ? "sequences x whole blocks of the longest x layers (kv_rank + rope_dim)"
+				 : "sequences x whole blocks of the longest x 2 layers kv_heads head_dim",
 	    DT_EXACT);
 	rc = dt_memory_plan_serving(&serving, s->max_len, &work, err);
 	if (rc == 0) {
@@ -241,7 +242,7 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 		return check_encoder(s, err);
 	if (dt_config_servable(c, err) < 0)
 		return err->code;
-	return dt_serving_check(c, &one, err);
+	return dt_serving_check(c, c->ssm_heads ? &s->layout : &one, err);
 }
 
 /*
@@ -353,10 +354,11 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		return rc;
 	}
 	s->config = c;
-	if (c->ssm_heads)
+	if (c->ssm_heads && s->account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has layers of Mamba-2: the memory of serving one is not estimated",
+				  "'%s' has layers of Mamba-2, which other accounts than dt do not know",
 				  c->name);
+	s->block = dt_infer_block(c, s->block, s->max_len);
 	if (s->cache_bits <= 0)
 		s->cache_bits = 8.0 * dt_dtype_size(s->compute);
 	rc = check(s, err);

@@ -11,11 +11,17 @@
 #include "plan/stage.h"
 
 /*
- * row: bytes of the keys (or of the values) of one token in a layer on one of tp ranks; a latent stands for
- * both and is whole on every rank. dt_infer_cache: bytes of the cache of the rank at `at`, for the layers of
+ * piece: bytes of the keys (or of the values) of a block's tokens in a layer on one of tp ranks; a latent
+ * stands for both and is whole on every rank. Of Mamba-2, where a block is of one sequence, its window and
+ * states, whatever its tokens. dt_infer_cache: bytes of the cache of the rank at `at`, for the layers of
  * its stage. cache: the cache's type.
  */
-uint64_t dt_infer_cache_row(const struct dt_config *c, int tp, enum dt_dtype cache);
+uint64_t dt_infer_cache_piece(const struct dt_config *c, int tp, enum dt_dtype cache, int64_t block_size);
+/* The size of blocks for sequences of up to len tokens, of which `size` is asked for. */
+static inline int64_t dt_infer_block(const struct dt_config *c, int64_t size, int64_t len)
+{
+	return c->ssm_heads ? len : size;
+}
 uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
 			enum dt_dtype cache, int64_t blocks, int64_t block_size);
 /* The part of p that a rank has, as a parameter: its shape, its experts. */

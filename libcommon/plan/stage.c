@@ -192,6 +192,10 @@ int dt_serving_check(const struct dt_config *c, const struct dt_layout *l, struc
 		return dt_err_set(
 			err, -ENOTSUP,
 			"layout '%s': a server's ranks are laid out over dp, tp, pp, cp and ep only", text);
+	if (c->ssm_heads && dt_layout_world(l) > 1)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' has layers of Mamba-2, which are not served over several ranks",
+				  c->name);
 	return dt_layout_check(l, c, err);
 }
 

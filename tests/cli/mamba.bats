@@ -98,6 +98,35 @@ verify() { # MODEL LAYOUTS OPTION...
     jq -se --slurpfile one from.jsonl '(last.loss - $one[0].loss) | fabs < 1e-5' tp.jsonl
 }
 
+@test "served answers are the same alone, together, in chunks and in few slots" {
+    for p in "the" "Licensor" "$(head -c 300 text.txt)" "a b c d e"; do
+        jq -n --arg p "$p" '{prompt: $p, max_tokens: 40, temperature: 0, ignore_eos: true}' -c
+    done >asks.jsonl
+    answers() { dt-serve --batch one/latest --precision fp32 --threads 2 "$@" 2>"$BATS_TEST_TMPDIR/err" | jq -c '[.index, .text]'; }
+    answers <asks.jsonl >together
+    grep -q "of states for 64 sequences" "$BATS_TEST_TMPDIR/err"
+    [ "$(wc -l <together)" -eq 4 ]
+    answers --max-num-seqs 1 <asks.jsonl | cmp - together
+    answers --max-num-seqs 4 --max-num-batched-tokens 7 <asks.jsonl | cmp - together
+    answers --max-model-len 400 --kv-cache-mem 64KiB <asks.jsonl | cmp - together # slots for one or two of them
+}
+
+@test "a server's perplexity is the loss of evaluation in training, and its memory as estimated" {
+    head -c 3201 text.txt >held.txt
+    dt-dataset build --tokenizer byte --out held.h5 held.txt
+    # shellcheck disable=SC2086
+    dt-train $RUN --model one/latest --init weights --steps 1 --lr 0 --eval-data held.h5 --eval-tokens 3200 --metrics held.jsonl 2>/dev/null
+    dt-eval ppl one/latest --text held.txt --seq 160 --precision fp32 --json >ppl.json
+    jq -se --slurpfile p ppl.json '(last.eval_loss - $p[0].nll) | fabs < 2e-3' held.jsonl >&2
+    dt-serve one/latest --precision fp32 --threads 1 --max-model-len 200 --max-num-seqs 3 --port 0 >url 2>/dev/null &
+    local server=$!
+    for _ in $(seq 100); do [ -s url ] && break; sleep 0.1; done
+    curl -sf "$(head -n 1 url)/metrics" >metrics.txt
+    kill "$server"
+    wait "$server" || true
+    dt-memest one/latest --serve --precision fp32 --threads 1 --max-len 200 --max-seqs 3 --max-tokens 512 --check metrics.txt
+}
+
 @test "what is not done is refused in one line" {
     refused() { # STATUS WORDS COMMAND...
         local status_wanted=$1 words=$2
@@ -113,9 +142,13 @@ verify() { # MODEL LAYOUTS OPTION...
     refused 2 "'mamba2-tiny' has layers of Mamba-2, which are not trained on GPUs" dt-train $MODEL $RUN --device cuda
     refused 1 "which are not trained with context parallelism (cp)" dt-memest mamba2-tiny --layout cp2 --account dt
     refused 1 "layers of Mamba-2, which other accounts than dt do not know" dt-memest mamba2-tiny --account megatron
-    refused 1 "the memory of serving one is not estimated" dt-memest mamba2-tiny --serve
-    refused 1 "has Mamba-2's layers, which are trained but not served yet" dt-serve one/latest --port 0
-    refused 1 "has Mamba-2's layers, which are trained but not served yet" dt-eval ppl one/latest --text text.txt
+    refused 1 "layers of Mamba-2, which other accounts than dt do not know" dt-memest mamba2-tiny --serve --account generic
+    refused 1 "servers of it are not planned" dt-plan mamba2-tiny --serve --gpu cpu
+    refused 1 "which are not served with drafts" dt-serve one/latest --port 0 --speculate 2
+    refused 1 "which are not served with drafts" dt-serve one/latest --port 0 --draft-model one/latest
+    refused 1 "which are not served with --kv-host and --kv-disk" dt-serve one/latest --port 0 --kv-host 1MiB
+    refused 1 "which are not served with adapters" dt-serve one/latest --port 0 --lora a=one/latest
+    refused 1 "which are not served with --role" dt-serve one/latest --port 0 --role prefill
     refused 1 "writing family 'mamba2' as GGUF is not supported" dt-shard-ckpt convert --tokenizer none one/latest x.gguf
     refused 1 "exporting 'ssm_conv' to ONNX is not supported" dt-shard-ckpt export one/latest x.onnx
     run --separate-stderr mpirun -np 4 dt-train --model groups.json --data d.h5 --seq 160 --layout tp4 --steps 1

@@ -213,7 +213,7 @@ CONFIGS["mamba2"] = dict(
     COMMON, family="mamba2", seed=40, hidden=32, ffn=0, layers=2, heads=1, kv_heads=1, head_dim=1, norm="rms", pos="none",
     act="silu", gated=False, tied=True, ssm_heads=8, ssm_head_dim=8, ssm_groups=2, ssm_state=12, ssm_kernel=4,
 )
-CONFIGS["mamba2"].update(max_seq=150, seq=150)
+CONFIGS["mamba2"].update(max_seq=1 << 20, seq=150, rope_theta=0.0, rope_factor=0.0, rope_low_freq=0.0, rope_high_freq=0.0)
 # with a module that predicts the token after the next one, whose head is the model's, tied or not
 CONFIGS["glm4mtp"] = dict(CONFIGS["glm4moe"], seed=26, layers=2, tied=True, mtp_layers=1, mtp_loss_weight=0.3)
 CONFIGS["deepseek3mtp"] = dict(CONFIGS["deepseek3"], seed=27, layers=2, mtp_layers=1, mtp_loss_weight=0.7)

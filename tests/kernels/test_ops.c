@@ -377,16 +377,22 @@ static void state_space(enum dt_dtype t, int64_t m, int64_t n)
 			 v = r(t, 1, 2), dw = r(DT_F32, conv, 4), dv = r(DT_F32, 1, 2), xbc = r(t, m, conv),
 			 y = r(t, m, inner), du = r(t, m, conv);
 	const struct dt_ops *o = card->ops;
+	const int32_t q_start[] = {0, (int32_t)m}, zero[512] = {0};
+	float base[1];
+	const struct dt_ssm_slots s = {1, q_start, zero, zero, 1, 1, base};
 
 	assert_int_equal(o->ssm_conv(card, xbc, u, w, b, &p), -ENOTSUP);
 	assert_int_equal(o->ssm_conv_backward(card, du, dw, DT_NONE, xbc, u, w, b, &p), -ENOTSUP);
 	assert_int_equal(o->ssm_scan(card, y, xbc, steps, v, v, v, &p), -ENOTSUP);
 	assert_int_equal(o->ssm_scan_backward(card, xbc, steps, dv, dv, dv, y, xbc, steps, v, v, v, &p),
 			 -ENOTSUP);
+	assert_int_equal(o->ssm_conv_step(card, xbc, u, w, b, &p, &s), -ENOTSUP);
+	assert_int_equal(o->ssm_scan_step(card, y, xbc, steps, v, v, v, &p, &s), -ENOTSUP);
 	assert_int_equal(o->ssm_gate(card, y, y, y), -ENOTSUP);
 	assert_int_equal(o->ssm_gate_backward(card, y, y, y, y, y), -ENOTSUP);
-	ran[OP_ssm_conv] = ran[OP_ssm_conv_backward] = ran[OP_ssm_scan] = ran[OP_ssm_scan_backward] =
-		ran[OP_ssm_gate] = ran[OP_ssm_gate_backward] = true;
+	ran[OP_ssm_conv_step] = ran[OP_ssm_scan_step] = ran[OP_ssm_conv] = ran[OP_ssm_conv_backward] =
+		ran[OP_ssm_scan] = ran[OP_ssm_scan_backward] = ran[OP_ssm_gate] = ran[OP_ssm_gate_backward] =
+			true;
 }
 
 static void draws(enum dt_dtype t, int64_t m, int64_t n)

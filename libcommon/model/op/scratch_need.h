@@ -57,7 +57,7 @@ dt_need_fn dt_need_lora_up, dt_need_lora_up_b, dt_need_lora_dx, dt_need_lora_nor
 	dt_need_experts_dw, dt_need_pixels, dt_need_conv, dt_need_conv_dw, dt_need_batch_norm,
 	dt_need_batch_norm_b, dt_need_pool, dt_need_pool_b, dt_need_classify, dt_need_norm,
 	dt_need_heads_norm, dt_need_ssm_conv, dt_need_ssm_conv_b, dt_need_ssm_scan, dt_need_ssm_scan_b,
-	dt_need_ssm_gate, dt_need_ssm_norm, dt_need_ssm_norm_b;
+	dt_need_ssm_gate, dt_need_ssm_conv_step, dt_need_ssm_scan_step, dt_need_ssm_norm, dt_need_ssm_norm_b;
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -119,6 +119,18 @@ static void one(struct serving *s, const struct dt_node *n)
 	case DT_OP_HEAD:
 		product(s, n, s->most->seqs);
 		break;
+	case DT_OP_SSM_CONV:
+		dt_need_ssm_conv_step(&s->w, n);
+		break;
+	case DT_OP_SSM_SCAN:
+		dt_need_ssm_scan_step(&s->w, n);
+		break;
+	case DT_OP_SSM_GATE:
+		dt_need_ssm_gate(&s->w, n);
+		break;
+	case DT_OP_SSM_NORM:
+		dt_need_ssm_norm(&s->w, n);
+		break;
 	case DT_OP_ATTENTION:
 		attention(s, n);
 		break;

@@ -6,8 +6,10 @@
 
 static struct dt_ssm ssm_of(const struct dt_need *w, const struct dt_node *n)
 {
-	return (struct dt_ssm){.batch = w->s->p->rows[DT_ROWS_ALL] / w->s->seq,
-			       .seq = w->s->seq,
+	const int64_t rows = w->s->p->rows[DT_ROWS_ALL], seq = w->s->seq ? w->s->seq : rows; /* serving */
+
+	return (struct dt_ssm){.batch = rows / seq,
+			       .seq = seq,
 			       .heads = n->attr.heads,
 			       .head_dim = n->attr.head_dim,
 			       .groups = n->attr.kv_heads,
@@ -43,6 +45,20 @@ NEED(scan_b)
 	const struct dt_ssm p = ssm_of(w, n);
 
 	dt_need_op(w, dt_ssm_scan_backward_scratch(w->on, &p));
+}
+
+NEED(conv_step)
+{
+	const struct dt_ssm p = ssm_of(w, n);
+
+	dt_need_op(w, dt_ssm_conv_step_scratch(w->on, &p));
+}
+
+NEED(scan_step)
+{
+	const struct dt_ssm p = ssm_of(w, n);
+
+	dt_need_op(w, dt_ssm_scan_step_scratch(w->on, &p));
 }
 
 NEED(gate)

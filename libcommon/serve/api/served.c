@@ -109,12 +109,12 @@ static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p
 static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_params *p, int64_t len,
 			    const struct dt_config *c, const struct dt_config *module, struct dt_err *err)
 {
-	uint64_t bytes =
-		dt_infer_cache(c, &s->cut.layout, s->cut.at, p->cache, 1, p->block) +
-		(module ? dt_infer_cache(module, &s->cut.layout, s->cut.at, p->cache, 1, p->block) : 0);
-	uint64_t one = (uint64_t)((len + p->block - 1) / p->block), all = one * (uint64_t)p->seqs;
+	const int64_t block = dt_infer_block(c, p->block, len);
+	uint64_t bytes = dt_infer_cache(c, &s->cut.layout, s->cut.at, p->cache, 1, block) +
+			 (module ? dt_infer_cache(module, &s->cut.layout, s->cut.at, p->cache, 1, block) : 0);
+	uint64_t one = (uint64_t)((len + block - 1) / block), all = one * (uint64_t)p->seqs;
 	uint64_t share = cache_share(s->dev, p);
-	uint64_t most = INT32_MAX / (uint64_t)p->block; /* positions in the cache are int32 */
+	uint64_t most = INT32_MAX / (uint64_t)block; /* positions in the cache are int32 */
 	uint64_t n = bytes ? (p->cache_mem ? p->cache_mem : share) / bytes : all;
 	char have[32], need[32];
 
@@ -241,7 +241,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 				     .max_tokens = (int)p->tokens,
 				     .max_len = (int)len,
 				     .max_seqs = (int)p->seqs,
-				     .block_size = (int)p->block,
+				     .block_size =
+					     (int)dt_infer_block(dt_source_config(s->src), p->block, len),
 				     .ranks = p->world ? &s->cut : NULL,
 				     .adapters = p->lora_rank,
 				     .as_trained = p->as_trained,
@@ -328,6 +329,21 @@ static int check_encoder(const struct dt_served_params *p, const struct dt_confi
 	return -EINVAL;
 }
 
+/* A state cannot go back to where it was some tokens ago, and is not that of another's prefix. */
+static int check_ssm(const struct dt_served_params *p, const struct dt_config *c, struct dt_err *err)
+{
+	const char *what = p->draft_model || p->draft || p->mtp ? "drafts"
+			   : p->kv_host || p->kv_dir		? "--kv-host and --kv-disk"
+			   : p->named				? "--role"
+			   : p->trace				? "--trace"
+			   : p->lora_rank || p->merged		? "adapters"
+								: NULL;
+
+	return what ? dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2, which are not served with %s",
+				 c->name, what)
+		    : 0;
+}
+
 /*
  * Finds what each rank can determine alone: the source, the length of sequences, the tokenizer, the device.
  */
@@ -347,6 +363,8 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 		rc = dt_err_set(err, -EINVAL, "--pooling is for encoders, which '%s' is not", c->name);
 	if (rc == 0)
 		rc = c->encoder && p->embeds ? check_encoder(p, c, err) : dt_config_servable(c, err);
+	if (rc == 0 && c->ssm_heads)
+		rc = check_ssm(p, c, err);
 	if (rc == 0)
 		rc = dt_serving_check(c, &s->cut.layout, err);
 	if (rc == 0 && is_first(p))
@@ -390,7 +408,7 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	s->memory.weights += dt_infer_labels(&c);
 	if (p->mtp)
 		served_add_module(s, p);
-	s->cache_tokens = blocks * p->block * s->cut.layout.dp;
+	s->cache_tokens = blocks * dt_infer_block(&c, p->block, len) * s->cut.layout.dp;
 	s->seconds = dt_now() - t0;
 	if (!s->engine)
 		return 0;

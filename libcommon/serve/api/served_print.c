@@ -10,11 +10,16 @@ void dt_served_log(const struct dt_served *s, const struct dt_served_params *p)
 	struct dt_infer_disk_facts disk;
 	char text[3][32], line[300];
 
-	dt_log_msg(p->log,
-		   "loaded '%s' in %.1f s: %s of weights, %s of KV cache for %lld tokens, %s of workspace",
-		   p->ckpt, s->seconds, dt_format_size(s->memory.weights, text[0], sizeof(text[0])),
-		   dt_format_size(s->memory.cache, text[1], sizeof(text[1])), (long long)s->cache_tokens,
-		   dt_format_size(s->memory.work + s->logits_bytes, text[2], sizeof(text[2])));
+	const bool states = dt_infer_config(s->model)->ssm_heads > 0; /* a block is a sequence */
+
+	dt_log_msg(
+		p->log, "loaded '%s' in %.1f s: %s of weights, %s of %s for %lld %s, %s of workspace",
+		p->ckpt, s->seconds, dt_format_size(s->memory.weights, text[0], sizeof(text[0])),
+		dt_format_size(s->memory.cache, text[1], sizeof(text[1])), states ? "states" : "KV cache",
+		(long long)(states ? s->cache_tokens / (p->len ? p->len : dt_infer_config(s->model)->max_seq)
+				   : s->cache_tokens),
+		states ? "sequences" : "tokens",
+		dt_format_size(s->memory.work + s->logits_bytes, text[2], sizeof(text[2])));
 	if (dt_infer_staged(s->model))
 		dt_log_msg(p->log, "messages between ranks are copied through host memory, which is slow: %s",
 			   dt_infer_staged(s->model));
