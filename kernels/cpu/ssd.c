@@ -1,29 +1,10 @@
 /* The chunked scan, forward, and what backward shares with it. */
 #include "kernels/cpu/ssd.h"
+#include "kernels/cpu/tile.h"
 
 #include <math.h>
 
 /* ---- small products ---- */
-
-typedef float lanes __attribute__((vector_size(64), aligned(4), may_alias));
-
-/* Rows [0, R) and 16 columns of a product; R is a constant. */
-DT_INLINE void mul_lanes(float *c, int64_t ldc, const float *a, int64_t ai, int64_t ak, const float *b,
-			 int64_t ldb, int64_t k, bool add, const int R)
-{
-	lanes sum[6];
-
-	DT_FOR (6, int i = 0; i < R; i++)
-		sum[i] = add ? *(const lanes *)(c + i * ldc) : (lanes){0};
-	for (int64_t l = 0; l < k; l++) {
-		const lanes v = *(const lanes *)(b + l * ldb);
-
-		DT_FOR (6, int i = 0; i < R; i++)
-			sum[i] += a[i * ai + l * ak] * v;
-	}
-	DT_FOR (6, int i = 0; i < R; i++)
-		*(lanes *)(c + i * ldc) = sum[i];
-}
 
 /* One row and n < 16 columns. */
 DT_INLINE void mul_rest(float *c, const float *a, int64_t ak, const float *b, int64_t ldb, int64_t n,
@@ -41,28 +22,23 @@ DT_INLINE void mul_rest(float *c, const float *a, int64_t ak, const float *b, in
 		c[j] = sum[j];
 }
 
-static DT_SIMD void ssd_mul(float *c, int64_t ldc, const float *a, int64_t ai, int64_t ak, const float *b,
-			    int64_t ldb, int64_t m, int64_t n, int64_t k, bool add)
+static DT_SIMD void ssd_mul_rest(float *c, int64_t ldc, const float *a, int64_t ai, int64_t ak,
+				 const float *b, int64_t ldb, int64_t m, int64_t n, int64_t k, bool add)
 {
-	const int64_t even = n / 16 * 16;
-	int64_t i;
-
-	for (int64_t j = 0; j < even; j += 16) {
-		for (i = 0; i + 6 <= m; i += 6)
-			mul_lanes(c + i * ldc + j, ldc, a + i * ai, ai, ak, b + j, ldb, k, add, 6);
-		for (; i + 2 <= m; i += 2)
-			mul_lanes(c + i * ldc + j, ldc, a + i * ai, ai, ak, b + j, ldb, k, add, 2);
-		if (i < m)
-			mul_lanes(c + i * ldc + j, ldc, a + i * ai, ai, ak, b + j, ldb, k, add, 1);
-	}
-	for (i = 0; i < m && even < n; i++)
-		mul_rest(c + i * ldc + even, a + i * ai, ak, b + even, ldb, n - even, k, add);
+	for (int64_t i = 0; i < m; i++)
+		mul_rest(c + i * ldc, a + i * ai, ak, b, ldb, n, k, add);
 }
 
 void dt_ssd_mul(float *c, int64_t ldc, const float *a, int64_t ai, int64_t ak, const float *b, int64_t ldb,
 		int64_t m, int64_t n, int64_t k, bool add)
 {
-	ssd_mul(c, ldc, a, ai, ak, b, ldb, m, n, k, add);
+	const int64_t even = n / 16 * 16;
+
+	if (even)
+		dt_tile(DT_F32)->mul(c, ldc, (const uint32_t *)(const void *)a, ai, ak,
+				     (const uint32_t *)(const void *)b, ldb, m, even, k, add);
+	if (even < n)
+		ssd_mul_rest(c + even, ldc, a, ai, ak, b + even, ldb, m, n - even, k, add);
 }
 
 static DT_SIMD void ssd_get(float *to, struct dt_tensor t, int64_t wide, int64_t row, int64_t n, int64_t at,
@@ -123,6 +99,16 @@ void dt_ssd_scale(float *x, const float *f, int64_t n, int64_t cols)
 void dt_ssm_vector(float *to, struct dt_tensor t, int64_t n)
 {
 	dt_ssd_get(to, t, n, 0, 1, 0, n);
+}
+
+void dt_ssm_vectors(float *to, int64_t heads, struct dt_tensor a_log, struct dt_tensor dt_bias,
+		    struct dt_tensor d)
+{
+	dt_ssm_vector(to, a_log, heads);
+	dt_ssm_vector(to + heads, dt_bias, heads);
+	dt_ssm_vector(to + 2 * heads, d, heads);
+	for (int64_t h = 0; h < heads; h++)
+		to[h] = -expf(to[h]);
 }
 
 /* ---- a chunk ---- */
@@ -251,11 +237,7 @@ float *dt_ssd_open(struct dt_dev *dev, struct dt_ssd *s, float *room, struct dt_
 	s->cs = s->dt + all * p->seq;
 	s->states = s->cs + all * p->seq;
 	s->own = s->states + dt_ssd_state_size(p);
-	dt_ssm_vector(s->a, a_log, p->heads);
-	dt_ssm_vector(s->bias, dt_bias, p->heads);
-	dt_ssm_vector(s->d, d, p->heads);
-	for (int64_t h = 0; h < p->heads; h++)
-		s->a[h] = -expf(s->a[h]);
+	dt_ssm_vectors(s->a, p->heads, a_log, dt_bias, d);
 #pragma omp parallel for num_threads(dev->nthreads) if (all * p->seq * p->head_dim > DT_SERIAL)
 	for (int64_t i = 0; i < all; i++) {
 		steps(s, i / p->heads, i % p->heads);

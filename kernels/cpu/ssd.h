@@ -64,7 +64,8 @@ float dt_ssd_factors(const struct dt_ssd *s, const struct dt_ssd_chunk *c, int64
 void dt_ssd_mask(float *m, const float *g, const struct dt_ssd *s, const struct dt_ssd_chunk *c,
 		 int64_t batch, int64_t head);
 
-/* c [m, n] = (add ? c : 0) + a b; a_ik at a[i ai + k ak], b [k, n] with rows of ldb. */
+/* c [m, n] = (add ? c : 0) + a b; a_ik at a[i ai + k ak], b [k, n] with rows of ldb. Products
+ * of tile.h, for any n. */
 void dt_ssd_mul(float *c, int64_t ldc, const float *a, int64_t ai, int64_t ak, const float *b, int64_t ldb,
 		int64_t m, int64_t n, int64_t k, bool add);
 /* Columns [at, at + cols) of n rows of t from `row` on, as f32; and the other way. */
@@ -87,6 +88,9 @@ float dt_ssm_softplus(float v);
 
 /* A vector of n elements of any compute type as f32. */
 void dt_ssm_vector(float *to, struct dt_tensor t, int64_t n);
+/* to [3, heads]: A, dt_bias and D. */
+void dt_ssm_vectors(float *to, int64_t heads, struct dt_tensor a_log, struct dt_tensor dt_bias,
+		    struct dt_tensor d);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -1,4 +1,5 @@
 /* The causal convolution of ssm.h, in blocks of rows, and the gate. */
+#include "kernels/cpu/act.h"
 #include "kernels/cpu/ssd.h"
 
 struct conv {
@@ -50,8 +51,11 @@ static DT_SIMD void ssm_conv_row(const struct conv *a, int64_t row, int64_t t, f
 static DT_SIMD void ssm_silu(float *x, int64_t n)
 {
 #pragma omp simd
-	for (int64_t c = 0; c < n; c++)
-		x[c] = x[c] / (1.f + dt_expf(-x[c]));
+	for (int64_t c = 0; c < n; c++) {
+		float slope;
+
+		x[c] = act(x[c], DT_ACT_SILU, &slope);
+	}
 }
 
 void dt_ssm_silu(float *x, int64_t n)
@@ -87,9 +91,10 @@ static DT_SIMD void ssm_silu_back(float *x, const float *dy, int64_t n)
 {
 #pragma omp simd
 	for (int64_t c = 0; c < n; c++) {
-		const float s = 1.f / (1.f + dt_expf(-x[c]));
+		float slope;
 
-		x[c] = dy[c] * s * (1.f + x[c] * (1.f - s));
+		act(x[c], DT_ACT_SILU, &slope);
+		x[c] = dy[c] * slope;
 	}
 }
 
@@ -184,8 +189,11 @@ struct gate {
 static DT_SIMD void ssm_gate_row(float *y, const float *x, const float *z, int64_t n)
 {
 #pragma omp simd
-	for (int64_t c = 0; c < n; c++)
-		y[c] = x[c] * z[c] / (1.f + dt_expf(-z[c]));
+	for (int64_t c = 0; c < n; c++) {
+		float slope;
+
+		y[c] = x[c] * act(z[c], DT_ACT_SILU, &slope);
+	}
 }
 
 /* x and z become their gradients. */
@@ -193,10 +201,11 @@ static DT_SIMD void ssm_gate_back_row(float *x, float *z, const float *dy, int64
 {
 #pragma omp simd
 	for (int64_t c = 0; c < n; c++) {
-		const float s = 1.f / (1.f + dt_expf(-z[c])), v = x[c], w = z[c];
+		float slope;
+		const float f = act(z[c], DT_ACT_SILU, &slope), v = x[c];
 
-		x[c] = dy[c] * w * s;
-		z[c] = dy[c] * v * s * (1.f + w * (1.f - s));
+		x[c] = dy[c] * f;
+		z[c] = dy[c] * v * slope;
 	}
 }
 

@@ -211,11 +211,7 @@ int dt_cpu_ssm_scan_step(struct dt_dev *dev, struct dt_tensor y, struct dt_tenso
 	if (!v.a)
 		return -ENOMEM;
 	v.bias = v.a + p->heads, v.d = v.bias + p->heads, own = v.d + p->heads;
-	dt_ssm_vector(v.a, a_log, p->heads);
-	dt_ssm_vector(v.bias, dt_bias, p->heads);
-	dt_ssm_vector(v.d, d, p->heads);
-	for (int64_t h = 0; h < p->heads; h++)
-		v.a[h] = -expf(v.a[h]);
+	dt_ssm_vectors(v.a, p->heads, a_log, dt_bias, d);
 #pragma omp parallel for num_threads(dev->nthreads)                                                          \
 	schedule(dynamic) if (p->seq * p->heads * p->head_dim * p->state > 64 * DT_SERIAL)
 	for (int64_t i = 0; i < s->nseq * p->heads; i++)
