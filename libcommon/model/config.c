@@ -28,7 +28,7 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 	} sizes[] = {
 		{"vocabulary", c->vocab, 1, 1 << 24},
 		{"hidden size", c->hidden, 1, 1 << 20},
-		{"feed-forward size", c->ffn, !c->ssm_heads, c->ssm_heads ? 0 : 1 << 22},
+		{"feed-forward size", c->ffn, !ssm, ssm ? 0 : 1 << 22},
 		{"number of layers", c->layers, 1, 4096},
 		{"number of heads", c->heads, 1, 4096},
 		{"number of kv heads", c->kv_heads, 1, c->heads},

@@ -332,6 +332,48 @@ static double weights_of(const struct dt_serve_shape *s, const struct dt_params 
 	return sum;
 }
 
+/* Ends the list, and hands it over or releases it. */
+static int give(int rc, struct dt_estimate *t, struct dt_estimate *ret, struct dt_err *err)
+{
+	if (rc == 0)
+		rc = dt_entries_finish(t, err);
+	if (rc == 0)
+		*ret = *t;
+	else
+		dt_estimate_release(t);
+	return rc;
+}
+
+/* Everything that a rank of s holds; of: the whole model. */
+static int put_all(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_config *of,
+		   const struct dt_params *table, struct dt_local *local, struct dt_err *err)
+{
+	const struct dt_config *c = s->config;
+	const struct dt_coords at = {.tp = s->tp_rank, .pp = s->stage};
+	struct dt_local_dims d;
+	int rc = dt_local_build(table, c, &s->layout, at, local, err);
+
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < local->n; i++)
+		t->params += local->p[i].numel;
+	dt_layer_dims(c, c->layers - 1, s->layout.tp, s->tp_rank, &d);
+	if (s->account == DT_ACCOUNT_DT)
+		rc = put_own(t, s, table, local, err);
+	else
+		put_serving(t, s, weights_of(s, table, local), &d);
+	if (rc == 0 && s->account == DT_ACCOUNT_GENERIC)
+		rc = dt_put_scratch_of_any(t, s, err);
+	if (rc == 0 && dt_infer_labels(of))
+		put(t, DT_MEM_WEIGHTS, (double)dt_infer_labels(of), "classes",
+		    "(hidden + classes) x (hidden + 1), f32", DT_EXACT);
+	if (rc == 0)
+		rc = put_adapters(t, s, at, err);
+	if (rc == 0 && s->framework_bytes)
+		put(t, DT_EST_FRAMEWORK, (double)s->framework_bytes, "framework", "as given", DT_CALIBRATED);
+	return rc;
+}
+
 int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *ret, struct dt_err *err)
 {
 	struct dt_serve_shape shape = *asked, *s = &shape;
@@ -339,20 +381,10 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 	struct dt_estimate t = {0};
 	struct dt_params table = {0};
 	struct dt_local local = {0};
-	struct dt_local_dims d;
-	struct dt_coords at = {.tp = s->tp_rank, .pp = s->stage};
 	int rc;
 
-	if (dt_config_is_image(c)) {
-		rc = dt_estimate_images(s, &t, err);
-		if (rc == 0)
-			rc = dt_entries_finish(&t, err);
-		if (rc == 0)
-			*ret = t;
-		else
-			dt_estimate_release(&t);
-		return rc;
-	}
+	if (dt_config_is_image(c))
+		return give(dt_estimate_images(s, &t, err), &t, ret, err);
 	s->config = c;
 	if (c->ssm_heads && s->account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP,
@@ -366,32 +398,7 @@ int dt_estimate_serve(const struct dt_serve_shape *asked, struct dt_estimate *re
 		rc = dt_model_params(c, &table, err);
 	if (rc < 0)
 		return rc;
-	rc = dt_local_build(&table, c, &s->layout, at, &local, err);
-	if (rc < 0)
-		goto out;
-	for (int i = 0; i < local.n; i++)
-		t.params += local.p[i].numel;
-	dt_layer_dims(c, c->layers - 1, s->layout.tp, s->tp_rank, &d);
-	if (s->account == DT_ACCOUNT_DT)
-		rc = put_own(&t, s, &table, &local, err);
-	else
-		put_serving(&t, s, weights_of(s, &table, &local), &d);
-	if (rc == 0 && s->account == DT_ACCOUNT_GENERIC)
-		rc = dt_put_scratch_of_any(&t, s, err);
-	if (rc == 0 && dt_infer_labels(asked->config))
-		put(&t, DT_MEM_WEIGHTS, (double)dt_infer_labels(asked->config), "classes",
-		    "(hidden + classes) x (hidden + 1), f32", DT_EXACT);
-	if (rc == 0)
-		rc = put_adapters(&t, s, at, err);
-	if (rc == 0 && s->framework_bytes)
-		put(&t, DT_EST_FRAMEWORK, (double)s->framework_bytes, "framework", "as given", DT_CALIBRATED);
-	if (rc == 0)
-		rc = dt_entries_finish(&t, err);
-	if (rc == 0)
-		*ret = t;
-	else
-		dt_estimate_release(&t);
-out:
+	rc = give(put_all(&t, s, asked->config, &table, &local, err), &t, ret, err);
 	dt_local_release(&local);
 	dt_params_release(&table);
 	return rc;

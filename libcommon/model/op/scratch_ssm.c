@@ -18,48 +18,21 @@ static struct dt_ssm ssm_of(const struct dt_need *w, const struct dt_node *n)
 }
 
 #define NEED(name) void dt_need_ssm_##name(const struct dt_need *w, const struct dt_node *n)
+/* What the op takes that the mixer's sizes determine. */
+#define NEED_OF(name, scratch)                                                                               \
+	NEED(name)                                                                                           \
+	{                                                                                                    \
+		const struct dt_ssm p = ssm_of(w, n);                                                        \
+                                                                                                             \
+		dt_need_op(w, scratch(w->on, &p));                                                           \
+	}
 
-NEED(conv)
-{
-	const struct dt_ssm p = ssm_of(w, n);
-
-	dt_need_op(w, dt_ssm_conv_scratch(w->on, &p));
-}
-
-NEED(conv_b)
-{
-	const struct dt_ssm p = ssm_of(w, n);
-
-	dt_need_op(w, dt_ssm_conv_backward_scratch(w->on, &p));
-}
-
-NEED(scan)
-{
-	const struct dt_ssm p = ssm_of(w, n);
-
-	dt_need_op(w, dt_ssm_scan_scratch(w->on, &p));
-}
-
-NEED(scan_b)
-{
-	const struct dt_ssm p = ssm_of(w, n);
-
-	dt_need_op(w, dt_ssm_scan_backward_scratch(w->on, &p));
-}
-
-NEED(conv_step)
-{
-	const struct dt_ssm p = ssm_of(w, n);
-
-	dt_need_op(w, dt_ssm_conv_step_scratch(w->on, &p));
-}
-
-NEED(scan_step)
-{
-	const struct dt_ssm p = ssm_of(w, n);
-
-	dt_need_op(w, dt_ssm_scan_step_scratch(w->on, &p));
-}
+NEED_OF(conv, dt_ssm_conv_scratch)
+NEED_OF(conv_b, dt_ssm_conv_backward_scratch)
+NEED_OF(scan, dt_ssm_scan_scratch)
+NEED_OF(scan_b, dt_ssm_scan_backward_scratch)
+NEED_OF(conv_step, dt_ssm_conv_step_scratch)
+NEED_OF(scan_step, dt_ssm_scan_step_scratch)
 
 NEED(gate)
 {
