@@ -13,7 +13,8 @@ def write_models(folder, wide=False, **keys_of_all):
     that are no multiple of 16; with a tied embedding; with norms over all heads; with layers without positions,
     and others with windows; with heads that are rotated in part; with LongRoPE; with attention and MLP
     beside each other, behind norms of their own or one norm; with experts, without and with latent attention, and with
-    biases and attention sinks. wide: with rows that can be quantised to any format, and fewer layers."""
+    biases and attention sinks; of Mamba-2, in two groups. wide: with rows that can be quantised to any format, and fewer
+    layers."""
     common = {"vocab_size": 261, "hidden_size": 48, "intermediate_size": 90, "num_hidden_layers": 5, "num_attention_heads": 4,
               "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, **keys_of_all}
     mixtral = {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
@@ -33,7 +34,8 @@ def write_models(folder, wide=False, **keys_of_all):
             "sliding_window_pattern": 3}, "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
             "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.5], "long_factor": [1.2, 2, 4]}},
             "granitemoeshared": {"num_local_experts": 8, "num_experts_per_tok": 3, "shared_intermediate_size": 40,
-            "residual_multiplier": 0.22, "logits_scaling": 3}}
+            "residual_multiplier": 0.22, "logits_scaling": 3},
+            "mamba2": {"num_heads": 8, "head_dim": 12, "n_groups": 2, "state_size": 10, "conv_kernel": 3}}
     paths = []
     for kind, keys in more.items():
         paths.append(os.path.join(folder, kind + ".json"))
