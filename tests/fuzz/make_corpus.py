@@ -6,6 +6,7 @@ tokenizer_file/small.model is apart: SentencePiece's library trained it, 275 pie
 import base64
 import json
 import os
+import random
 import re
 import shutil
 import struct
@@ -156,6 +157,10 @@ FAMILIES = {
     "starcoder2": {"sliding_window": 7},
     "deepseek_v2": DEEPSEEK | {"q_lora_rank": None, "topk_method": "group_limited_greedy"},
     "deepseek_v3": DEEPSEEK | {"norm_topk_prob": True, "routed_scaling_factor": 2.5, "num_nextn_predict_layers": 1},
+    "mamba2": {"num_heads": 4, "head_dim": 16, "n_groups": 2, "state_size": 6, "conv_kernel": 3, "time_step_limit": [0, 1e308]},
+    "bert": {"architectures": ["BertForMaskedLM"], "type_vocab_size": 3, "hidden_act": "gelu_new"},
+    "roberta": {"architectures": ["RobertaForSequenceClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}, "pad_token_id": 1},
+    "xlm-roberta": {"architectures": ["XLMRobertaModel"], "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     "vit": {"image_size": 28, "patch_size": 7, "num_channels": 1, "num_labels": 3},
 }
 
@@ -167,11 +172,27 @@ def families(out):
             json.dump({"model_type": name} | TINY | own, f)
 
 
+def text(s):
+    """A string of GGUF."""
+    return struct.pack("<Q", len(s.encode())) + s.encode()
+
+
+def write_gguf(path, nkeys, keys, tensors):
+    """tensors: name, columns, rows (0: a vector, of ones), (GGUF's number of the type, elements and bytes of a block)."""
+    infos, data, draw = b"", b"", random.Random(1)
+    for name, columns, rows, (kind, block, size) in tensors:
+        dims = (columns, rows) if rows else (columns,)
+        infos += text(name) + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, kind, len(data))
+        n = columns * max(rows, 1) // block * size
+        data += draw.randbytes(n) if rows else struct.pack("<f", 1) * columns
+        data += bytes(-len(data) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), nkeys) + keys + infos
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+
+
 def formats(out):
     """A Llama of one layer in GGUF, each of its matrices in a block format of its own (codes drawn at random)."""
-    import random
-
-    text = lambda s: struct.pack("<Q", len(s)) + s.encode()
     keys = b"".join(text(k) + v for k, v in [("general.architecture", struct.pack("<I", 8) + text("llama"))] + [
         ("llama." + k, struct.pack("<II", 4, v)) for k, v in (
             ("block_count", 1), ("context_length", 64), ("embedding_length", 256), ("feed_forward_length", 256),
@@ -179,7 +200,6 @@ def formats(out):
             ("attention.value_length", 32), ("rope.dimension_count", 32), ("vocab_size", 16))] + [
         ("llama.attention.layer_norm_rms_epsilon", struct.pack("<If", 6, 1e-5)),
         ("llama.rope.freq_base", struct.pack("<If", 6, 1e4))])
-    # name, columns, rows; GGUF's number of the type, elements and bytes of a block
     tensors = [
         ("token_embd", 256, 16, (10, 256, 84)), ("output_norm", 256, 0, (0, 1, 4)), ("output", 256, 16, (23, 256, 136)),
         ("blk.0.attn_norm", 256, 0, (0, 1, 4)), ("blk.0.attn_q", 256, 64, (11, 256, 110)),
@@ -187,16 +207,29 @@ def formats(out):
         ("blk.0.attn_output", 64, 256, (7, 32, 24)), ("blk.0.ffn_norm", 256, 0, (0, 1, 4)),
         ("blk.0.ffn_gate", 256, 256, (21, 256, 110)), ("blk.0.ffn_up", 256, 256, (18, 256, 98)),
         ("blk.0.ffn_down", 256, 256, (22, 256, 82))]
-    infos, data, draw = b"", b"", random.Random(1)
-    for name, columns, rows, (kind, block, size) in tensors:
-        dims = (columns, rows) if rows else (columns,)
-        infos += text(name + ".weight") + struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, kind, len(data))
-        n = columns * max(rows, 1) // block * size
-        data += draw.randbytes(n) if rows else struct.pack("<f", 1) * columns
-        data += bytes(-len(data) % 32)
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 13) + keys + infos
-    with open(os.path.join(out, "gguf", "formats"), "wb") as f:
-        f.write(head + bytes(-len(head) % 32) + data)
+    tensors = [(name + ".weight", *rest) for name, *rest in tensors]
+    write_gguf(os.path.join(out, "gguf", "formats"), 13, keys, tensors)
+
+
+def encoder(out):
+    """A BERT of one layer in GGUF that ranks texts: a vocabulary of WordPiece, and one class."""
+    f32, tokens = (0, 1, 4), ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "b", "\u2581123"]
+    number = lambda v: struct.pack("<II", 4, v)
+    keys = {"general.architecture": struct.pack("<I", 8) + text("bert"), "bert.block_count": number(1), "bert.context_length": number(16),
+            "bert.embedding_length": number(8), "bert.feed_forward_length": number(12), "bert.attention.head_count": number(2),
+            "bert.attention.layer_norm_epsilon": struct.pack("<If", 6, 1e-12), "bert.attention.causal": struct.pack("<IB", 7, 0),
+            "bert.pooling_type": number(4), "tokenizer.ggml.model": struct.pack("<I", 8) + text("bert"),
+            "tokenizer.ggml.tokens": struct.pack("<IIQ", 9, 8, len(tokens)) + b"".join(map(text, tokens)),
+            "tokenizer.ggml.token_type": struct.pack("<IIQ7i", 9, 5, 7, 3, 3, 3, 3, 1, 1, 1)}
+    vectors = [(f"{name}.bias", n, 0, f32) for name, n in (("blk.0.attn_q", 8), ("blk.0.attn_k", 8), ("blk.0.attn_v", 8),
+               ("blk.0.attn_output", 8), ("blk.0.ffn_up", 12), ("blk.0.ffn_down", 8), ("cls", 8), ("cls.output", 1))]
+    for name in ("token_embd_norm", "blk.0.attn_output_norm", "blk.0.layer_output_norm"):
+        vectors += [(f"{name}.weight", 8, 0, f32), (f"{name}.bias", 8, 0, f32)]
+    matrices = [(f"{name}.weight", columns, rows, f32) for name, columns, rows in (
+        ("token_embd", 8, 7), ("position_embd", 8, 16), ("token_types", 8, 2), ("blk.0.attn_q", 8, 8), ("blk.0.attn_k", 8, 8),
+        ("blk.0.attn_v", 8, 8), ("blk.0.attn_output", 8, 8), ("blk.0.ffn_up", 8, 12), ("blk.0.ffn_down", 12, 8), ("cls", 8, 8),
+        ("cls.output", 8, 1))]
+    write_gguf(os.path.join(out, "gguf", "bert"), len(keys), b"".join(text(k) + v for k, v in keys.items()), matrices + vectors)
 
 
 def texts(out):
@@ -239,7 +272,6 @@ def adapters(out):
     folder = os.path.join(out, "adapter")
     os.makedirs(folder, exist_ok=True)
     write = lambda name, data: open(os.path.join(folder, name), "wb").write(data)
-    text = lambda s: struct.pack("<Q", len(s)) + s.encode()
     write("config", b'0{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "use_rslora": true, "rank_pattern": {"q_proj": 2}, '
           b'"alpha_pattern": {}, "target_modules": ["q_proj"], "bias": "none"}')
     head, at = {}, 0
@@ -321,7 +353,6 @@ def vocabularies(out):
     unigram["model"]["byte_fallback"] = True
     unigram["added_tokens"] = unigram["added_tokens"][:3]
     json.dump(unigram, open(os.path.join(tok, "unigram.json"), "w"))
-    text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581a", "b", "\u2581123"]
     kv = [("general.architecture", 8, text("bert")), ("tokenizer.ggml.model", 8, text("bert")),
           ("tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, len(tokens)) + b"".join(map(text, tokens))),
@@ -359,6 +390,7 @@ else:
     blocks(os.path.join(HERE, "corpus"))
     families(os.path.join(HERE, "corpus"))
     formats(os.path.join(HERE, "corpus"))
+    encoder(os.path.join(HERE, "corpus"))
     images(os.path.join(HERE, "corpus"))
     adapters(os.path.join(HERE, "corpus"))
 # SPDX-License-Identifier: Apache-2.0
