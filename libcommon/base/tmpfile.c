@@ -70,6 +70,8 @@ static int resolve(const char *path, char **ret, mode_t *ret_mode, struct dt_err
 	if (lstat(path, &st) < 0) {
 		if (errno != ENOENT)
 			return dt_err_sys(err, -errno, "cannot write '%s'", path);
+		if (!*path || path[strlen(path) - 1] == '/')
+			return dt_err_set(err, -ENOENT, "cannot write '%s': no name of a file", path);
 		st.st_mode = 0;
 	}
 	link = S_ISLNK(st.st_mode);

@@ -107,6 +107,9 @@ is_gone() { # PID
 	refused 2 "this process may run on" timeout 20 "$calibrate" --cores 1024
 	refused 2 "out of range" "$calibrate" --window -1
 	refused 1 "No such file" timeout 20 "$calibrate" --seconds 600 --cores 1 --out no/such/folder.json
+	for bad in "" no-name/; do
+		refused 1 "no name of a file" timeout 20 "$calibrate" --seconds 600 --cores 1 --out "$bad"
+	done
 	: >empty
 	refused 1 "empty" "$plan" --gpu cpu --ops empty gpt2-tiny
 }
