@@ -1,4 +1,4 @@
-/* config.json and our own form; what is accepted has a parameter table, and is the same when written and read back. */
+/* config.json and our own form: what is accepted has a parameter table, and is the same when read back. */
 #include "model/params.h"
 #include "model/same.h"
 
