@@ -298,7 +298,8 @@ int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 	if (c->encoder && c->head == DT_ENCODER_NONE) {
 		dt_err_set(err, -ENOTSUP,
 			   "'%s' has no head that predicts masked tokens, which training needs", c->name);
-		dt_err_hint(err, "a data set of 'dt-dataset labels', or --labels N, gives it one for classes");
+		dt_err_hint(err,
+			    "a data set of 'dt-dataset labels', or --labels N, gives it one for classes");
 		return -ENOTSUP;
 	}
 	if (dt_config_has_labels(c) && c->label_loss != DT_CLASS_LOSS_CE && c->labels != 1)

@@ -35,7 +35,8 @@ static int add_types(struct dt_exec *x, const struct dt_node *n, struct dt_tenso
 {
 	if (!x->flight->types)
 		return dt_call_first_type(x, n, y, err);
-	TRY(x->dev->ops->embedding_forward(x->dev, at, x->flight->types, NULL, x->w[n->param[2]], DT_NONE, 0));
+	TRY(x->dev->ops->embedding_forward(x->dev, at, x->flight->types, NULL, x->w[n->param[2]], DT_NONE,
+					   0));
 	TRY(x->dev->ops->add(x->dev, y, y, at));
 	return 0;
 }

@@ -20,7 +20,7 @@ struct dt_flight {
 	 * of train/labelled.h. With --documents apart, pos: a token's position in its document, first: where
 	 * the document begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
-	int32_t *types; /* [rows] likewise: token types of texts with labels; NULL: all are of the first type */
+	int32_t *types; /* [rows] likewise: token types of texts with labels; NULL: all are of type 0 */
 	/* [rows] likewise of a module for a further token: each row's next token, and the one after it or -1;
 	 * NULL without one. */
 	int32_t *ids_ahead, *targets_ahead;

@@ -125,9 +125,9 @@ static int bind_positions(struct dt_exec *x)
 		return -ENOMEM;
 	x->host_pos = pos;
 	for (int64_t i = 0; i < rows; i++) /* texts with labels are written backwards (train/labelled.h) */
-		pos[i] = dt_config_has_labels(x->c) ? (int32_t)(x->seq - 1 - i % x->seq)
-						    : (int32_t)dt_zigzag(x->positions, x->cp_size,
-									 x->cp_rank, i % x->seq);
+		pos[i] = dt_config_has_labels(x->c)
+				 ? (int32_t)(x->seq - 1 - i % x->seq)
+				 : (int32_t)dt_zigzag(x->positions, x->cp_size, x->cp_rank, i % x->seq);
 	rc = put(x->dev, x->pos, pos, (size_t)rows * sizeof(*pos));
 	return rc;
 }

@@ -15,8 +15,8 @@ void dt_block_masked_head(struct dt_builder *b, int h, int embed);
 /* The end of a model whose results are the final hidden states h, and the tensors of a pooler that it has. */
 void dt_block_states(struct dt_builder *b, int h);
 /*
- * The classes of a text: labels.weight tanh(pooler.weight x + pooler.bias) + labels.bias, of the first token's
- * final hidden state x, and their loss. A server ends with the states: nn/labels.h computes the rest.
+ * The classes of a text: labels.weight tanh(pooler.weight x + pooler.bias) + labels.bias, of the first
+ * token's final hidden state x, and their loss. A server ends with the states: nn/labels.h computes the rest.
  */
 void dt_block_labels(struct dt_builder *b, int h);
 

@@ -1,6 +1,6 @@
 /*
- * Building blocks of image classifiers, whose ends encoders have too. Each adds parameters and nodes and returns its output: a value with
- * its channels, height and width.
+ * Building blocks of image classifiers, whose ends encoders have too. Each adds parameters and nodes and
+ * returns its output: a value with its channels, height and width.
  */
 #ifndef DT_MODEL_BLOCK_IMAGE_H
 #define DT_MODEL_BLOCK_IMAGE_H

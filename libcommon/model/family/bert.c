@@ -3,8 +3,8 @@
  * transformers: with the prediction of masked tokens, with classes of a text, or without a head. Positions of
  * the RoBERTas begin at row 2 of their table, behind that of padding.
  */
-#include "model/block/encoder.h"
 #include "kernels/class_loss.h"
+#include "model/block/encoder.h"
 #include "model/family/family.h"
 
 #include <stdio.h>

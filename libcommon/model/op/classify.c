@@ -13,8 +13,7 @@ void dt_shape_classify(struct dt_lower *lo, struct dt_node *n)
 
 	n->out[0] = dt_lo_like(lo, "d.features", n->unit, n->in[0]);
 	n->out[1] = dt_lo_value(lo, "logits", n->unit, DT_F32, rows, 1, classes);
-	n->out[2] =
-		narrow ? dt_lo_value(lo, "d.logits", n->unit, lo->s->compute, rows, 1, classes) : -1;
+	n->out[2] = narrow ? dt_lo_value(lo, "d.logits", n->unit, lo->s->compute, rows, 1, classes) : -1;
 	n->out[3] = dt_lo_value(lo, "loss rows", n->unit, DT_F32, rows, 2, 1);
 	for (int i = 1; i < 4; i++)
 		if (n->out[i] >= 0)
