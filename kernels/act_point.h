@@ -11,6 +11,9 @@
 
 #define DT_GELU_K 0.79788456080286536f /* sqrt(2 / pi) */
 #define DT_GELU_C 0.044715f
+/* tanh(x) / x from y = x^2; the first term left out is 2e-9 at y = 1/16 */
+#define DT_TANH_SERIES(y)                                                                                    \
+	(1.f + (y) * (-0.333333333f + (y) * (0.133333333f + (y) * (-0.0539682540f + (y)*0.0218694885f))))
 
 /* The derivative is clamped for large |x|, where the formula could be zero times Inf. NaN stays NaN. */
 #define DT_ACT_POINT(head, name, exponential, error_function)                                                \
@@ -37,6 +40,11 @@
 			s = 1.f / (1.f + exponential(-DT_ACT_ALPHA * x));                                    \
 			*d *= x < -50.f ? 0.f : s + x * s * (1.f - s) * DT_ACT_ALPHA;                        \
 			return x * s;                                                                        \
+		case DT_ACT_TANH:                                                                            \
+			s = 1.f - 2.f / (1.f + exponential(2.f * x));                                        \
+			x = x * x < 0.0625f ? x * DT_TANH_SERIES(x * x) : s;                                 \
+			*d = 1.f - x * x;                                                                    \
+			return x;                                                                            \
 		default:                                                                                     \
 			*d = x > 0 ? 1.f : 0.f;                                                              \
 			return x < 0 ? 0.f : x;                                                              \

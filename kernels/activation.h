@@ -3,6 +3,7 @@
  *   gelu_tanh  x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3): Hendrycks & Gimelshein 2016, the
  *              tanh form 0.5 x (1 + tanh u) written without its cancellation
  *   gelu_erf   0.5 x (1 + erf(x / sqrt 2))        silu  x / (1 + exp(-x))       relu  max(x, 0)
+ *   tanh       of x; below 1/4 by its series, where 1 - 2 / (1 + exp(2 x)) cancels
  *   silu_clamped  of gated activations only (gpt-oss): g = min(x, 7), g / (1 + exp(-1.702 g)); what it is
  *              multiplied by is clamped to [-7, 7] and 1 is added. A clamped element has gradient 0.
  * act:   y = f(x);  dx = dy f'(x).   y may alias x; dx may alias dy or x.
@@ -20,7 +21,14 @@
 #define DT_ACT_LIMIT 7.f    /* of silu_clamped */
 #define DT_ACT_ALPHA 1.702f /* likewise */
 
-enum dt_act_fn { DT_ACT_GELU_TANH, DT_ACT_GELU_ERF, DT_ACT_SILU, DT_ACT_RELU, DT_ACT_SILU_CLAMPED };
+enum dt_act_fn {
+	DT_ACT_GELU_TANH,
+	DT_ACT_GELU_ERF,
+	DT_ACT_SILU,
+	DT_ACT_RELU,
+	DT_ACT_SILU_CLAMPED,
+	DT_ACT_TANH,
+};
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

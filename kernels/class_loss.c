@@ -8,8 +8,11 @@ int dt_check_class_loss(const struct dt_dev *dev, float *loss, int32_t *above, s
 
 	if (!rows)
 		return DT_EMPTY;
-	if (!loss || !above || !p->targets || (p->share && !p->others) || !(p->smoothing >= 0) ||
-	    p->smoothing >= 1 || !dt_is(logits, DT_F32, dt_numel(logits)) || dt_cols(logits) < 1)
+	if (p->loss != DT_CLASS_LOSS_CE && (dt_cols(logits) != 1 || !p->share))
+		return -EINVAL;
+	if (!loss || !above || !p->targets || (p->share && !p->others && p->loss == DT_CLASS_LOSS_CE) ||
+	    !(p->smoothing >= 0) || p->smoothing >= 1 || !dt_is(logits, DT_F32, dt_numel(logits)) ||
+	    dt_cols(logits) < 1)
 		return -EINVAL;
 	if (!dlogits.data)
 		return 0;

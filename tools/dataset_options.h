@@ -14,7 +14,7 @@ struct dataset_args {
 	int format, pack, dedup, from, store, template, overlong, crop_to[2];
 	int64_t shards, quality, resize, channels;
 	double split;
-	bool split_given, field_given, quality_given, skip_bad, ignore_exif, preferences;
+	bool split_given, field_given, quality_given, skip_bad, ignore_exif, preferences, scores;
 };
 
 extern struct dataset_args dataset_args;

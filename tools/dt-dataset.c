@@ -6,6 +6,7 @@
 #include "ckpt/tokenizer_file.h"
 #include "data/chat_import.h"
 #include "data/image_import.h"
+#include "data/label_import.h"
 #include "data/script.h"
 #include "tools/dataset_options.h"
 
@@ -225,6 +226,37 @@ static int cmd_chat(int n, char **args)
 	return make("chat", do_chat, n, args);
 }
 
+static int do_labels(int n, char **paths, struct dt_err *err)
+{
+	struct dt_tokenizer *tok = NULL;
+	struct dt_label_import im = {.seq = dataset_args.look.seq ? dataset_args.look.seq : 512,
+				     .scores = dataset_args.scores,
+				     .skip_bad = dataset_args.skip_bad,
+				     .eval_percent = dataset_args.split_given ? dataset_args.split : 0,
+				     .names = dataset_args.class_names,
+				     .source = n == 1 ? paths[0] : "several files",
+				     .shards = (int)dataset_args.shards,
+				     .told = bad_line};
+	const char *const outs[2] = {dataset_args.out_path, dataset_args.eval_path};
+	int rc = open_tokenizer(&tok, NULL, err);
+
+	im.tok = tok;
+	if (rc == 0)
+		rc = dt_label_import(&im, n, (const char *const *)paths, outs, err);
+	if (rc == 0 && dataset_args.look.json)
+		rc = put_json(dt_label_import_json(&im, outs), err);
+	else if (rc == 0)
+		dt_label_import_print(&im, outs, stdout);
+	dt_label_import_release(&im);
+	dt_tokenizer_close(tok);
+	return rc;
+}
+
+static int cmd_labels(int n, char **args)
+{
+	return make("labels", do_labels, n, args);
+}
+
 static void told(void *ctx, bool bad, const char *name, const char *why)
 {
 	if (still_named())
@@ -327,6 +359,8 @@ static const struct dt_command commands[] = {
 	{"chat", "FILE...",
 	 "Build a dataset of conversations in JSONL, with the assistant's tokens as targets", cmd_chat, 1,
 	 -1},
+	{"labels", "FILE...", "Build a dataset of texts with a class or a score each, in JSONL", cmd_labels,
+	 1, -1},
 	{"images", "INPUT...", "Build a dataset of images from IDX or CIFAR files, folders or tar archives",
 	 cmd_images, 1, -1},
 	{"info", "D.h5", "Print what a dataset holds", cmd_info, 1, 1},

@@ -33,6 +33,8 @@ const struct dt_opt train_opts[] = {
 	DT_RUN_OPT("mtp-layers"),
 	DT_RUN_OPT("mtp-loss-weight"),
 	DT_RUN_OPT("mask-share"),
+	DT_RUN_OPT("labels"),
+	DT_RUN_OPT("label-loss"),
 	DT_RUN_OPT("mask-token"),
 	DT_RUN_OPT("objective"),
 	DT_RUN_OPT("beta"),

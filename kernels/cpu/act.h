@@ -20,6 +20,7 @@ DT_ACT_POINT(DT_INLINE, act, dt_expf, dt_erff)
 	 : (f) == DT_ACT_GELU_ERF     ? loop(__VA_ARGS__, DT_ACT_GELU_ERF)                                   \
 	 : (f) == DT_ACT_SILU	      ? loop(__VA_ARGS__, DT_ACT_SILU)                                       \
 	 : (f) == DT_ACT_SILU_CLAMPED ? loop(__VA_ARGS__, DT_ACT_SILU_CLAMPED)                               \
+	 : (f) == DT_ACT_TANH	      ? loop(__VA_ARGS__, DT_ACT_TANH)                                       \
 				      : loop(__VA_ARGS__, DT_ACT_RELU))
 
 /*

@@ -46,21 +46,48 @@ static DT_SIMD void class_loss_grad(float *d, const struct row *r, float max, fl
 		d[r->other] -= scale * (1 - e) * (1 - r->share);
 }
 
+/* The loss of a logit against a score, and its slope. above: whether they are on different sides. */
+static float score_loss(float l, float s, enum dt_class_loss kind, float *ret_slope, int32_t *above)
+{
+	const float e = dt_expf_bounded(-fabsf(l));
+
+	if (kind == DT_CLASS_LOSS_MSE) {
+		*above = 0;
+		*ret_slope = 2 * (l - s);
+		return (l - s) * (l - s);
+	}
+	*above = !((l > 0) == (s > 0.5f));
+	*ret_slope = (l < 0 ? e : 1) / (1 + e) - s;
+	return (l > 0 ? l : 0) - s * l + log1pf(e);
+}
+
 /* buf: k f32 elements, used if the gradient is not f32. */
 static void one(float *loss, int32_t *above, struct dt_tensor d, struct dt_tensor logits,
 		const struct dt_classes *p, int64_t i, float *buf)
 {
 	const int64_t k = dt_cols(logits);
-	const struct row r = {
-		(const float *)logits.data + i * k, k,		 p->targets[i], p->share ? p->others[i] : 0,
-		p->share ? p->share[i] : 1,	    p->smoothing};
-	float max, mean, sum, hit;
+	const struct row r = {(const float *)logits.data + i * k,
+			      k,
+			      p->targets[i],
+			      p->share && p->others ? p->others[i] : 0,
+			      p->share ? p->share[i] : 1,
+			      p->smoothing};
+	float max, mean, sum, hit, slope;
 
 	if (r.target < 0) {
 		loss[i] = 0;
 		above[i] = -1;
 		if (d.data)
 			memset(dt_at(d, i * k), 0, (size_t)(k * dt_dtype_size(d.dtype)));
+		return;
+	}
+	if (p->loss != DT_CLASS_LOSS_CE) {
+		loss[i] = score_loss(r.l[0], p->share[i], p->loss, &slope, &above[i]);
+		above[i] = isnan(loss[i]) ? 1 : above[i];
+		if (d.data) {
+			*dt_stage(buf, dt_at(d, i), d.dtype) = p->scale * slope;
+			dt_store(dt_at(d, i), d.dtype, buf, 1);
+		}
 		return;
 	}
 	sum = class_loss_sum(&r, &max, &mean);
@@ -85,8 +112,8 @@ int dt_cpu_class_loss(struct dt_dev *dev, float *loss, int32_t *above, struct dt
 	if (!buf)
 		return -ENOMEM;
 	for (int64_t i = 0; i < rows; i++)
-		if (p->targets[i] >= k || (p->targets[i] >= 0 && p->share && p->share[i] < 1 &&
-					   (p->others[i] < 0 || p->others[i] >= k)))
+		if (p->targets[i] >= k || (p->targets[i] >= 0 && p->loss == DT_CLASS_LOSS_CE && p->share &&
+					   p->share[i] < 1 && (p->others[i] < 0 || p->others[i] >= k)))
 			return -EINVAL;
 #pragma omp parallel for num_threads(dev->nthreads) if (rows * k > DT_SERIAL)
 	for (int64_t i = 0; i < rows; i++)

@@ -12,6 +12,7 @@ struct class_work {
 	const int32_t *targets, *others;
 	int64_t rows, k;
 	float smoothing, scale;
+	int loss_kind; /* enum dt_class_loss */
 };
 
 DT_DEVICE void ignored(const struct class_work &a, int64_t row, int lane)
@@ -26,6 +27,27 @@ DT_DEVICE void ignored(const struct class_work &a, int64_t row, int lane)
 	}
 }
 
+/* A single logit against a score. */
+DT_DEVICE void scored(const struct class_work &a, int64_t row, int lane)
+{
+	const float l = dt_ld1(a.l, DT_F32, row), s = a.share[row], e = expf(-fabsf(l));
+	const bool mse = a.loss_kind == DT_CLASS_LOSS_MSE;
+	const float loss = mse ? (l - s) * (l - s) : (l > 0 ? l : 0) - s * l + log1pf(e);
+
+	if (lane)
+		return;
+	if (a.targets[row] >= a.k) {
+		*a.bad = 1;
+		return;
+	}
+	dt_touch(a.loss + row, 4);
+	dt_touch(a.above + row, 4);
+	a.loss[row] = loss;
+	a.above[row] = loss != loss || (!mse && (l > 0) != (s > 0.5f));
+	if (a.d)
+		dt_st1(a.d, a.td, row, a.scale * (mse ? 2 * (l - s) : (l < 0 ? e : 1) / (1 + e) - s));
+}
+
 __global__ void __launch_bounds__(32 * ROWS) class_loss_kernel(struct class_work a)
 {
 	const int lane = (int)threadIdx.x % 32;
@@ -35,13 +57,18 @@ __global__ void __launch_bounds__(32 * ROWS) class_loss_kernel(struct class_work
 		return;
 	const float *l = a.l + row * a.k;
 	const int64_t target = a.targets[row];
-	const float share = a.share ? a.share[row] : 1, e = a.smoothing;
-	const int64_t other = share < 1 ? a.others[row] : 0;
 
 	if (target < 0) {
 		ignored(a, row, lane);
 		return;
 	}
+	if (a.loss_kind != DT_CLASS_LOSS_CE) {
+		scored(a, row, lane);
+		return;
+	}
+	const float share = a.share ? a.share[row] : 1, e = a.smoothing;
+	const int64_t other = share < 1 ? a.others[row] : 0;
+
 	if (target >= a.k || other < 0 || other >= a.k) {
 		*a.bad = 1;
 		return;
@@ -105,6 +132,7 @@ int dt_cuda_class_loss(struct dt_dev *dev, float *loss, int32_t *above, struct d
 	a.rows = rows;
 	a.k = k;
 	a.smoothing = p->smoothing;
+	a.loss_kind = p->loss;
 	a.scale = p->scale;
 	return DT_LAUNCH(c, class_loss_kernel, (unsigned)dt_ceil_div(rows, ROWS), 32 * ROWS, 0, a);
 }

@@ -210,16 +210,12 @@ static int write_tokenizer(struct exporter *e, const char *folder, struct dt_err
 	return rc;
 }
 
-/* Writes class names as transformers has them, and preprocessor_config.json if pixels have a known mean. */
-static int write_preprocessor(struct exporter *e, const char *folder, json_t *config, struct dt_err *err)
+/* Class names as transformers has them. */
+static void put_classes(const json_t *classes, json_t *config)
 {
-	const json_t *images = dt_source_images(e->s), *classes = json_object_get(images, "classes");
-	json_t *mean = json_object_get(images, "mean"), *ids = json_object(), *labels = json_object(), *o;
-	const json_int_t side = (json_int_t)dt_source_config(e->s)->image_size;
+	json_t *ids = json_object(), *labels = json_object(), *name;
 	char key[24];
-	json_t *name;
 	size_t i;
-	int rc;
 
 	json_array_foreach(classes, i, name)
 	{
@@ -233,6 +229,17 @@ static int write_preprocessor(struct exporter *e, const char *folder, json_t *co
 	}
 	json_decref(labels);
 	json_decref(ids);
+}
+
+/* Writes class names as transformers has them, and preprocessor_config.json if pixels have a known mean. */
+static int write_preprocessor(struct exporter *e, const char *folder, json_t *config, struct dt_err *err)
+{
+	const json_t *images = dt_source_images(e->s), *classes = json_object_get(images, "classes");
+	json_t *mean = json_object_get(images, "mean"), *o;
+	const json_int_t side = (json_int_t)dt_source_config(e->s)->image_size;
+	int rc;
+
+	put_classes(classes, config);
 	if (!mean)
 		return 0;
 	o = json_pack("{s:s, s:b, s:{s:I, s:I}, s:b, s:f, s:b, s:O, s:O}", "image_processor_type",
@@ -302,6 +309,8 @@ static int fill(void *arg, const char *folder, struct dt_err *err)
 		return rc;
 	if (dt_config_is_image(dt_source_config(e->s)) && json_object_get(config, "model_type"))
 		rc = write_preprocessor(e, folder, config, err);
+	if (dt_config_has_labels(dt_source_config(e->s)))
+		put_classes(json_object_get(dt_source_images(e->s), "classes"), config);
 	if (rc == 0)
 		rc = write_json(folder, "config.json", config, err);
 	if (rc == 0)

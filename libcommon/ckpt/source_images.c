@@ -1,12 +1,13 @@
 /*
- * Class names, mean and deviation of image classifiers: from dt's manifests, from timm's config.json, and
- * from config.json and preprocessor_config.json of transformers.
+ * Class names of encoders, and class names, mean and deviation of image classifiers: from dt's manifests,
+ * from timm's config.json, and from config.json and preprocessor_config.json of transformers.
  */
 #include "ckpt/source_internal.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Whether list has n elements, all strings or all numbers. */
@@ -47,6 +48,24 @@ static json_t *repeated(double v, int64_t n)
 	return list;
 }
 
+/* Whether these are the names that transformers gives classes without names. */
+static bool unnamed(const json_t *names)
+{
+	return !strcmp(json_string_value(json_array_get(names, 0)), "LABEL_0");
+}
+
+int src_labels_hf(struct dt_source *s, const json_t *config, struct dt_err *err)
+{
+	json_t *classes = labels(json_object_get(config, "id2label")), *o = json_object();
+	int rc;
+
+	if (classes)
+		json_object_set_new(o, "classes", classes);
+	rc = src_images(s, o, err);
+	json_decref(o);
+	return rc;
+}
+
 int src_images_hf(struct dt_source *s, const json_t *config, const char *folder, struct dt_err *err)
 {
 	json_t *o = json_object(), *read = NULL, *classes = labels(json_object_get(config, "id2label"));
@@ -78,15 +97,18 @@ int src_images(struct dt_source *s, const json_t *o, struct dt_err *err)
 		     *from = own    ? own
 			     : timm ? timm
 				    : o;
+	const bool text = !dt_config_is_image(&s->config);
 	json_t *names = json_object_get(o, timm ? "label_names" : "classes"), *mean, *deviation;
 
-	if (!dt_config_is_image(&s->config))
+	if (!dt_config_is_image(&s->config) && !dt_config_has_labels(&s->config))
 		return 0;
 	s->images = json_object();
 	if (!s->images)
 		return dt_err_sys(err, -ENOMEM, "cannot open '%s'", s->path);
-	if (has(names, s->config.vocab, true))
+	if (has(names, text ? s->config.labels : s->config.vocab, true) && !(text && unnamed(names)))
 		json_object_set(s->images, "classes", names);
+	if (text)
+		return 0;
 	mean = json_object_get(from, "mean");
 	deviation = json_object_get(from, own ? "deviation" : "std");
 	if (has(mean, s->config.channels, false) && has(deviation, s->config.channels, false)) {

@@ -95,6 +95,8 @@ void src_add_update(const struct dt_source *s, int i, const int64_t *off, const 
 /* s->images from a manifest, or from timm's config.json in o. */
 int src_images(struct dt_source *s, const json_t *o, struct dt_err *err);
 /* The same from transformers' config.json and the preprocessor_config.json in its folder, if there is one. */
+/* The names of an encoder's classes in config.json. */
+int src_labels_hf(struct dt_source *s, const json_t *config, struct dt_err *err);
 int src_images_hf(struct dt_source *s, const json_t *config, const char *folder, struct dt_err *err);
 
 /* Maps a regular file until close. */

@@ -364,6 +364,8 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 							: src_images(s, o, err);
 	if (rc == 0 && s->config.encoder)
 		rc = read_pooling(s, folder, err);
+	if (rc == 0 && dt_config_has_labels(&s->config))
+		rc = src_labels_hf(s, o, err);
 	json_decref(o);
 	return rc;
 }

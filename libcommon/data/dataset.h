@@ -8,7 +8,8 @@
  * pack, "documents"; without it "stream") also has /document_starts (i64): the first token of each.
  * A set in which some tokens alone are targets has /target_starts and /target_ends (i64): runs of them. One
  * that is packed into samples has the attribute row, the tokens of each. One of preferences has
- * /document_kinds (u8).
+ * /document_kinds (u8). One of texts with a class or a score each has what data/doc_labels.h describes, and
+ * documents without an end-of-text token.
  *
  * A sharded set is D-00000-of-00004.h5 ... beside D.h5. D.h5 then has /shards (names), /shard_tokens and
  * /shard_crc32, the tokenizer, and a virtual /tokens that joins the shards for h5py and h5dump; it is a view
@@ -43,9 +44,12 @@ struct dt_dataset_info {
 	bool marked;	 /* some tokens alone are targets */
 	int64_t row;	 /* tokens of the samples that it was packed into; 0: any */
 	bool preferences;
-	bool labelled;		   /* single answers with a label, good or bad, instead of pairs */
-	const char *chat_template; /* by which its conversations were rendered; NULL: not known */
-	uint32_t crc;		   /* checksum of the tokens as they are sharded; of a mixture 0 */
+	bool labelled;		       /* single answers with a label, good or bad, instead of pairs */
+	bool labels;		       /* each document has a class, or a score */
+	int classes;		       /* 0: scores */
+	const char *const *class_name; /* [classes] */
+	const char *chat_template;     /* by which its conversations were rendered; NULL: not known */
+	uint32_t crc;		       /* checksum of the tokens as they are sharded; of a mixture 0 */
 };
 
 /*
@@ -86,6 +90,16 @@ enum dt_document_kind dt_dataset_kind(const struct dt_dataset *d, int64_t at);
 /* Its number, among dt_dataset_documents that begin somewhere; of a set that keeps them apart. */
 int64_t dt_dataset_document(const struct dt_dataset *d, int64_t at);
 int64_t dt_dataset_documents(const struct dt_dataset *d);
+/*
+ * Document i of a set with labels: its first token and their number, its class or score, and where its second
+ * text begins, from the document's first token on; 0: it has one.
+ */
+struct dt_labelled_document {
+	int64_t at, n;
+	float label;
+	int32_t second;
+};
+struct dt_labelled_document dt_dataset_labelled(const struct dt_dataset *d, int64_t i);
 /* Documents of a kind that begin at tokens at .. at + n - 1. */
 int64_t dt_dataset_count(const struct dt_dataset *d, int64_t at, int64_t n, enum dt_document_kind kind);
 
@@ -136,6 +150,12 @@ void dt_dataset_set_row(struct dt_dataset_writer *w, int64_t tokens);
 void dt_dataset_set_chat(struct dt_dataset_writer *w, const char *text);
 int dt_dataset_append_marked(struct dt_dataset_writer *w, const int32_t *ids, const uint8_t *mask, size_t n,
 			     enum dt_document_kind kind, struct dt_err *err);
+/* A document with a label, a class's number or a score, and where its second text begins; 0: it has none. */
+int dt_dataset_append_labelled(struct dt_dataset_writer *w, const int32_t *ids, size_t n, float label,
+			       int32_t second, struct dt_err *err);
+/* The classes; label i of what was appended becomes map[i]. */
+int dt_dataset_set_classes(struct dt_dataset_writer *w, int classes, char *const *name, const int *map,
+			   struct dt_err *err);
 /* So far, for a report. */
 int64_t dt_dataset_written(const struct dt_dataset_writer *w, int64_t *ret_documents);
 int dt_dataset_finish(struct dt_dataset_writer *w, struct dt_err *err); /* frees w in every case */

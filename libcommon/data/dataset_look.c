@@ -26,6 +26,12 @@ static json_t *facts_json(const struct dt_dataset *d, const char *path)
 		json_object_set_new(o, "preferences", json_true());
 	if (i.labelled)
 		json_object_set_new(o, "labelled", json_true());
+	if (i.labels && !i.classes)
+		json_object_set_new(o, "scores", json_true());
+	if (i.classes)
+		json_object_set_new(o, "classes", json_array());
+	for (int k = 0; k < i.classes; k++)
+		json_array_append_new(json_object_get(o, "classes"), json_string(i.class_name[k]));
 	return o;
 }
 
@@ -49,6 +55,10 @@ static struct dt_table *facts_table(const struct dt_dataset *d)
 			      i.labelled      ? ", labelled answers"
 			      : i.preferences ? ", preferences"
 					      : "");
+	}
+	if (i.labels) {
+		dt_table_cell(t, "labels");
+		dt_table_cell(t, i.classes ? "%d classes" : "scores", i.classes);
 	}
 	dt_table_cell(t, "vocabulary");
 	dt_table_cell(t, "%d", i.vocab);
@@ -127,8 +137,9 @@ static int print_ids(const int32_t *ids, size_t n, const char *between, FILE *f,
 	return written(f, err);
 }
 
+/* label: of a labelled text; NULL: none. */
 static int print_json(const struct dt_tokenizer *t, int64_t number, const int32_t *ids, size_t n,
-		      bool special, FILE *f, struct dt_err *err)
+		      bool special, json_t *label, FILE *f, struct dt_err *err)
 {
 	json_t *o, *list;
 	char *s;
@@ -142,22 +153,30 @@ static int print_json(const struct dt_tokenizer *t, int64_t number, const int32_
 		json_array_append_new(list, json_integer(ids[i]));
 	o = json_pack("{s:i, s:I, s:o}", "schema", 1, "sample", (json_int_t)number, "ids", list);
 	json_object_set_new(o, "text", json_stringn(s, len));
+	if (label)
+		json_object_set(o, "label", label);
 	free(s);
 	rc = dt_json_write_line(f, o, err);
 	json_decref(o);
 	return rc;
 }
 
+/* label: as of print_json. */
 static int print_sample(const struct dt_tokenizer *t, int64_t number, const int32_t *ids, size_t n,
-			const struct dt_data_look *how, FILE *f, struct dt_err *err)
+			const json_t *label, const struct dt_data_look *how, FILE *f, struct dt_err *err)
 {
 	int rc;
 
 	if (how->json)
-		return print_json(t, number, ids, n, how->special, f, err);
+		return print_json(t, number, ids, n, how->special, (json_t *)label, f, err);
 	if (how->ids)
 		return print_ids(ids, n, " ", f, err);
-	fprintf(f, "--- sample %lld\n", (long long)number);
+	fprintf(f, "--- sample %lld", (long long)number);
+	if (json_is_string(label))
+		fprintf(f, ": %s", json_string_value(label));
+	else if (label)
+		fprintf(f, ": %g", json_number_value(label));
+	fputc('\n', f);
 	rc = print_text(t, ids, n, how->special, f, err);
 	fputc('\n', f);
 	return rc;
@@ -177,9 +196,37 @@ static int print_samples(struct dt_sampler *s, const struct dt_tokenizer *t, con
 	     rc == 0 && n < s->samples && (how->count < 0 || n - how->first < how->count); n++) {
 		rc = dt_sampler_get(s, how->epoch * s->samples + n, ids, err);
 		if (rc == 0)
-			rc = print_sample(t, n, ids, (size_t)s->seq, how, f, err);
+			rc = print_sample(t, n, ids, (size_t)s->seq, NULL, how, f, err);
 	}
 	free(ids);
+	return rc;
+}
+
+/* Texts with labels, whole and in the order of training. */
+static int print_labelled(struct dt_dataset *d, const struct dt_dataset_info *i, const struct dt_tokenizer *t,
+			  const struct dt_data_look *how, FILE *f, struct dt_err *err)
+{
+	int rc = 0;
+
+	if (how->first >= i->documents)
+		return dt_err_set(err, -ERANGE, "--first is too large: the dataset has %lld texts",
+				  (long long)i->documents);
+	for (int64_t n = how->first;
+	     rc == 0 && n < i->documents && (how->count < 0 || n - how->first < how->count); n++) {
+		const struct dt_labelled_document o =
+			dt_dataset_labelled(d, dt_sample_at((uint64_t)how->seed, !how->in_order,
+							    how->epoch * i->documents + n, i->documents));
+		int32_t *ids = malloc((size_t)o.n * sizeof(*ids));
+		json_t *label =
+			i->classes ? json_string(i->class_name[(int)o.label]) : json_real((double)o.label);
+
+		rc = ids ? dt_dataset_read(d, o.at, o.n, ids, err)
+			 : dt_err_sys(err, -ENOMEM, "cannot sample");
+		if (rc == 0)
+			rc = print_sample(t, n, ids, (size_t)o.n, label, how, f, err);
+		json_decref(label);
+		free(ids);
+	}
 	return rc;
 }
 
@@ -194,12 +241,15 @@ int dt_dataset_print_samples(struct dt_dataset *d, const char *path, const struc
 	if (rc < 0)
 		return rc;
 	dt_dataset_info(d, &i);
-	rc = dt_sampler_init(&s, d,
-			     how->seq ? how->seq
-			     : i.row  ? i.row
-				      : 64,
-			     (uint64_t)how->seed, !how->in_order, err);
-	if (rc == 0)
+	if (i.labels)
+		rc = print_labelled(d, &i, t, how, f, err);
+	else
+		rc = dt_sampler_init(&s, d,
+				     how->seq ? how->seq
+				     : i.row  ? i.row
+					      : 64,
+				     (uint64_t)how->seed, !how->in_order, err);
+	if (rc == 0 && !i.labels)
 		rc = print_samples(&s, t, how, f, err);
 	dt_tokenizer_close(t);
 	return rc;

@@ -215,6 +215,8 @@ static int read_parts(struct dt_dataset *d, hid_t f, struct dt_err *err)
 	if (rc == 0)
 		rc = read_kinds(d, f, err);
 	if (rc == 0)
+		rc = dt_doc_labels_read(&d->labels, f, d->path, d->start, d->starts, d->tokens, err);
+	if (rc == 0)
 		rc = dt_marks_read(&d->marks, f, d->path, d->tokens, err);
 	if (rc == 0 && H5Lexists(f, "chat_template", H5P_DEFAULT) > 0)
 		rc = read_text(d, f, "chat_template", &d->chat, &(int64_t){0}, err);
@@ -306,6 +308,7 @@ void dt_dataset_close(struct dt_dataset *d)
 	free(d->start);
 	free(d->kind);
 	free(d->chat);
+	dt_doc_labels_release(&d->labels);
 	dt_marks_release(&d->marks);
 	free(d);
 }

@@ -3,6 +3,7 @@
 #define DT_DATA_DATASET_PRIV_H
 
 #include "data/dataset.h"
+#include "data/doc_labels.h"
 #include "data/marks.h"
 #include "data/shard_set.h"
 
@@ -30,6 +31,7 @@ struct dt_dataset {
 	uint8_t *kind; /* [starts] of enum dt_document_kind; NULL: all are plain */
 	bool labelled; /* one is mismatched */
 	struct dt_marks marks;
+	struct dt_doc_labels labels;
 	int64_t row; /* tokens of a sample; 0: any */
 };
 

@@ -35,9 +35,20 @@ void dt_dataset_info(const struct dt_dataset *d, struct dt_dataset_info *ret)
 		.row = d->row,
 		.preferences = d->kind != NULL,
 		.labelled = d->labelled,
+		.labels = d->labels.n > 0,
+		.classes = d->labels.classes,
+		.class_name = d->labels.name,
 		.chat_template = d->chat,
 		.crc = checksum(d),
 	};
+}
+
+struct dt_labelled_document dt_dataset_labelled(const struct dt_dataset *d, int64_t i)
+{
+	const int64_t end = i + 1 < d->starts ? d->start[i + 1] : d->tokens;
+
+	return (struct dt_labelled_document){d->start[i], end - d->start[i], d->labels.label[i],
+					     d->labels.second[i]};
 }
 
 /* Number of documents that begin before token at. */

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/tmpfile.h"
 #include "data/dataset.h"
+#include "data/doc_labels.h"
 #include "data/marks.h"
 #include "data/shard_set.h"
 #include "data/tokenizer.h"
@@ -29,6 +30,7 @@ struct dt_dataset_writer {
 	uint8_t *kind;		     /* [starts] of enum dt_document_kind */
 	bool preferences;	     /* some document is not plain */
 	struct dt_marks marks;
+	struct dt_doc_labels labels;
 	int64_t row;	  /* tokens a sample; 0: not sampled */
 	const char *chat; /* chat template; NULL: none */
 	int buffered;
@@ -180,6 +182,23 @@ int dt_dataset_append_marked(struct dt_dataset_writer *w, const int32_t *ids, co
 	return rc < 0 ? rc : note_start(w, kind, err);
 }
 
+int dt_dataset_append_labelled(struct dt_dataset_writer *w, const int32_t *ids, size_t n, float label,
+			       int32_t second, struct dt_err *err)
+{
+	int rc = dt_dataset_append(w, ids, n, err);
+
+	if (rc == 0 && dt_doc_labels_add(&w->labels, label, second) < 0)
+		return no_memory(err, w->path);
+	w->documents++;
+	return rc < 0 ? rc : note_start(w, DT_DOCUMENT_PLAIN, err);
+}
+
+int dt_dataset_set_classes(struct dt_dataset_writer *w, int classes, char *const *name, const int *map,
+			   struct dt_err *err)
+{
+	return dt_doc_labels_name(&w->labels, classes, name, map, err);
+}
+
 static hid_t token_type(const struct dt_dataset_writer *w)
 {
 	return w->token_bytes == 2 ? H5T_STD_U16LE : H5T_STD_I32LE;
@@ -195,7 +214,8 @@ static int put_facts(const struct dt_dataset_writer *w, hid_t f, int64_t documen
 			 dt_h5_put_list(f, "document_starts", H5T_STD_I64LE, H5T_NATIVE_INT64, w->starts,
 					w->start, w->starts > 512) < 0))
 		return -EIO;
-	if ((w->row && dt_h5_put_int(f, "row", w->row) < 0) || dt_marks_put(&w->marks, f) < 0)
+	if ((w->row && dt_h5_put_int(f, "row", w->row) < 0) || dt_marks_put(&w->marks, f) < 0 ||
+	    dt_doc_labels_put(&w->labels, f) < 0)
 		return -EIO;
 	if (w->chat && *w->chat &&
 	    dt_h5_put_list(f, "chat_template", H5T_STD_U8LE, H5T_NATIVE_UINT8, (int64_t)strlen(w->chat),
@@ -311,6 +331,7 @@ void dt_dataset_abandon(struct dt_dataset_writer *w)
 	free(w->start);
 	free(w->kind);
 	dt_marks_release(&w->marks);
+	dt_doc_labels_release(&w->labels);
 	free(w);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

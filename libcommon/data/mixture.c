@@ -84,7 +84,10 @@ bool dt_mixture_has(const char *spec, const char *out)
 
 static const char *contents(const struct dt_dataset_info *i)
 {
-	return !i->preferences ? "text" : i->labelled ? "labelled answers" : "pairs of answers";
+	return i->labels	 ? "texts with labels"
+	       : !i->preferences ? "text"
+	       : i->labelled	 ? "labelled answers"
+				 : "pairs of answers";
 }
 
 static int open_part(struct dt_mixture *m, int i, int64_t seq, uint64_t seed, bool shuffle,
@@ -106,7 +109,8 @@ static int open_part(struct dt_mixture *m, int i, int64_t seq, uint64_t seed, bo
 	if (strcmp(info.tokenizer_hash, m->info.tokenizer_hash))
 		return dt_err_set(err, -EINVAL, "'%s' and '%s' were made with different tokenizers",
 				  m->part[0].path, p->path);
-	if (info.preferences != m->info.preferences || info.labelled != m->info.labelled)
+	if (info.preferences != m->info.preferences || info.labelled != m->info.labelled ||
+	    info.labels != m->info.labels)
 		return dt_err_set(err, -EINVAL, "'%s' holds %s and '%s' %s: they cannot be mixed",
 				  m->part[0].path, contents(&m->info), p->path, contents(&info));
 	m->info.tokens += info.tokens;

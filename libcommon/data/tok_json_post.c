@@ -28,6 +28,21 @@ static int take(struct dt_tokenizer *t, bool behind, const char *name, const jso
 	return 0;
 }
 
+/* The number of tokens between the two texts of a template for pairs; 0: it does not say. */
+static int between(const json_t *pair)
+{
+	const json_t *part;
+	int texts = 0, n = 0;
+	size_t i;
+
+	json_array_foreach(pair, i, part)
+	{
+		texts += json_object_get(part, "Sequence") != NULL;
+		n += texts == 1 && json_object_get(part, "SpecialToken");
+	}
+	return n;
+}
+
 static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err *err)
 {
 	const json_t *single = json_object_get(o, "single"), *ids, *part;
@@ -35,6 +50,7 @@ static int read_template(struct dt_tokenizer *t, const json_t *o, struct dt_err 
 	size_t i;
 	int rc = 0;
 
+	t->seps = between(json_object_get(o, "pair"));
 	if (!json_is_array(single))
 		return dt_err_set(err, -EINVAL, "post_processor TemplateProcessing has no 'single'");
 	json_array_foreach(single, i, part)
@@ -82,8 +98,10 @@ int tok_json_post(struct dt_tokenizer *t, const json_t *o, int depth, struct dt_
 		return 0;
 	if (!strcmp(type, "TemplateProcessing"))
 		return read_template(t, o, err);
-	if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
+	if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing")) {
+		t->seps = *type == 'R' ? 2 : 1;
 		return read_bert(t, o, err);
+	}
 	if (strcmp(type, "Sequence") || !json_is_array(list) || depth > 4)
 		return tok_json_unsupported(err, "post_processor", type);
 	for (size_t i = 0; i < json_array_size(list) && rc == 0; i++)

@@ -145,6 +145,7 @@ struct dt_tokenizer {
 	size_t text_n;
 	char hash[17];
 	int32_t vocab, eot, bos, end, prefix;
+	int seps; /* ends between two texts; 0: not said, 1 */
 	char *blob;
 	size_t blob_n, blob_cap;
 	struct dt_tok_piece *piece; /* vocab of them */

@@ -247,6 +247,11 @@ int32_t dt_tokenizer_bos(const struct dt_tokenizer *t)
 	return t->bos;
 }
 
+int dt_tokenizer_seps(const struct dt_tokenizer *t)
+{
+	return t->seps ? t->seps : 1;
+}
+
 int32_t dt_tokenizer_end(const struct dt_tokenizer *t)
 {
 	return t->end;

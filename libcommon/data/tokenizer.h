@@ -40,6 +40,8 @@ int32_t dt_tokenizer_bos(const struct dt_tokenizer *t);
  * It is dt_tokenizer_eot too where no token has one of those names.
  */
 int32_t dt_tokenizer_end(const struct dt_tokenizer *t);
+/* How many of these tokens a template puts between two texts: 1, of RoBERTa 2. */
+int dt_tokenizer_seps(const struct dt_tokenizer *t);
 /*
  * What stands in front of a text that is scored without a context, -1: nothing can; the token that starts a
  * text, else end of text, until one is named. Naming it is for who opened t, before others have it.

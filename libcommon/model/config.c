@@ -2,6 +2,7 @@
 #include "model/config.h"
 
 #include "kernels/activation.h"
+#include "kernels/class_loss.h"
 #include "kernels/ssm.h"
 
 #include <errno.h>
@@ -294,10 +295,15 @@ int dt_config_module(const struct dt_config *c, struct dt_config *ret, struct dt
 
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
-	if (c->encoder && c->head != DT_ENCODER_MASKED)
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has no head that predicts masked tokens, which training needs",
-				  c->name);
+	if (c->encoder && c->head == DT_ENCODER_NONE) {
+		dt_err_set(err, -ENOTSUP,
+			   "'%s' has no head that predicts masked tokens, which training needs", c->name);
+		dt_err_hint(err,
+			    "a data set of 'dt-dataset labels', or --labels N, gives it one for classes");
+		return -ENOTSUP;
+	}
+	if (dt_config_has_labels(c) && c->label_loss != DT_CLASS_LOSS_CE && c->labels != 1)
+		return refuse(c, "a loss of scores over several classes", err);
 	if (c->post_norms && c->norm == DT_NORM_LAYER)
 		return refuse(c, "norms with biases after attention", err);
 	return 0;

@@ -128,7 +128,8 @@ struct dt_config {
 	int64_t pos_first;   /* row of the table of positions that position 0 has (RoBERTa: 2) */
 	enum dt_encoder_head head;
 	bool pooler;	/* head NONE: the file has a pooler, which only classes use */
-	int64_t labels; /* classes of head CLASSES; 0: another head */
+	int64_t labels; /* classes of head CLASSES, 1: a score; 0: another head */
+	int label_loss; /* enum dt_class_loss (kernels/class_loss.h) that they are trained with */
 	enum dt_embed_pooling pooling;
 	int64_t mask_token; /* takes the place of masked tokens in training; 0: not known */
 	int64_t bos, eos;   /* -1: none */
@@ -151,6 +152,16 @@ struct dt_config {
 static inline bool dt_config_is_image(const struct dt_config *c)
 {
 	return c->image_size > 0;
+}
+/* Whether it is an encoder whose head tells the classes, or the score, of a text. */
+static inline bool dt_config_has_labels(const struct dt_config *c)
+{
+	return c->encoder && c->head == DT_ENCODER_CLASSES;
+}
+/* Whether training reads the type of each token: those of a text and of its pair. */
+static inline bool dt_config_has_types(const struct dt_config *c)
+{
+	return dt_config_has_labels(c) && c->token_types > 1;
 }
 /* Tokens of an image: its patches and the class token. 0: a network of convolutions. */
 static inline int64_t dt_config_tokens(const struct dt_config *c)

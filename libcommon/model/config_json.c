@@ -3,6 +3,7 @@
 #include "model/family.h"
 
 #include "kernels/activation.h"
+#include "kernels/class_loss.h"
 #include "kernels/rope.h"
 #include "kernels/unpack.h"
 
@@ -112,6 +113,7 @@ static const struct field {
 	F(WORD, head, "masked|none|classes", true),
 	F(BOOL, pooler, NULL, true),
 	F(INT, labels, NULL, true),
+	F(WORD, label_loss, DT_CLASS_LOSSES, true),
 	F(WORD, pooling, "open|mean|cls", true),
 	F(INT, mask_token, NULL, true),
 	F(INT, bos, NULL, .text = true),

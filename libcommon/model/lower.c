@@ -283,6 +283,8 @@ static void forward(struct dt_lower *lo)
 		}
 		if (lo->s->first_unit >= 0)
 			find_input(lo, n);
+		if (n->op == DT_OP_STATES && !dt_lo_serves(lo) && dt_config_has_labels(lo->s->c))
+			continue;
 		if (dt_lo_is_loss(n) || n->op == DT_OP_STATES)
 			lo->to = DT_LIST_LOSS;
 		if (absorbs(lo, n, n + 1, end)) {
@@ -306,6 +308,8 @@ static void forward(struct dt_lower *lo)
 			continue;
 		}
 		take(lo, entered, n);
+		if (n->op == DT_OP_STATES) /* the caller computes what stands behind them */
+			break;
 	}
 	free(entered);
 }
@@ -375,6 +379,7 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 	int rc = -ENOMEM;
 
 	p.rows[DT_ROWS_NONE] = 1;
+	p.rows[DT_ROWS_SAMPLES] = s->microbatch;
 	p.rows[DT_ROWS_SEQ] = s->microbatch * s->seq;
 	p.rows[DT_ROWS_ALL] = s->microbatch * s->seq / (s->cp > 1 ? s->cp : 1);
 	p.rows[DT_ROWS_EXPERTS] = p.rows[DT_ROWS_ALL] * (dt_lo_gathers(&lo) ? s->ep : 1);

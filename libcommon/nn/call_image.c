@@ -186,9 +186,13 @@ int dt_call_classify(struct dt_exec *x, const struct dt_node *n, struct dt_err *
 	float *loss = dt_call_at(x, n->out[3]);
 	int32_t *above = (int32_t *)(loss + rows);
 	int rc;
-	struct dt_classes c = {.targets = f->targets, .scale = x->loss_scale};
+	struct dt_classes c = {.targets = f->targets,
+			       .scale = x->loss_scale,
+			       .loss = (enum dt_class_loss)n->attr.label_loss};
 
-	if (x->loss_backward) { /* evaluation uses the targets unchanged */
+	if (c.loss != DT_CLASS_LOSS_CE) {
+		c.share = f->share;
+	} else if (x->loss_backward) { /* evaluation uses the targets unchanged */
 		c.others = f->others;
 		c.share = f->share;
 		c.smoothing = x->smoothing;

@@ -16,17 +16,20 @@ struct dt_flight {
 	int chunk, slot;
 	int64_t sample; /* number of its first sample in the step, or in the evaluation set */
 	int64_t number; /* global number of that sample over the whole run */
-	/* [rows] on the device. With --documents apart, pos: a token's position in its document, first: where
+	/* [rows] on the device, targets [samples] of images and of texts with labels, whose rows are those
+	 * of train/labelled.h. With --documents apart, pos: a token's position in its document, first: where
 	 * the document begins in the sequence; else NULL. */
 	int32_t *ids, *targets, *pos, *first;
+	int32_t *types; /* [rows] likewise: token types of texts with labels; NULL: all are of type 0 */
 	/* [rows] likewise of a module for a further token: each row's next token, and the one after it or -1;
 	 * NULL without one. */
 	int32_t *ids_ahead, *targets_ahead;
 	/* The host's side: the same memory if the device is the host, else pinned. NULL: not written. */
-	int32_t *host_ids, *host_targets, *host_pos, *host_first, *host_ids_ahead, *host_targets_ahead;
+	int32_t *host_ids, *host_targets, *host_pos, *host_first, *host_types, *host_ids_ahead,
+		*host_targets_ahead;
 	float *pixels;	 /* images: [rows, channels height width] instead of ids */
 	int32_t *others; /* images: second classes (mixup), */
-	float *share;	 /* and the weights of the first ones; all 1: not mixed */
+	float *share;	 /* and the weights of the first ones; all 1: not mixed. Of texts: their scores */
 	float *host_pixels, *host_share;
 	int32_t *host_others;
 	/* A teacher's predictions: its top tokens [rows, k]; probabilities of these and of all the rest

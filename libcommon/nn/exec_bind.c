@@ -124,8 +124,10 @@ static int bind_positions(struct dt_exec *x)
 	if (!pos)
 		return -ENOMEM;
 	x->host_pos = pos;
-	for (int64_t i = 0; i < rows; i++)
-		pos[i] = (int32_t)dt_zigzag(x->positions, x->cp_size, x->cp_rank, i % x->seq);
+	for (int64_t i = 0; i < rows; i++) /* texts with labels are written backwards (train/labelled.h) */
+		pos[i] = dt_config_has_labels(x->c)
+				 ? (int32_t)(x->seq - 1 - i % x->seq)
+				 : (int32_t)dt_zigzag(x->positions, x->cp_size, x->cp_rank, i % x->seq);
 	rc = put(x->dev, x->pos, pos, (size_t)rows * sizeof(*pos));
 	return rc;
 }
@@ -236,7 +238,7 @@ void dt_exec_close(struct dt_exec *x)
 }
 
 /* Buffers of a flight that the host writes: the device's address, the host's, and the size. */
-enum { INPUTS = 11 };
+enum { INPUTS = 12 };
 struct input {
 	void *dev, **host;
 	size_t n;
@@ -246,18 +248,19 @@ struct input {
 static void inputs(struct dt_flight *f, const struct dt_exec *x, struct input ret[INPUTS])
 {
 	const size_t each = x ? (size_t)(x->batch * x->seq) * sizeof(int32_t) : 0;
-	const size_t k = x ? (size_t)x->teaching.k : 0;
+	const size_t k = x ? (size_t)x->teaching.k : 0, samples = x ? (size_t)x->batch * sizeof(int32_t) : 0;
 	const struct input all[INPUTS] = {
 		{f->ids, (void **)&f->host_ids, each},
-		{f->targets, (void **)&f->host_targets, each},
+		{f->targets, (void **)&f->host_targets, x && dt_config_has_labels(x->c) ? samples : each},
+		{f->types, (void **)&f->host_types, each},
 		{f->ids_ahead, (void **)&f->host_ids_ahead, each},
 		{f->targets_ahead, (void **)&f->host_targets_ahead, each},
 		{f->pos, (void **)&f->host_pos, each},
 		{f->first, (void **)&f->host_first, x ? (size_t)x->firsts * sizeof(int32_t) : 0},
 		{f->pixels, (void **)&f->host_pixels,
 		 x ? each * (size_t)(x->c->channels * x->c->image_size * x->c->image_size) : 0},
-		{f->others, (void **)&f->host_others, each},
-		{f->share, (void **)&f->host_share, each},
+		{f->others, (void **)&f->host_others, samples},
+		{f->share, (void **)&f->host_share, samples},
 		{f->columns, (void **)&f->host_columns, each * k},
 		{f->probs, (void **)&f->host_probs, each * (k + 1)},
 	};
@@ -275,6 +278,7 @@ int dt_flight_open(struct dt_flight *f, const struct dt_exec *x, int chunk, int 
 				.slot = slot,
 				.ids = dt_plan_address(x->plan, x->base, DT_B_IDS, number),
 				.targets = dt_plan_address(x->plan, x->base, DT_B_TARGETS, number),
+				.types = dt_plan_address(x->plan, x->base, DT_B_TYPES, number),
 				.ids_ahead = dt_plan_address(x->plan, x->base, DT_B_IDS_AHEAD, number),
 				.targets_ahead =
 					dt_plan_address(x->plan, x->base, DT_B_TARGETS_AHEAD, number),

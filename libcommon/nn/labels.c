@@ -9,6 +9,8 @@
 struct dt_labels {
 	int64_t hidden, n;
 	float *dense, *dense_bias, *weight, *bias;
+	json_t *classes;   /* list of names; NULL: not known */
+	const char **name; /* [n] of these */
 };
 
 /* Reads a tensor of this role as a whole. */
@@ -25,6 +27,21 @@ static int take(struct dt_source *src, enum dt_role role, float **ret, struct dt
 	*ret = malloc((size_t)dt_param_numel(&t->p[i]) * sizeof(**ret));
 	return *ret ? dt_source_read(src, i, off, t->p[i].shape, DT_F32, *ret, err)
 		    : dt_err_sys(err, -ENOMEM, "cannot load '%s'", t->p[i].name);
+}
+
+static int take_names(struct dt_source *src, struct dt_labels *l, struct dt_err *err)
+{
+	json_t *list = json_object_get(dt_source_images(src), "classes");
+
+	if (!list)
+		return 0;
+	l->classes = json_incref(list);
+	l->name = calloc((size_t)l->n, sizeof(*l->name));
+	if (!l->name)
+		return dt_err_sys(err, -ENOMEM, "cannot load the model");
+	for (int64_t i = 0; i < l->n; i++)
+		l->name[i] = json_string_value(json_array_get(list, (size_t)i));
+	return 0;
 }
 
 int dt_labels_open(struct dt_source *src, struct dt_labels **ret, struct dt_err *err)
@@ -44,7 +61,7 @@ int dt_labels_open(struct dt_source *src, struct dt_labels **ret, struct dt_err 
 	if ((rc = take(src, DT_W_LABELS_DENSE, &l->dense, err)) < 0 ||
 	    (rc = take(src, DT_W_LABELS_DENSE_B, &l->dense_bias, err)) < 0 ||
 	    (rc = take(src, DT_W_LABELS, &l->weight, err)) < 0 ||
-	    (rc = take(src, DT_W_LABELS_B, &l->bias, err)) < 0) {
+	    (rc = take(src, DT_W_LABELS_B, &l->bias, err)) < 0 || (rc = take_names(src, l, err)) < 0) {
 		dt_labels_close(l);
 		return rc;
 	}
@@ -56,11 +73,18 @@ void dt_labels_close(struct dt_labels *l)
 {
 	if (!l)
 		return;
+	json_decref(l->classes);
+	free(l->name);
 	free(l->dense);
 	free(l->dense_bias);
 	free(l->weight);
 	free(l->bias);
 	free(l);
+}
+
+const char *const *dt_labels_names(const struct dt_labels *l)
+{
+	return l->name;
 }
 
 /* y = x w^T + b; w [rows, n] */

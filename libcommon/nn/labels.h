@@ -16,6 +16,8 @@ struct dt_labels;
 /* *ret NULL: the model has no such head. */
 int dt_labels_open(struct dt_source *src, struct dt_labels **ret, struct dt_err *err);
 void dt_labels_close(struct dt_labels *l);
+/* [labels], of l; NULL: the source does not name them. */
+const char *const *dt_labels_names(const struct dt_labels *l);
 /* x [hidden], ret [labels]. -ENOMEM. */
 int dt_labels_of(const struct dt_labels *l, const float *x, float *ret);
 

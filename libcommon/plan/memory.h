@@ -65,6 +65,7 @@ enum dt_buf_id {	       /* what a buffer is for; with `which` it is unique in a 
 		 DT_B_ROPE_LOCAL, /* the same for layers with a window and a base of their own */
 		 DT_B_IDS,	  /* i32 [T]: inputs, targets of a flight (which), positions of all */
 		 DT_B_TARGETS,
+		 DT_B_TYPES,	 /* i32 [T] of a flight: token types of texts with labels */
 		 DT_B_IDS_AHEAD, /* the same of a module for a further token */
 		 DT_B_TARGETS_AHEAD,
 		 DT_B_POS,

@@ -1,6 +1,7 @@
 /* Input buffers of a step: tokens or images of each microbatch in flight, and tables. */
 #include "plan/memory_priv.h"
 
+#include "kernels/class_loss.h"
 #include "plan/context.h"
 
 /* Adds images and classes of every microbatch in flight, and the state of batch norms. */
@@ -29,6 +30,30 @@ static void put_images(struct dt_plan_builder *b, const struct dt_run *r)
 		     "running statistics", "2 x channels of all batch norms");
 	dt_plan_flat(b, DT_B_BUFFER_SUMS, DT_MEM_WORKSPACE, DT_F32, buffers, DT_PH_FORWARD, DT_PH_STEP, -1,
 		     "statistics of the step", "2 x channels of all batch norms");
+}
+
+/* Adds texts with labels of every microbatch in flight: a class or a score of each. */
+static void put_labels(struct dt_plan_builder *b, const struct dt_run *r)
+{
+	const int64_t n = r->microbatch, t = n * r->seq;
+	const bool scores = r->config->label_loss != DT_CLASS_LOSS_CE;
+
+	for (int i = 0; i < b->plan->flight0[1]; i++) {
+		dt_plan_flat(b, DT_B_IDS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i, "ids",
+			     "tokens");
+		dt_plan_flat(b, DT_B_FIRST, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
+			     "ends of padding", "tokens");
+		if (dt_config_has_types(r->config))
+			dt_plan_flat(b, DT_B_TYPES, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, i,
+				     "token types", "tokens");
+		dt_plan_flat(b, DT_B_TARGETS, DT_MEM_DATA, DT_I32, n, DT_PH_FORWARD, DT_PH_STEP, i, "classes",
+			     "texts");
+		if (scores)
+			dt_plan_flat(b, DT_B_SHARE, DT_MEM_DATA, DT_F32, n, DT_PH_FORWARD, DT_PH_STEP, i,
+				     "scores", "texts");
+	}
+	dt_plan_flat(b, DT_B_POS, DT_MEM_DATA, DT_I32, t, DT_PH_FORWARD, DT_PH_STEP, -1, "positions",
+		     "tokens");
 }
 
 /* Adds tokens of every microbatch in flight, and shared tables. */
@@ -94,6 +119,8 @@ void dt_plan_data_buffers(struct dt_plan_builder *b, struct dt_coords at)
 {
 	if (dt_config_is_image(b->r->config))
 		put_images(b, b->r);
+	else if (dt_config_has_labels(b->r->config))
+		put_labels(b, b->r);
 	else
 		put_tokens(b, b->r, at);
 }

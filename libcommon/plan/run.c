@@ -35,6 +35,28 @@ static int freeze(const struct dt_run *r, struct dt_config *c, struct dt_err *er
 	return check_names(c, err);
 }
 
+/* Gives an encoder a head for classes of texts, unless it has one for as many, and the loss asked for. */
+static int set_labels(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
+{
+	if (c->encoder && r->labels) {
+		if (!dt_config_has_labels(c) || c->labels != r->labels)
+			c->label_loss = r->labels == 1 ? DT_CLASS_LOSS_MSE : DT_CLASS_LOSS_CE;
+		c->head = DT_ENCODER_CLASSES;
+		c->labels = r->labels;
+		c->tied = c->pooler = false;
+	}
+	if (!dt_config_has_labels(c) || !r->label_loss)
+		return 0;
+	c->label_loss = r->label_loss - 1;
+	if (c->label_loss == DT_CLASS_LOSS_CE && c->labels == 1)
+		return dt_err_set(err, -EINVAL, "--label-loss ce needs at least 2 classes");
+	return c->label_loss != DT_CLASS_LOSS_CE && c->labels != 1
+		       ? dt_err_set(err, -EINVAL,
+				    "--label-loss mse and bce learn one score, not %lld classes",
+				    (long long)c->labels)
+		       : 0;
+}
+
 int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err)
 {
 	struct dt_lora l = {.rank = r->lora.rank,
@@ -51,6 +73,8 @@ int dt_run_adapt(const struct dt_run *r, struct dt_config *c, struct dt_err *err
 		c->value_head = true;
 	if (c->encoder && r->mask_token)
 		c->mask_token = r->mask_token;
+	if (rc == 0)
+		rc = set_labels(r, c, err);
 	c->mtp_layers = r->mtp_layers;
 	if (rc == 0 && c->mtp_layers && (l.rank || c->lora.rank))
 		rc = dt_err_set(err, -ENOTSUP,

@@ -7,6 +7,7 @@
 #define DT_PLAN_RUN_H
 
 #include "base/opt.h"
+#include "kernels/class_loss.h"
 #include "kernels/dtype.h"
 #include "kernels/optim.h"
 #include "kernels/quant_formats.h"
@@ -23,6 +24,9 @@
 #include <string.h>
 
 #define DT_BN_MOMENTUM 0.1 /* PyTorch's of running statistics */
+
+/* Losses of labels; after auto enum dt_class_loss. auto: the model's own, else mse of one label, else ce. */
+#define DT_RUN_LABEL_LOSS_CHOICES "auto|" DT_CLASS_LOSSES
 
 struct dt_run {
 	/* The model, and the ranks it is cut over. */
@@ -66,13 +70,15 @@ struct dt_run {
 	const char *lr_scale; /* "REGEX:X[,REGEX:X...]": rates of parameters (dt_run_rates); NULL: one rate */
 	const char *scale_lr; /* "linear:B" or "sqrt:B": lr is that of a batch of B; NULL: as it is */
 	struct dt_run_sync sync;
-	const char *shares;	/* DT_SHARES: microbatches of the ranks; NULL: equal */
-	double ema;		/* of the averaged weights: what is kept of them a step; 0: none */
-	int64_t mtp_layers;	/* modules for further tokens that are trained, 0 or 1 */
-	double mtp_weight;	/* weight of their loss */
-	double mask_share;	/* of an encoder's tokens, that are predicted; 0: 15 % */
-	int64_t mask_token;	/* what stands in their place; 0: the model's */
-	double neftune;		/* alpha of the noise on embeddings; 0: none */
+	const char *shares; /* DT_SHARES: microbatches of the ranks; NULL: equal */
+	double ema;	    /* of the averaged weights: what is kept of them a step; 0: none */
+	int64_t mtp_layers; /* modules for further tokens that are trained, 0 or 1 */
+	double mtp_weight;  /* weight of their loss */
+	double mask_share;  /* of an encoder's tokens, that are predicted; 0: 15 % */
+	int64_t mask_token; /* what stands in their place; 0: the model's */
+	int64_t labels;	    /* classes of a text that an encoder learns, 1: a score; 0: the model's head */
+	int label_loss;	    /* DT_RUN_LABEL_LOSS_CHOICES */
+	double neftune;	    /* alpha of the noise on embeddings; 0: none */
 	double label_smoothing; /* of a classifier's targets */
 	double bn_momentum;	/* share of a step's statistics in running ones; 0: DT_BN_MOMENTUM */
 	int64_t bn_span;	/* images a batch norm is over: DT_BN_DP, DT_BN_RANK, or so many */

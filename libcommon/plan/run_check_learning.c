@@ -318,7 +318,22 @@ static int check_mtp(const struct dt_run *r, struct dt_err *err)
 		       : 0;
 }
 
-/* Checks encoders: a loss of masked tokens, from whole sequences. */
+/* Checks encoders that learn the classes of a text. */
+static int check_labels(const struct dt_run *r, struct dt_err *err)
+{
+	const bool scores = r->config->label_loss != DT_CLASS_LOSS_CE;
+	const char *what = r->layout.seq_parallel && r->layout.tp > 1 ? "sequence parallelism (s1)"
+			   : r->neftune > 0			      ? "--neftune"
+			   : r->qat				      ? "--qat"
+			   : scores && r->label_smoothing > 0	      ? "--label-smoothing"
+								      : NULL;
+
+	return what ? dt_err_set(err, -ENOTSUP, "'%s' learns %s of texts, which cannot be combined with %s",
+				 r->config->name, scores ? "scores" : "classes", what)
+		    : 0;
+}
+
+/* Checks encoders: a loss of masked tokens or of labels, from whole sequences. */
 static int check_encoder(const struct dt_run *r, struct dt_err *err)
 {
 	const struct dt_layout *l = &r->layout;
@@ -330,11 +345,15 @@ static int check_encoder(const struct dt_run *r, struct dt_err *err)
 			   : dt_run_apart(r)   ? "--documents apart"
 					       : NULL;
 
+	int rc;
+
 	if (!r->config->encoder)
 		return 0;
 	if (what)
 		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder, which cannot be trained with %s",
 				  r->config->name, what);
+	if (dt_config_has_labels(r->config) && (rc = check_labels(r, err)) < 0)
+		return rc;
 	return r->config->mask_token < r->config->vocab
 		       ? 0
 		       : dt_err_set(err, -EINVAL, "--mask-token %lld is not below the vocabulary size %lld",
@@ -360,6 +379,14 @@ static bool is_encoder(const struct dt_config *c)
 {
 	return c->encoder;
 }
+static bool is_masked(const struct dt_config *c)
+{
+	return !dt_config_has_labels(c);
+}
+static bool has_classes(const struct dt_config *c)
+{
+	return dt_config_is_image(c) || dt_config_has_labels(c);
+}
 static bool has_experts(const struct dt_config *c)
 {
 	return c->experts;
@@ -376,9 +403,10 @@ static const struct {
 } kinds[] = {
 	{dt_config_is_image,
 	 "classifiers of images",
-	 {"image-size", "crop", "flip", "cutout", "mixup", "cutmix", "normalize", "label-smoothing",
-	  "new-head", "bn-span", "bn-momentum"}},
-	{is_encoder, "encoders", {"mask-share", "mask-token"}},
+	 {"image-size", "crop", "flip", "cutout", "mixup", "cutmix", "normalize", "bn-span", "bn-momentum"}},
+	{has_classes, "classifiers", {"label-smoothing", "new-head"}},
+	{is_encoder, "encoders", {"mask-share", "mask-token", "labels", "label-loss"}},
+	{is_masked, "encoders that predict masked tokens", {"mask-share", "mask-token"}},
 	{has_experts,
 	 "mixtures of experts",
 	 {"balance-loss", "balance-over", "router-z-loss", "capacity-factor", "no-expert-overlap"}},

@@ -104,6 +104,14 @@ const struct dt_run_row dt_run_rows_learn[] = {
 	  "token that takes the place of those an encoder predicts", .min = 1, .max = 1 << 24,
 	  .def_text = "the model's"},
 	 INTEGER, R(mask_token), MEANING, CHANGED},
+	{{"labels", 0, DT_OPT_INT, O(run.labels), "N",
+	  "classes of a text that an encoder learns to tell, 1: a score", .min = 1, .max = 65536,
+	  .def_text = "those of the data set"},
+	 INTEGER, R(labels), MEANING, CHANGED},
+	{{"label-loss", 0, DT_OPT_CHOICE, O(run.label_loss), DT_RUN_LABEL_LOSS_CHOICES,
+	  "loss of an encoder's labels: cross-entropy, squared error or binary cross-entropy of a score; auto: "
+	  "the model's, else ce, or mse of one label", .def = "auto"},
+	 CHOICE, R(label_loss), MEANING, CHANGED},
 	{{"neftune", 0, DT_OPT_REAL, O(run.neftune), "ALPHA",
 	  "NEFTune: add uniform noise of at most ALPHA / sqrt(tokens x width) to embeddings in training; 0: "
 	  "none", .min = 0, .max = 1e6, .def = "0"},

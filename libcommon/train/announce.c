@@ -104,6 +104,8 @@ void trainer_announce(struct trainer *t)
 		   t->dev->nthreads == 1 ? "" : "s", dt_dev_isa(t->dev),
 		   dt_format_size(t->plan.arena_bytes + t->draws.bytes, mem, sizeof(mem)));
 	announce_batch(t);
+	if (trainer_labels(t))
+		labelled_announce(t);
 	if (t->run.layout.cp > 1)
 		announce_context(t);
 	announce_one_rank(t);

@@ -180,12 +180,24 @@ static int whiten(struct trainer *t, const struct dt_param *p, int64_t first, in
 	return rc;
 }
 
+/*
+ * Whether a parameter belongs to a last layer that is initialised anew. Classes of a text read BERT's pooler,
+ * which its files without classes have too; that of RoBERTa is not their linear.
+ */
+static bool is_new_head(const struct trainer *t, const char *name)
+{
+	const bool anew =
+		dt_config_has_labels(&t->config) && !dt_config_has_labels(dt_source_config(t->init));
+
+	if (t->run.image.new_head && (!strncmp(name, "fc.", 3) || !strncmp(name, "labels.", 7)))
+		return true;
+	return anew && !strncmp(name, "pooler.", 7) && strcmp(t->config.family, "bert");
+}
+
 int init_values(struct trainer *t, const struct dt_local_param *lp, int64_t first, int64_t n, float *out,
 		struct dt_err *err)
 {
-	const bool new_head = t->run.image.new_head && !strncmp(t->table.p[lp->index].name, "fc.", 3);
-
-	if (t->init && !new_head && in_source(t, lp) >= 0)
+	if (t->init && !is_new_head(t, t->table.p[lp->index].name) && in_source(t, lp) >= 0)
 		return read_rows(t, lp, first, n, out, err);
 	if (t->table.p[lp->index].init == DT_INIT_WHITEN && t->source.images.data)
 		return whiten(t, &t->table.p[lp->index], first, n, out, err);

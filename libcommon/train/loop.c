@@ -83,6 +83,7 @@ static int evaluate(struct trainer *t, struct dt_err *err)
 	if (rc == 0)
 		rc = ema_swap(t, err);
 	t->report.progress.eval_loss = r.loss;
+	t->report.progress.top1 = trainer_classifies(t) ? r.top1 : NAN;
 	dt_trace_span(t->report.trace, "evaluation", "evaluation", t0, NULL);
 	return rc < 0 ? rc : said(t, metrics_eval(t, &r, dt_now() - t0, err), err);
 }

@@ -53,7 +53,7 @@ int trainer_leave_out(struct trainer *t, struct step_result *ret, const char *wh
 struct eval_result {
 	double loss;	   /* mean over targets */
 	int64_t targets;   /* number of tokens or images */
-	double top1, top5; /* images: top-1 and top-5 accuracy, 0 to 1 */
+	double top1, top5; /* images and labels: top-1 and top-5 accuracy, 0 to 1 */
 	double mtp_loss;   /* as in struct step_result */
 };
 int trainer_eval(struct trainer *t, struct eval_result *ret, struct dt_err *err);

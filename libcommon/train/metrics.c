@@ -240,15 +240,18 @@ int metrics_eval(struct trainer *t, const struct eval_result *r, double seconds,
 		return 0;
 	line = json_pack("{s:s, s:I, s:f, s:I, s:f}", "run_id", t->save.run_id, "step",
 			 (json_int_t)t->loop.step, "eval_loss", r->loss,
-			 images ? "eval_images" : "eval_tokens", (json_int_t)r->targets, "eval_s", seconds);
+			 images		     ? "eval_images"
+			 : trainer_labels(t) ? "eval_texts"
+					     : "eval_tokens",
+			 (json_int_t)r->targets, "eval_s", seconds);
 	if (line && t->config.mtp_layers)
 		json_object_set_new(line, "eval_mtp_loss", json_real(r->mtp_loss));
 	if (line && t->run.ema > 0)
 		json_object_set_new(line, "ema", json_true());
-	if (line && images) {
+	if (line && trainer_classifies(t))
 		json_object_set_new(line, "top1", json_real(r->top1));
+	if (line && images)
 		json_object_set_new(line, "top5", json_real(r->top5));
-	}
 	return metrics_write(t, line, err);
 }
 

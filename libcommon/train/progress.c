@@ -13,7 +13,7 @@ void progress_open(struct trainer *t)
 {
 	struct progress *p = &t->report.progress;
 
-	*p = (struct progress){.loss = NAN, .eval_loss = NAN};
+	*p = (struct progress){.loss = NAN, .eval_loss = NAN, .top1 = NAN};
 	if (t->info.rank != 0 || t->run.progress == DT_RUN_PROGRESS_AUTO ||
 	    t->run.progress == DT_RUN_PROGRESS_OFF || !t->root_log.f)
 		return;
@@ -41,6 +41,8 @@ static int compose(const struct trainer *t, double step_s, char *buf, size_t n)
 
 	if (isfinite(p->eval_loss))
 		k += snprintf(buf + k, n - (size_t)k, "  eval %.4g", p->eval_loss);
+	if (isfinite(p->top1))
+		k += snprintf(buf + k, n - (size_t)k, " (%.1f%% right)", 100 * p->top1);
 	k += snprintf(buf + k, n - (size_t)k, "  %s %s/s",
 		      dt_format_count(tokens / step_s, rate, sizeof(rate)),
 		      dt_config_is_image(&t->config) ? "images" : "tok");

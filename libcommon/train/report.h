@@ -12,8 +12,8 @@ struct progress {
 	bool in_place;		   /* the line is overwritten; else a new line each time */
 	bool drawn;		   /* the line is on the terminal now */
 	double last, said, step_s; /* times: last step's end, last line written; smoothed seconds per step */
-	double loss, eval_loss;
-	int64_t done, saved; /* steps of this process; step of the last checkpoint, 0: none */
+	double loss, eval_loss, top1; /* top1: of the evaluation; NaN: it has none */
+	int64_t done, saved;	      /* steps of this process; step of the last checkpoint, 0: none */
 };
 
 /* All fields are f64, so that one all-reduce can sum them as an array. */

@@ -96,6 +96,8 @@ static int load_meta(struct trainer *t, struct dt_ckpt *ck, struct dt_err *err)
 		rc = same_rewards(t, ck, err);
 	if (rc == 0 && images)
 		rc = images_load_meta(t, meta, dt_ckpt_path(ck), err);
+	if (rc == 0 && trainer_labels(t))
+		rc = labelled_load_meta(t, meta, dt_ckpt_path(ck), err);
 	if (rc < 0)
 		return rc;
 	if ((rc = loop_from_json(t, meta, err)) < 0 || (rc = optim_from_json(t, meta, err)) < 0 ||

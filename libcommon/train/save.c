@@ -37,6 +37,8 @@ static void put_data_meta(struct trainer *t, json_t *o)
 		json_object_set_new(o, "pixels", images_pixels(t));
 		return;
 	}
+	if (trainer_labels(t) && t->source.labelled.info.classes)
+		json_object_set_new(o, "classes", labelled_classes(t));
 	json_object_set_new(data, "set_tokens", json_integer((json_int_t)t->source.info.tokens));
 	json_object_set_new(data, "tokenizer_hash", json_string(t->source.info.tokenizer_hash));
 	json_object_set_new(o, "tokenizer",

@@ -11,7 +11,7 @@
 
 int source_describe(struct trainer *t, struct dt_err *err)
 {
-	return dt_config_is_image(&t->config) ? images_open(t, err) : 0;
+	return dt_config_is_image(&t->config) ? images_open(t, err) : labelled_describe(t, err);
 }
 
 int64_t source_microbatches(const struct trainer *t)
@@ -40,12 +40,14 @@ double source_tokens_of_step(const struct trainer *t)
 
 bool source_evaluates(const struct trainer *t)
 {
-	return t->source.eval || t->source.images.eval;
+	return t->source.eval || t->source.images.eval || t->source.labelled.eval;
 }
 
 int64_t source_eval_samples(const struct trainer *t)
 {
-	return t->source.images.eval ? images_eval_samples(t) : t->source.eval_sampler.samples;
+	return t->source.images.eval	 ? images_eval_samples(t)
+	       : t->source.labelled.eval ? t->source.labelled.eval_info.documents
+					 : t->source.eval_sampler.samples;
 }
 
 #define AHEAD	4 /* microbatches */
@@ -93,6 +95,16 @@ static int open_tokens(struct trainer *t, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	dt_mixture_info(t->source.data, &t->source.info);
+	if (t->source.info.labels)
+		return dt_err_set(err, -EINVAL,
+				  "'%s' has texts with labels: an encoder learns them, from one data set",
+				  t->run.data.train);
+	if (dt_config_has_labels(&t->config)) {
+		dt_err_set(err, -EINVAL, "'%s' learns classes of texts, but '%s' has no labels",
+			   t->config.name, t->run.data.train);
+		dt_err_hint(err, "make it with 'dt-dataset labels'");
+		return -EINVAL;
+	}
 	if (t->config.vocab < t->source.info.vocab) {
 		dt_err_set(err, -EINVAL,
 			   "model vocabulary %lld is smaller than the %d of the tokenizer of '%s'",
@@ -144,6 +156,8 @@ int source_open(struct trainer *t, struct dt_err *err)
 		return given_open(t, err);
 	if (dt_config_is_image(&t->config))
 		return images_start(t, err);
+	if (trainer_labels(t))
+		return labelled_open(t, err);
 	rc = open_tokens(t, err);
 	return rc == 0 ? taught_open(t, err) : rc;
 }
@@ -155,6 +169,7 @@ void source_close(struct trainer *t)
 	free(t->source.length);
 	taught_close(t);
 	images_close(t);
+	labelled_close(t);
 	given_close(t);
 	dt_ahead_close(t->source.ahead);
 	dt_mixture_close(t->source.data);
@@ -190,6 +205,8 @@ int64_t source_targets(struct trainer *t, bool eval, int64_t first, int64_t end)
 		return 1;
 	if (dt_config_is_image(&t->config))
 		return (end - first) * seq;
+	if (trainer_labels(t))
+		return end - first;
 	if (dt_objective_compares(dt_objective_rule(t->run.objective.kind)))
 		return objective_pairs(t, eval, first, end);
 	if (t->config.encoder)
@@ -349,7 +366,8 @@ int source_next(struct trainer *t, bool eval, const struct dt_flight *f, int64_t
 		given_next(t, f, n - t->loop.cursor);
 		return dt_flight_upload(f, &t->exec, err);
 	}
-	return trainer_images(t) ? images_next(t, eval, f, n, end, err)
-				 : next_tokens(t, eval, f, n, end, err);
+	return trainer_images(t)   ? images_next(t, eval, f, n, end, err)
+	       : trainer_labels(t) ? labelled_next(t, eval, f, n, end, err)
+				   : next_tokens(t, eval, f, n, end, err);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

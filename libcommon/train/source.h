@@ -1,7 +1,7 @@
 /*
  * The training data, read through source_next: tokens of data sets, cut into samples whose order depends on
- * the seed and the weights of the sets alone, and read ahead by threads; or images (images.h), or samples
- * made during the run (given.h).
+ * the seed and the weights of the sets alone, and read ahead by threads; or images (images.h), texts with
+ * labels (labelled.h), or samples made during the run (given.h).
  */
 #ifndef DT_TRAIN_SOURCE_H
 #define DT_TRAIN_SOURCE_H
@@ -12,6 +12,7 @@
 #include "train/drawn.h"
 #include "train/given.h"
 #include "train/images.h"
+#include "train/labelled.h"
 
 struct trainer;
 
@@ -25,6 +26,7 @@ struct source {
 	float *noise_width; /* [rows of a microbatch] likewise, for exec.noise */
 	int64_t *noise_token;
 	struct image_source images; /* used instead of the above, for images */
+	struct labelled labelled;   /* used instead of the above, for texts with labels */
 	struct given given;	    /* used instead of the above, for samples made during the run */
 	struct drawn drawn;	    /* the weights that its answers are sampled with */
 };

@@ -180,6 +180,18 @@ static inline bool trainer_images(const struct trainer *t)
 	return t->source.images.data && !t->source.given.g;
 }
 
+/* Whether it trains on texts with labels. */
+static inline bool trainer_labels(const struct trainer *t)
+{
+	return t->source.labelled.data && !t->source.given.g;
+}
+
+/* Whether an evaluation counts samples whose class, or side of a score of 1/2, is right. */
+static inline bool trainer_classifies(const struct trainer *t)
+{
+	return trainer_images(t) || (trainer_labels(t) && t->config.label_loss != DT_CLASS_LOSS_MSE);
+}
+
 /* Which of the dp parts of a round of microbatches this rank computes in the step under way. */
 static inline int64_t trainer_part(const struct trainer *t)
 {

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Golden values for encoders, from transformers: golden-bert.h5, golden-roberta.h5 and golden-bertclasses.h5.
+"""Golden values for encoders, from transformers: golden-bert.h5, -roberta, -bertclasses, -robertascores and -bertscores.
 
     golden_encoders.py            writes the files beside this script
     golden_encoders.py --check    recomputes them and compares; exit status 0, 3 if one differs, 77 without
@@ -8,7 +8,10 @@
 Weights and tokens are exact, in fp32 and int32; all else is computed in fp64 and stored as f32 (the loss as
 f64). Files are those of golden_models.py, with /ids in which some tokens are masked and /targets that are -1
 at all others. Besides: /types [batch, seq] and /states [batch, seq, hidden], the final hidden states of /ids
-with these token types; of bertclasses no /logits, /loss and /grad but /label_logits [batch, labels], likewise.
+with these token types. Of the files with labels no /logits and /targets, but /label_logits [batch, labels] of
+whole rows, likewise; and of the first /lengths [batch] tokens of each row, the others being padding, /loss and
+/grad for /labels [batch], classes, or /scores [batch] (bertclasses: cross-entropy, robertascores: squared
+error, bertscores: binary cross-entropy).
 """
 
 import os
@@ -34,6 +37,9 @@ CONFIGS = {
     "bert": dict(COMMON, family="bert", head="masked", seed=41, layers=3),
     "roberta": dict(COMMON, family="roberta", head="masked", seed=42, pos_first=2, token_types=1),
     "bertclasses": dict(COMMON, family="bert", head="classes", seed=43, labels=3, tied=False),
+    "robertascores": dict(COMMON, family="roberta", head="classes", seed=44, labels=1, tied=False, pos_first=2,
+                          token_types=1, label_loss=1, batch=4),
+    "bertscores": dict(COMMON, family="bert", head="classes", seed=45, labels=1, tied=False, label_loss=2, batch=4),
 }
 LAYER = {
     "attention.self.query": "attn.q", "attention.self.key": "attn.k", "attention.self.value": "attn.v",
@@ -45,8 +51,11 @@ OTHERS = {
     "embeddings.token_type_embeddings": "type", "embeddings.LayerNorm": "embed_norm",
     "cls.predictions.transform.dense": "masked.dense", "cls.predictions.transform.LayerNorm": "masked.norm",
     "cls.predictions": "head", "lm_head.dense": "masked.dense", "lm_head.layer_norm": "masked.norm", "lm_head": "head",
-    "pooler.dense": "pooler", "classifier": "labels",
+    "pooler.dense": "pooler", "classifier": "labels", "classifier.dense": "pooler", "classifier.out_proj": "labels",
 }
+
+
+PROBLEMS = ["single_label_classification", "regression", "multi_label_classification"]
 
 
 def own_name(name):
@@ -69,7 +78,9 @@ def build(c):
         pad_token_id=1 if c["family"] == "roberta" else 0, attn_implementation="eager",
     )
     if c["head"] == "classes":
-        return tf.BertForSequenceClassification(config).double().eval()
+        config.problem_type = PROBLEMS[c.get("label_loss", 0)]
+        kind = tf.BertForSequenceClassification if c["family"] == "bert" else tf.RobertaForSequenceClassification
+        return kind(config).double().eval()
     return (tf.BertForMaskedLM if c["family"] == "bert" else tf.RobertaForMaskedLM)(config).double().eval()
 
 
@@ -107,6 +118,7 @@ def compute(c):
     if c["head"] == "classes":
         with torch.no_grad():
             out["label_logits"] = net(t_ids, token_type_ids=t_types).logits.float().numpy()
+        labelled(c, net, rs, t_ids, t_types, out)
         return out
     labels = torch.from_numpy(np.where(targets < 0, -100, targets))
     r = net(t_ids, labels=labels)
@@ -117,6 +129,27 @@ def compute(c):
     for name, p in net.named_parameters():
         out["grad/" + own_name(name)] = p.grad.float().numpy()
     return out
+
+
+def labelled(c, net, rs, ids, types, out):
+    """The loss and its gradients of padded rows."""
+    lengths = rs.randint(3, c["seq"] + 1, c["batch"])
+    lengths[0] = c["seq"]
+    mask = torch.from_numpy((np.arange(c["seq"])[None] < lengths[:, None]).astype(np.int64))
+    padded = torch.where(mask == 1, ids, torch.tensor(net.config.pad_token_id))
+    if c["labels"] > 1:
+        out["labels"] = rs.randint(0, c["labels"], c["batch"]).astype(np.int32)
+        want = torch.from_numpy(out["labels"].astype(np.int64))
+    else:
+        out["scores"] = rs.rand(c["batch"]).astype(np.float32)
+        want = torch.from_numpy(out["scores"].astype(np.float64)).reshape(-1, 1 if c["label_loss"] == 2 else c["batch"])
+        want = want if c["label_loss"] == 2 else want[0]
+    out["lengths"] = lengths.astype(np.int32)
+    r = net(padded, attention_mask=mask, token_type_ids=types, labels=want)
+    r.loss.backward()
+    out["loss"] = np.float64(r.loss.item())
+    for name, p in net.named_parameters():
+        out["grad/" + own_name(name)] = p.grad.float().numpy()
 
 
 def main():

@@ -179,6 +179,8 @@ static inline double act_ref(double x, enum dt_act_fn f)
 		return 0.5 * x * erfc(-x / M_SQRT2);
 	case DT_ACT_SILU:
 		return x / (1 + exp(-x));
+	case DT_ACT_TANH:
+		return tanh(x);
 	case DT_ACT_SILU_CLAMPED:
 		x = x > 7 ? 7 : x;
 		return x / (1 + exp(-1.702 * x));

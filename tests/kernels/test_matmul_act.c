@@ -71,6 +71,7 @@ static void test_shapes(void **state)
 
 			one(compute_types[t], s[0], s[1], s[2], true, DT_ACT_GELU_TANH);
 			one(compute_types[t], s[0], s[1], s[2], i % 2, (enum dt_act_fn)(i % 4));
+			one(compute_types[t], s[0], s[1], s[2], i % 2, DT_ACT_TANH);
 		}
 }
 

@@ -174,6 +174,65 @@ static void test_loss(void **state)
 	loss_case(3, 1, DT_F32, 0, false);
 }
 
+static double score_ref(double l, double s, enum dt_class_loss kind)
+{
+	return kind == DT_CLASS_LOSS_MSE ? (l - s) * (l - s) : log1p(exp(-fabs(l))) + fmax(l, 0) - s * l;
+}
+
+/* A single logit against a score: the loss in f64, its slope by differences. */
+static void score_case(enum dt_class_loss kind, enum dt_dtype out)
+{
+	enum { ROWS = 37 };
+	struct dt_tensor logits = random_tensor(DT_F32, ROWS, 1, 3, 6), d = tensor(out, ROWS, 1);
+	int32_t target[ROWS], above[ROWS];
+	float share[ROWS], loss[ROWS];
+	double want[ROWS];
+	const struct dt_classes p = {
+		.targets = target, .share = share, .loss = kind, .scale = 0.25f, .smoothing = 0};
+
+	for (int i = 0; i < ROWS; i++) {
+		const double l = get(logits, i), h = 1e-5;
+
+		target[i] = i % 5 == 4 ? -1 : 0;
+		share[i] = (float)(i % 4) / 3;
+		want[i] = 0.25 * (score_ref(l + h, share[i], kind) - score_ref(l - h, share[i], kind)) /
+			  (2 * h);
+		want[i] = target[i] < 0 ? 0 : want[i];
+	}
+	assert_int_equal(dev->ops->class_loss(dev, loss, above, d, logits, &p), 0);
+	for (int i = 0; i < ROWS; i++) {
+		const double l = get(logits, i), ref = target[i] < 0 ? 0 : score_ref(l, share[i], kind);
+
+		if (fabs(loss[i] - ref) > 1e-6 * (1 + ref))
+			fail_msg("loss %d: got %.9g, want %.9g", i, loss[i], ref);
+		assert_int_equal(above[i], target[i] < 0	       ? -1
+					   : kind == DT_CLASS_LOSS_MSE ? 0
+								       : (l > 0) != (share[i] > 0.5f));
+	}
+	check_close("dlogits", d, want, 1e-6, 1e-5);
+	assert_int_equal(dev->ops->class_loss(dev, loss, above, DT_NONE, logits, &p), 0);
+	assert_int_equal(dev->ops->class_loss(dev, loss, above, logits, logits, &p), 0);
+	check_close("in place", logits, want, 1e-6, 1e-5);
+	free_all(logits.data, d.data);
+}
+
+static void test_scores(void **state)
+{
+	float l[2] = {1, 2}, loss[2], share = 1;
+	int32_t target = 0, above;
+	struct dt_classes p = {.targets = &target, .share = &share, .loss = DT_CLASS_LOSS_BCE, .scale = 1};
+
+	for (int t = 0; t < TYPES; t++) {
+		score_case(DT_CLASS_LOSS_MSE, compute_types[t]);
+		score_case(DT_CLASS_LOSS_BCE, compute_types[t]);
+	}
+	assert_int_equal(dev->ops->class_loss(dev, loss, &above, DT_NONE, dt_t2(l, DT_F32, 1, 2), &p),
+			 -EINVAL); /* two logits */
+	p.share = NULL;
+	assert_int_equal(dev->ops->class_loss(dev, loss, &above, DT_NONE, dt_t2(l, DT_F32, 1, 1), &p),
+			 -EINVAL);
+}
+
 /* Equal logits: the class of lower number comes first. A target that is no class is refused. */
 static void test_ties(void **state)
 {
@@ -194,10 +253,8 @@ static void test_ties(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_shapes),
-		cmocka_unit_test(test_pixels),
-		cmocka_unit_test(test_loss),
-		cmocka_unit_test(test_ties),
+		cmocka_unit_test(test_shapes), cmocka_unit_test(test_pixels), cmocka_unit_test(test_loss),
+		cmocka_unit_test(test_scores), cmocka_unit_test(test_ties),
 	};
 	int rc;
 

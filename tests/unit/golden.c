@@ -212,6 +212,7 @@ static void numbers(const struct golden *g, const char *name, float *ret)
 static void encoder(const struct golden *g, struct dt_config *c)
 {
 	static const char *const heads[] = {"masked", "none", "classes"};
+	int64_t loss = 0;
 
 	optional(g, "encoder", NULL, NULL, &c->encoder);
 	if (!c->encoder)
@@ -220,6 +221,8 @@ static void encoder(const struct golden *g, struct dt_config *c)
 	optional(g, "token_types", &c->token_types, NULL, NULL);
 	optional(g, "pos_first", &c->pos_first, NULL, NULL);
 	optional(g, "labels", &c->labels, NULL, NULL);
+	optional(g, "label_loss", &loss, NULL, NULL);
+	c->label_loss = (int)loss;
 	optional(g, "mask_token", &c->mask_token, NULL, NULL);
 }
 

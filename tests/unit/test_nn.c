@@ -32,7 +32,45 @@ struct fixture {
 	int64_t batch, seq;
 	int32_t *ids, *targets, *ids_ahead, *targets_ahead; /* ahead: NULL without such a module */
 	int64_t counted;
+	/* texts with labels: tokens and their types of each row, classes or scores */
+	int32_t *lengths, *types;
+	float *scores;
 };
+
+/* The texts' lengths, types, and classes or scores. */
+static void read_labels(struct fixture *f)
+{
+	int64_t n;
+
+	f->lengths = golden_i32(&f->g, "lengths", &n);
+	f->types = golden_i32(&f->g, "types", &n);
+	f->counted = f->batch;
+	if (f->c.labels > 1)
+		f->targets = golden_i32(&f->g, "labels", &n);
+	else
+		f->targets = calloc((size_t)f->batch, sizeof(*f->targets));
+	if (f->c.labels == 1)
+		f->scores = golden_f32(&f->g, "scores", &n);
+}
+
+/* Texts b .. of the batch as train/labelled.h writes them: backwards, behind padding. */
+static void put_texts(struct fixture *f, int64_t b)
+{
+	const int64_t n = f->shape.microbatch, seq = f->seq;
+
+	for (int64_t i = 0; i < n * seq; i++) {
+		const int64_t text = b + i / seq, at = seq - 1 - i % seq, length = f->lengths[text];
+		const bool pad = at >= length;
+
+		f->p.ids[i] = pad ? 7 : f->ids[text * seq + at];
+		f->p.first[i] = (int32_t)(seq - length);
+		if (f->p.types)
+			f->p.types[i] = pad ? 0 : f->types[text * seq + at];
+	}
+	memcpy(f->p.targets, f->targets + b, (size_t)n * sizeof(*f->targets));
+	if (f->scores)
+		memcpy(f->p.share, f->scores + b, (size_t)n * sizeof(*f->scores));
+}
 
 /* seq: of each sample only so many tokens; 0: all. */
 static void shorten(struct fixture *f, int64_t seq)
@@ -76,12 +114,16 @@ static void setup(struct fixture *f, const char *name, int64_t microbatch, struc
 	f->batch = golden_int(&f->g, "/", "batch");
 	f->seq = golden_int(&f->g, "/", "seq");
 	f->ids = golden_i32(&f->g, "ids", &n);
-	f->targets = golden_i32(&f->g, "targets", &n);
+	if (dt_config_has_labels(&f->c))
+		read_labels(f);
+	else
+		f->targets = golden_i32(&f->g, "targets", &n);
 	if (f->c.mtp_layers) {
 		f->ids_ahead = golden_i32(&f->g, "ids_ahead", &n);
 		f->targets_ahead = golden_i32(&f->g, "targets_ahead", &n);
 	}
-	shorten(f, seq);
+	if (!f->lengths)
+		shorten(f, seq);
 	f->shape = (struct dt_run){.config = &f->c,
 				   .layout = one,
 				   .microbatch = microbatch ? microbatch : f->batch,
@@ -136,6 +178,9 @@ static void teardown(struct fixture *f)
 	free(f->targets);
 	free(f->ids_ahead);
 	free(f->targets_ahead);
+	free(f->lengths);
+	free(f->types);
+	free(f->scores);
 	golden_close(&f->g);
 }
 
@@ -166,8 +211,12 @@ static double run(struct fixture *f)
 	f->x.loss_scale = 1.0f / (float)f->counted;
 	assert_int_equal(dt_exec_zero_grads(&f->x, 0, f->local.nunit, &err), 0);
 	for (int64_t b = 0; b < f->batch; b += f->shape.microbatch) {
-		memcpy(f->p.ids, f->ids + b * f->seq, n);
-		memcpy(f->p.targets, f->targets + b * f->seq, n);
+		if (f->lengths) {
+			put_texts(f, b);
+		} else {
+			memcpy(f->p.ids, f->ids + b * f->seq, n);
+			memcpy(f->p.targets, f->targets + b * f->seq, n);
+		}
 		if (f->ids_ahead) {
 			memcpy(f->p.ids_ahead, f->ids_ahead + b * f->seq, n);
 			memcpy(f->p.targets_ahead, f->targets_ahead + b * f->seq, n);
@@ -176,7 +225,7 @@ static double run(struct fixture *f)
 		for (int l = 0; l < DT_LIST_N; l++) {
 			if (dt_exec_run(&f->x, &f->p, l, NULL, &err) < 0)
 				fail_msg("%s", err.msg);
-			if (l == DT_LIST_FORWARD && f->shape.microbatch == f->batch)
+			if (l == DT_LIST_FORWARD && f->shape.microbatch == f->batch && !f->lengths)
 				keep_final(f); /* backward reuses its memory */
 		}
 	}
@@ -248,7 +297,7 @@ static void compare(const char *name, int64_t microbatch, struct dt_keep mode)
 		if (!(fabs(loss - want) < 1e-5 * fabs(want)))
 			fail_msg("%s: loss of the module %.9g, PyTorch %.9g", name, loss, want);
 	}
-	if (f.shape.microbatch == f.batch)
+	if (f.shape.microbatch == f.batch && !f.lengths)
 		check_logits(&f, name);
 	check_grads(&f, name);
 	teardown(&f);
@@ -353,6 +402,9 @@ MODEL(cohere2)
 MODEL(starcoder2)
 MODEL(bert)
 MODEL(roberta)
+MODEL(bertclasses)
+MODEL(robertascores)
+MODEL(bertscores)
 MODEL(mamba2)
 MODEL(neox)
 MODEL(neoxseq)
@@ -451,6 +503,9 @@ int main(void)
 		cmocka_unit_test(test_starcoder2),
 		cmocka_unit_test(test_bert),
 		cmocka_unit_test(test_roberta),
+		cmocka_unit_test(test_bertclasses),
+		cmocka_unit_test(test_robertascores),
+		cmocka_unit_test(test_bertscores),
 		cmocka_unit_test(test_mamba2),
 		cmocka_unit_test(test_neox),
 		cmocka_unit_test(test_neoxseq),

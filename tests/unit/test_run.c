@@ -399,7 +399,7 @@ static void combinations(void **state)
 		{"--layout dp2 --microbatch 1 --global-batch 2..8:64", 0, ""},
 		{"--layout dp2 --microbatch 2 --global-batch 2..8:64", -EINVAL, "initial global batch 2"},
 		{"--seq 100000", -EINVAL, "positions"},
-		{"--label-smoothing 0.1", -EINVAL, "--label-smoothing is for classifiers of images"},
+		{"--label-smoothing 0.1", -EINVAL, "--label-smoothing is for classifiers"},
 		{"--mixup 0.5", -EINVAL, "--mixup is for"},
 		{"--cutmix 1", -EINVAL, "--cutmix is for"},
 		{"--cutout 4", -EINVAL, "--cutout is for"},

@@ -4,6 +4,8 @@
  */
 #include "model/block/encoder.h"
 
+#include "model/block/image.h"
+
 int dt_block_post_norm(struct dt_builder *b, int x, int delta, enum dt_role role, const char *name,
 		       const char *const out[4], bool last)
 {
@@ -21,7 +23,7 @@ static int dense(struct dt_builder *b, int h, enum dt_role role, const char *con
 	const int64_t n = b->c->hidden;
 	int w = dt_tensor_add(b, role, name[0], n, n), bias = dt_tensor_add(b, role + 1, name[1], n, 0);
 
-	return h < 0 ? -1 : dt_block_linear(b, "dense", "dense", h, 1, &w, &bias);
+	return dt_block_linear(b, "dense", "dense", h, 1, &w, &bias);
 }
 
 void dt_block_masked_head(struct dt_builder *b, int h, int embed)
@@ -55,21 +57,32 @@ void dt_block_masked_head(struct dt_builder *b, int h, int embed)
 	n->attr.scale = 1;
 }
 
+static const char *const pooler[] = {"pooler.weight", "pooler.bias"};
+
 void dt_block_states(struct dt_builder *b, int h)
 {
-	static const char *const pooler[] = {"pooler.weight", "pooler.bias"};
-	const struct dt_config *c = b->c;
-	const bool classes = c->head == DT_ENCODER_CLASSES;
-	struct dt_node *n;
+	const int64_t n = b->c->hidden;
+	struct dt_node *states;
 
-	if (classes || c->pooler)
-		dense(b, -1, classes ? DT_W_LABELS_DENSE : DT_W_POOLER, pooler);
-	if (classes) {
-		dt_tensor_add(b, DT_W_LABELS, "labels.weight", c->labels, c->hidden);
-		dt_tensor_add(b, DT_W_LABELS_B, "labels.bias", c->labels, 0);
+	if (b->c->pooler) {
+		dt_tensor_add(b, DT_W_POOLER, pooler[0], n, n);
+		dt_tensor_add(b, DT_W_POOLER_B, pooler[1], n, 0);
 	}
-	n = dt_node_add(b, DT_OP_STATES, "states", 0, NULL);
-	if (n)
-		n->in[0] = h;
+	states = dt_node_add(b, DT_OP_STATES, "states", 0, NULL);
+	if (states)
+		states->in[0] = h;
+}
+
+void dt_block_labels(struct dt_builder *b, int h)
+{
+	struct dt_node *states = dt_node_add(b, DT_OP_STATES, "states", 0, NULL);
+	struct dt_plane x;
+
+	if (!states)
+		return;
+	states->in[0] = h;
+	x = dt_block_class_row(b, h);
+	x.v = dense(b, x.v, DT_W_LABELS_DENSE, pooler);
+	dt_block_labels_loss(b, dt_block_act(b, x, DT_ACT_TANH));
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -12,11 +12,13 @@ int dt_block_post_norm(struct dt_builder *b, int x, int delta, enum dt_role role
  * its own.
  */
 void dt_block_masked_head(struct dt_builder *b, int h, int embed);
-/*
- * The end of a model whose results are the final hidden states h. Adds the tensors that classify the first
- * token's: labels.weight tanh(pooler.weight x + pooler.bias) + labels.bias. nn/labels.h computes it.
- */
+/* The end of a model whose results are the final hidden states h, and the tensors of a pooler that it has. */
 void dt_block_states(struct dt_builder *b, int h);
+/*
+ * The classes of a text: labels.weight tanh(pooler.weight x + pooler.bias) + labels.bias, of the first
+ * token's final hidden state x, and their loss. A server ends with the states: nn/labels.h computes the rest.
+ */
+void dt_block_labels(struct dt_builder *b, int h);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

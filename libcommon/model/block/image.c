@@ -235,18 +235,33 @@ struct dt_plane dt_block_dense(struct dt_builder *b, struct dt_plane x, const ch
 	return dt_block_act(b, (struct dt_plane){v, out, 1, 1}, DT_ACT_RELU);
 }
 
-void dt_block_classify(struct dt_builder *b, struct dt_plane x, bool bias)
+static void classify(struct dt_builder *b, const char *name, struct dt_plane x, const int tensor[2])
 {
 	static const char *const outs[] = {"d.features", "logits", "d.logits", "loss rows"};
-	struct dt_node *n;
-	int tensor[2];
+	struct dt_node *n = dt_node_add(b, DT_OP_CLASSIFY, name, 4, outs);
 
-	linear_tensors(b, "fc", b->c->vocab, x.channels, bias, tensor);
-	n = dt_node_add(b, DT_OP_CLASSIFY, "fc", 4, outs);
 	if (!n)
 		return;
 	n->in[0] = x.v;
 	n->param[0] = tensor[0];
 	n->param[3] = tensor[1];
+	n->attr.label_loss = b->c->label_loss;
+}
+
+void dt_block_classify(struct dt_builder *b, struct dt_plane x, bool bias)
+{
+	int tensor[2];
+
+	linear_tensors(b, "fc", b->c->vocab, x.channels, bias, tensor);
+	classify(b, "fc", x, tensor);
+}
+
+void dt_block_labels_loss(struct dt_builder *b, struct dt_plane x)
+{
+	const int64_t n = b->c->labels;
+	const int tensor[2] = {dt_tensor_add(b, DT_W_LABELS, "labels.weight", n, x.channels),
+			       dt_tensor_add(b, DT_W_LABELS_B, "labels.bias", n, 0)};
+
+	classify(b, "labels", x, tensor);
 }
 /* SPDX-License-Identifier: Apache-2.0 */

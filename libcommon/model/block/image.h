@@ -1,6 +1,6 @@
 /*
- * Building blocks of image classifiers. Each adds parameters and nodes and returns its output: a value with
- * its channels, height and width.
+ * Building blocks of image classifiers, whose ends encoders have too. Each adds parameters and nodes and
+ * returns its output: a value with its channels, height and width.
  */
 #ifndef DT_MODEL_BLOCK_IMAGE_H
 #define DT_MODEL_BLOCK_IMAGE_H
@@ -33,7 +33,7 @@ struct dt_plane dt_block_pool(struct dt_builder *b, struct dt_plane x, bool max,
 struct dt_plane dt_block_patches(struct dt_builder *b, struct dt_plane x);
 /* Tokens of patches: the class token in front of them, and positions; returns the residual stream. */
 int dt_block_tokens(struct dt_builder *b, struct dt_plane x);
-/* The row of each image's class token. */
+/* The row of each image's class token, or of each text's first token. */
 struct dt_plane dt_block_class_row(struct dt_builder *b, int x);
 /* An element-wise activation. */
 struct dt_plane dt_block_act(struct dt_builder *b, struct dt_plane x, enum dt_act_fn act);
@@ -41,6 +41,8 @@ struct dt_plane dt_block_act(struct dt_builder *b, struct dt_plane x, enum dt_ac
 struct dt_plane dt_block_flatten(struct dt_builder *b, struct dt_plane x);
 /* relu(x w^T + b) on rows. */
 struct dt_plane dt_block_dense(struct dt_builder *b, struct dt_plane x, const char *prefix, int64_t out);
+/* labels.weight and labels.bias to an encoder's classes, and the loss. */
+void dt_block_labels_loss(struct dt_builder *b, struct dt_plane x);
 /* fc.weight and, if bias, fc.bias to config's classes, and the loss. */
 void dt_block_classify(struct dt_builder *b, struct dt_plane x, bool bias);
 

@@ -3,6 +3,7 @@
  * transformers: with the prediction of masked tokens, with classes of a text, or without a head. Positions of
  * the RoBERTas begin at row 2 of their table, behind that of padding.
  */
+#include "kernels/class_loss.h"
 #include "model/block/encoder.h"
 #include "model/family/family.h"
 
@@ -30,17 +31,41 @@ static void build(struct dt_builder *b)
 	dt_unit(b, (int)c->layers);
 	if (c->head == DT_ENCODER_MASKED)
 		dt_block_masked_head(b, x, embed);
+	else if (c->head == DT_ENCODER_CLASSES)
+		dt_block_labels(b, x);
 	else
 		dt_block_states(b, x);
 }
 
 /* ---- config.json ---- */
 
+/* The losses of labels, by their names in config.json: enum dt_class_loss. */
+static const char *const problems[] = {"single_label_classification", "regression",
+				       "multi_label_classification"};
+
+/* Without a name, one label is a score, as transformers decides. */
+static int read_loss(const json_t *o, struct dt_config *c, struct dt_err *err)
+{
+	const char *problem = json_string_value(json_object_get(o, "problem_type"));
+	int k = 0;
+
+	c->label_loss = c->labels == 1 ? DT_CLASS_LOSS_MSE : DT_CLASS_LOSS_CE;
+	if (!problem)
+		return 0;
+	while (k < 3 && strcmp(problem, problems[k]))
+		k++;
+	if (k == 3)
+		return dt_err_set(err, -ENOTSUP, "'problem_type' of '%.40s' is not supported", problem);
+	c->label_loss = k;
+	return 0;
+}
+
 /* The head, by the name of the class: architectures[0]. Without one, a file has no head. */
 static int read_head(const json_t *o, struct dt_config *c, struct dt_err *err)
 {
 	const json_t *names = json_object_get(o, "id2label");
 	const char *class = json_string_value(json_array_get(json_object_get(o, "architectures"), 0)), *what;
+	int rc;
 
 	what = class && strstr(class, "For") ? strstr(class, "For") + 3 : "";
 	if (!strcmp(what, "MaskedLM") || !strcmp(what, "PreTraining"))
@@ -55,7 +80,9 @@ static int read_head(const json_t *o, struct dt_config *c, struct dt_err *err)
 	c->head = DT_ENCODER_CLASSES;
 	c->pooler = false;
 	c->labels = json_is_object(names) ? (int64_t)json_object_size(names) : 2;
-	return dt_hf_size(o, "num_labels", false, &c->labels, err);
+	if ((rc = dt_hf_size(o, "num_labels", false, &c->labels, err)) < 0)
+		return rc;
+	return read_loss(o, c, err);
 }
 
 static int read_sizes(const json_t *o, struct dt_config *c, struct dt_err *err)
@@ -146,8 +173,10 @@ static json_t *to_hf(const struct dt_config *c)
 		snprintf(name, sizeof(name), "LABEL_%lld", (long long)i);
 		json_object_set_new(names, key, json_string(name));
 	}
-	if (c->labels)
+	if (c->labels) {
 		json_object_set(o, "id2label", names);
+		json_object_set_new(o, "problem_type", json_string(problems[c->label_loss]));
+	}
 	json_decref(names);
 	return o;
 }
@@ -202,6 +231,7 @@ static int from_gguf(struct dt_gguf_keys *k, struct dt_config *c, struct dt_err 
 	c->labels = rows_of(k->g, "cls.output.weight");
 	if (c->labels)
 		c->head = DT_ENCODER_CLASSES;
+	c->label_loss = c->labels == 1 ? DT_CLASS_LOSS_MSE : DT_CLASS_LOSS_CE;
 	if ((rc = dt_hf_even_heads(c, err)) < 0 ||
 	    (rc = dt_gguf_key_real(k, "attention.layer_norm_epsilon", true, &c->norm_eps, err)) < 0 ||
 	    (rc = dt_gguf_bool(k->g, dt_gguf_key(k, "attention.causal"), &causal, err)) < 0)

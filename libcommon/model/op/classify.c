@@ -9,12 +9,12 @@ void dt_shape_classify(struct dt_lower *lo, struct dt_node *n)
 {
 	const int64_t classes = dt_lo_dim(lo, n->param[0], 0);
 	const bool narrow = lo->s->compute != DT_F32;
+	const enum dt_rows rows = lo->p->value[n->in[0]].rows;
 
 	n->out[0] = dt_lo_like(lo, "d.features", n->unit, n->in[0]);
-	n->out[1] = dt_lo_value(lo, "logits", n->unit, DT_F32, DT_ROWS_ALL, 1, classes);
-	n->out[2] =
-		narrow ? dt_lo_value(lo, "d.logits", n->unit, lo->s->compute, DT_ROWS_ALL, 1, classes) : -1;
-	n->out[3] = dt_lo_value(lo, "loss rows", n->unit, DT_F32, DT_ROWS_ALL, 2, 1);
+	n->out[1] = dt_lo_value(lo, "logits", n->unit, DT_F32, rows, 1, classes);
+	n->out[2] = narrow ? dt_lo_value(lo, "d.logits", n->unit, lo->s->compute, rows, 1, classes) : -1;
+	n->out[3] = dt_lo_value(lo, "loss rows", n->unit, DT_F32, rows, 2, 1);
 	for (int i = 1; i < 4; i++)
 		if (n->out[i] >= 0)
 			lo->p->value[n->out[i]].room = true;

@@ -12,9 +12,10 @@ void dt_shape_embed(struct dt_lower *lo, struct dt_node *n)
 				cut ? DT_ROWS_ALL : DT_ROWS_STREAM, 1, dt_lo_dim(lo, n->param[0], 1));
 	lo->info[n->out[0]].partial = cut;
 	lo->info[n->out[0]].whole = !cut;
-	if (dt_lo_serves(lo) && n->param[1] >= 0) /* positions and types are looked up separately and added */
-		n->out[4] = dt_lo_room(lo, "positions", n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
-				       dt_lo_dim(lo, n->param[0], 1));
+	/* positions (in serving) and types are looked up separately and added */
+	if ((dt_lo_serves(lo) && n->param[1] >= 0) || (!dt_lo_serves(lo) && dt_config_has_types(lo->s->c)))
+		n->out[4] = dt_lo_room(lo, dt_lo_serves(lo) ? "positions" : "types", n->unit, lo->s->compute,
+				       lo->p->value[n->out[0]].rows, 1, dt_lo_dim(lo, n->param[0], 1));
 }
 
 void dt_back_embed(struct dt_lower *lo, const struct dt_node *n)

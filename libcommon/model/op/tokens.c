@@ -1,6 +1,7 @@
 /*
- * Tokens of images: patches behind a class token, with positions (kernels/tokens.h), and the row of the class
- * token that a classifier reads. A value has as many rows a sample as an image has tokens.
+ * Tokens of images: patches behind a class token, with positions (kernels/tokens.h). A value has as many rows
+ * a sample as an image has tokens. And the row that a classifier reads: the class token's, the first of an
+ * image, or the first token's of a text, which is its last row (train/labelled.h).
  */
 #include "model/op/cost.h"
 #include "model/op/rule.h"
@@ -29,7 +30,8 @@ void dt_shape_class_row(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
 
-	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, x.rows, 1, x.cols);
+	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype,
+				n->attr.tokens ? x.rows : DT_ROWS_SAMPLES, 1, x.cols);
 	lo->info[n->out[0]].whole = lo->info[n->in[0]].whole;
 }
 
@@ -44,7 +46,7 @@ void dt_back_class_row(struct dt_lower *lo, const struct dt_node *n)
 	dt_lo_add_grad(lo, n->in[0], dx);
 }
 
-/* One row of an image is read. */
+/* One row of a sample is read. */
 struct dt_node_cost dt_cost_class_row(const struct dt_cost_site *s, const struct dt_node *n)
 {
 	const double bytes = dt_cost_bytes(s, n->out[0]);

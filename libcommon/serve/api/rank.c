@@ -1,5 +1,6 @@
 #include "serve/api/rank.h"
 
+#include "serve/api/pair.h"
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -28,64 +29,23 @@ static bool is_one(const char *key, const json_t *v)
 
 /* ---- pairs for a cross-encoder ---- */
 
-/* The ids of a text, as an embedding would have them. NULL with e filled. */
-static json_t *ids_of(json_t *text, const char *key, const struct dt_api_model *m, struct dt_api_error *e)
-{
-	json_t *ids = json_array();
-	int32_t *id = NULL;
-	struct dt_err err;
-	size_t n = 0;
-
-	if (json_is_array(text)) {
-		json_array_extend(ids, text);
-		return ids;
-	}
-	if (dt_api_encode(m->engine->tok, json_string_value(text), json_string_length(text), true, &id, &n,
-			  &err) < 0) {
-		dt_body_bad(e, key, "%s", err.msg);
-		json_decref(ids);
-		return NULL;
-	}
-	for (size_t i = 0; i < n; i++)
-		json_array_append_new(ids, json_integer(id[i]));
-	free(id);
-	return ids;
-}
-
-/*
- * The ids of two texts as one: BERT's [CLS] a [SEP] b [SEP], RoBERTa's <s> a </s></s> b </s>. The token that
- * starts b, if it is there, is left out, or replaced by what ends a.
- */
-static json_t *joined(const json_t *a, const json_t *b, const struct dt_api_model *m)
-{
-	const int32_t bos = dt_tokenizer_bos(m->engine->tok);
-	const bool starts = bos >= 0 && json_integer_value(json_array_get(b, 0)) == bos;
-	json_t *all = json_copy((json_t *)a);
-
-	if (m->engine->model.seps > 1 && starts)
-		json_array_append(all, json_array_get(a, json_array_size(a) - 1));
-	for (size_t i = starts; i < json_array_size(b); i++)
-		json_array_append(all, json_array_get(b, i));
-	return all;
-}
-
 /* The inputs of a cross-encoder: the query before each of the texts. *ret_first: tokens of the query. */
 static json_t *pairs(json_t *query, const json_t *texts, const char *one, const char *many,
 		     const struct dt_api_model *m, size_t *ret_first, struct dt_api_error *e)
 {
-	json_t *a = ids_of(query, one, m, e), *all = a ? json_array() : NULL, *text;
+	json_t *a = dt_pair_ids(query, one, m, e), *all = a ? json_array() : NULL, *text;
 	size_t i;
 
 	json_array_foreach(texts, i, text)
 	{
-		json_t *b = all ? ids_of(text, many, m, e) : NULL;
+		json_t *b = all ? dt_pair_ids(text, many, m, e) : NULL;
 
 		if (!b) {
 			json_decref(all);
 			all = NULL;
 			break;
 		}
-		json_array_append_new(all, joined(a, b, m));
+		json_array_append_new(all, dt_pair_join(a, b, m));
 		json_decref(b);
 	}
 	*ret_first = json_array_size(a);

@@ -165,6 +165,8 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 
 	if (s->labels) {
 		ep.model.labels = (int)c->labels;
+		ep.model.label = dt_labels_names(s->labels);
+		ep.model.label_loss = c->label_loss;
 		ep.model.classes = classes;
 		ep.model.judge = s->labels;
 	}

@@ -67,10 +67,12 @@ struct dt_engine_model {
 	/*
 	 * Encoders: requests only embed, and steps have whole sequences. seps: tokens between two texts that
 	 * are read together (BERT 1, RoBERTa 2); types: whether the second is of another token type. labels:
-	 * classes of a text, of which `classes` makes logits from its pooled state; 0: none.
+	 * classes of a text, of which `classes` makes logits from its pooled state; 0: none. label: their
+	 * names, NULL: not known; label_loss: enum dt_class_loss that they were trained with.
 	 */
 	bool encoder, types;
-	int seps, labels;
+	int seps, labels, label_loss;
+	const char *const *label; /* [labels] */
 	int (*classes)(const void *m, const float *pooled, float *ret);
 	const void *judge; /* the first argument of classes */
 	int32_t eos[2];	   /* end-of-text ids */

@@ -89,12 +89,11 @@ struct dt_route {
 	const char *method, *path; /* a path that ends in '/' matches all paths with that prefix */
 	enum MHD_Result (*answer)(struct dt_http_req *q);
 	enum dt_route_flags {
-		DT_ROUTE_OPEN = 1,    /* needs no key */
-		DT_ROUTE_SPARE = 2,   /* is exempt from the connection limit */
-		DT_ROUTE_EARLY = 4,   /* answers before the model is loaded */
-		DT_ROUTE_UPLOAD = 8,  /* its body is written to disk */
-		DT_ROUTE_IMAGES = 16, /* only for servers that classify images */
-		DT_ROUTE_ANY = 32,    /* for both kinds of servers; without these two: for text */
+		DT_ROUTE_OPEN = 1,   /* needs no key */
+		DT_ROUTE_SPARE = 2,  /* is exempt from the connection limit */
+		DT_ROUTE_EARLY = 4,  /* answers before the model is loaded */
+		DT_ROUTE_UPLOAD = 8, /* its body is written to disk */
+		DT_ROUTE_ANY = 16,   /* also for servers that classify images; without it: for text */
 	} flags;
 };
 

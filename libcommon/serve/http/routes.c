@@ -1,5 +1,6 @@
 /* The routes: parse a body, queue a reply. */
 #include "base/progress.h"
+#include "serve/api/label.h"
 #include "serve/api/messages.h"
 #include "serve/api/native.h"
 #include "serve/api/rank.h"
@@ -295,6 +296,23 @@ static enum MHD_Result rank(struct dt_http_req *q)
 	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
 }
 
+/* Tells the class of images, or of texts. */
+static enum MHD_Result classify(struct dt_http_req *q)
+{
+	struct dt_api_model m;
+	struct dt_api_error e;
+	json_t *v;
+
+	if (q->classify)
+		return dt_http_classify(q);
+	m = api_model(q);
+	if (begin(q, dt_label_parse, &e) < 0)
+		return dt_http_reply_error(q, &e);
+	dt_call_wait_done(q->completion.call);
+	v = has_room(q, &e) ? dt_label_json(&q->completion, &m, &e) : NULL;
+	return v ? dt_http_reply_json(q, 200, v) : dt_http_reply_error(q, &e);
+}
+
 static enum MHD_Result models(struct dt_http_req *q)
 {
 	return q->classify ? dt_http_classify_models(q) : dt_http_models(q);
@@ -309,7 +327,8 @@ static const struct dt_route routes[] = {
 	{"GET", "/version", version, DT_ROUTE_EARLY | DT_ROUTE_ANY},
 	{"GET", "/metrics", metrics, DT_ROUTE_ANY},
 	{"GET", "/v1/models", models, DT_ROUTE_ANY},
-	{"POST", "/v1/classify", dt_http_classify, DT_ROUTE_IMAGES},
+	{"POST", "/v1/classify", classify, DT_ROUTE_ANY},
+	{"POST", "/classify", classify, DT_ROUTE_ANY},
 	{"GET", "/v1/models/", dt_http_model},
 	{"POST", "/v1/prefill", dt_http_prefill},
 	{"GET", "/v1/role", dt_http_role},

@@ -202,11 +202,9 @@ static int check_route(struct dt_http_req *q, const char *method, const char *le
 		e->retry_after = 1;
 		return -EINVAL;
 	}
-	if ((q->classify && !(q->route->flags & (DT_ROUTE_IMAGES | DT_ROUTE_ANY))) ||
-	    (q->engine && q->route->flags & DT_ROUTE_IMAGES))
+	if (q->classify && !(q->route->flags & DT_ROUTE_ANY))
 		return dt_api_fail(e, 404, "invalid_request_error", "not_found",
-				   "'%.200s' is only for models of %s", q->path,
-				   q->classify ? "text" : "images");
+				   "'%.200s' is only for models of text", q->path);
 	if (!q->engine && !q->classify && !(q->route->flags & DT_ROUTE_EARLY)) {
 		dt_api_fail(e, 503, "server_error", "loading", "the model is still loading");
 		e->retry_after = 5;
