@@ -354,6 +354,9 @@ MODEL(starcoder2)
 MODEL(bert)
 MODEL(roberta)
 MODEL(mamba2)
+MODEL(granitehybrid)
+MODEL(granitehybridmoe)
+MODEL(bamba)
 MODEL(neox)
 MODEL(neoxseq)
 MODEL(phi3)
@@ -452,6 +455,9 @@ int main(void)
 		cmocka_unit_test(test_bert),
 		cmocka_unit_test(test_roberta),
 		cmocka_unit_test(test_mamba2),
+		cmocka_unit_test(test_granitehybrid),
+		cmocka_unit_test(test_granitehybridmoe),
+		cmocka_unit_test(test_bamba),
 		cmocka_unit_test(test_neox),
 		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),
