@@ -297,10 +297,6 @@ int dt_config_servable(const struct dt_config *c, struct dt_err *err)
 				  c->name);
 	if (c->encoder)
 		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder: it predicts no next token", c->name);
-	if (c->ssm_heads && dt_config_attends(c))
-		return dt_err_set(err, -ENOTSUP,
-				  "'%s' has layers of Mamba-2 beside attention, which are not served",
-				  c->name);
 	return what ? refuse(c, what, err) : 0;
 }
 
