@@ -24,18 +24,29 @@ static double seconds = 1;
 static double pass(int seqs, int before, int n, float *logits)
 {
 	static int32_t ids[PROMPT], pos[PROMPT], q_start[SEQS + 1], kv_len[SEQS],
-		table[SEQS * PROMPT / BLOCK], want[SEQS];
+		table[SEQS * PROMPT / BLOCK], want[SEQS], state[SEQS];
 	static int64_t slot[PROMPT];
 	const int blocks = PROMPT / BLOCK;
 	const int64_t known = dt_infer_config(model)->vocab, vocab = known < 4000 ? known : 4000;
-	struct dt_infer_batch b = {seqs,   seqs * n, ids,    pos,  slot, NULL, q_start,
-				   kv_len, table,    blocks, want, seqs, NULL};
+	struct dt_infer_batch b = {.nseq = seqs,
+				   .ntokens = seqs * n,
+				   .ids = ids,
+				   .pos = pos,
+				   .slot = slot,
+				   .q_start = q_start,
+				   .kv_len = kv_len,
+				   .block_table = table,
+				   .max_blocks = blocks,
+				   .state = state,
+				   .want = want,
+				   .nwant = seqs};
 	struct dt_err err;
 	double t;
 
 	for (int s = 0, at = 0; s < seqs; s++) {
 		q_start[s] = at;
 		kv_len[s] = before + n;
+		state[s] = s;
 		for (int i = 0; i < blocks; i++)
 			table[s * blocks + i] = s * blocks + i;
 		for (int i = 0; i < n; i++, at++) {
@@ -123,6 +134,7 @@ int main(int argc, char **argv)
 				    .max_seqs = SEQS,
 				    .max_len = PROMPT,
 				    .blocks = SEQS * PROMPT / BLOCK,
+				    .states = SEQS,
 				    .block_size = BLOCK};
 	struct dt_dev *dev;
 	struct dt_source *src;

@@ -49,8 +49,8 @@ struct dt_ssm_slots {
 	int nseq;
 	const int32_t *q_start; /* [nseq + 1] first row of each sequence */
 	const int32_t *pos;	/* [rows] position in its sequence */
-	const int32_t *slot;	/* sequence i has slot[i * slot_stride] */
-	int64_t slot_stride, slots;
+	const int32_t *slot;	/* [nseq] below slots */
+	int64_t slots;
 	float *base; /* [slots, dt_ssm_slot]: window [kernel - 1, conv], states [heads, state, head_dim] */
 };
 

@@ -5,7 +5,7 @@
 
 static float *slot_of(const struct dt_ssm *p, const struct dt_ssm_slots *s, int seq)
 {
-	return s->base + s->slot[seq * s->slot_stride] * dt_ssm_slot(p);
+	return s->base + s->slot[seq] * dt_ssm_slot(p);
 }
 
 /* ---- the convolution ---- */

@@ -47,6 +47,7 @@ static int load(struct dt_eval_model *m, struct dt_source *src, const struct dt_
 	struct dt_infer_params p = {.dtype = o->fp32 ? DT_F32 : DT_BF16,
 				    .cache = o->fp32 ? DT_F32 : DT_BF16,
 				    .weights = o->weights,
+				    .states = 1,
 				    .disk_dir = o->weights_disk,
 				    .disk_memory = o->weights_memory};
 	int rc;
@@ -141,7 +142,7 @@ void dt_eval_model_close(struct dt_eval_model *m)
 int dt_eval_extend(struct dt_eval_model *m, const int32_t *ids, int64_t from, int n, int skip,
 		   struct dt_err *err)
 {
-	const int32_t start[2] = {0, n}, kv_len = (int32_t)(from + n);
+	const int32_t start[2] = {0, n}, kv_len = (int32_t)(from + n), state = 0;
 	struct dt_infer_batch b = {.nseq = 1,
 				   .ntokens = n,
 				   .ids = ids + from,
@@ -150,6 +151,7 @@ int dt_eval_extend(struct dt_eval_model *m, const int32_t *ids, int64_t from, in
 				   .q_start = start,
 				   .kv_len = &kv_len,
 				   .block_table = m->table,
+				   .state = &state,
 				   .max_blocks = m->blocks,
 				   .want = m->want + skip,
 				   .nwant = n - skip};

@@ -47,7 +47,8 @@ static int read_text(struct dt_rounding_work *w)
 
 static int open_model(struct dt_rounding_work *w)
 {
-	struct dt_infer_params p = {.dtype = DT_F32, .cache = DT_F32, .weights = -1, .max_seqs = 1};
+	struct dt_infer_params p = {
+		.dtype = DT_F32, .cache = DT_F32, .weights = -1, .max_seqs = 1, .states = 1};
 	int rc = dt_config_servable(dt_source_config(w->s), w->err);
 
 	if (rc == 0)

@@ -29,7 +29,7 @@ static int check_sizes(const struct dt_config *c, struct dt_err *err)
 	} sizes[] = {
 		{"vocabulary", c->vocab, 1, 1 << 24},
 		{"hidden size", c->hidden, 1, 1 << 20},
-		{"feed-forward size", c->ffn, !ssm, ssm ? 0 : 1 << 22},
+		{"feed-forward size", c->ffn, !ssm, 1 << 22},
 		{"number of layers", c->layers, 1, 4096},
 		{"number of heads", c->heads, 1, 4096},
 		{"number of kv heads", c->kv_heads, 1, c->heads},
@@ -186,22 +186,45 @@ static int check_encoder(const struct dt_config *c, struct dt_err *err)
 	return what ? dt_err_set(err, -EINVAL, "impossible model: an encoder with %s", what) : 0;
 }
 
-/* Models of Mamba-2 layers alone. */
+int64_t dt_config_ssm_layers(const struct dt_config *c, int64_t first, int64_t end)
+{
+	int64_t n = 0;
+
+	for (int64_t l = first; c->ssm_heads && l < end; l++)
+		n += dt_layer_is_ssm(c, l);
+	return n;
+}
+
+/* Models with layers of Mamba-2, alone or beside layers with attention. */
 static int check_ssm(const struct dt_config *c, struct dt_err *err)
 {
-	const char *what = c->norm != DT_NORM_RMS || c->pos != DT_POS_NONE ? "LayerNorms or positions"
-			   : c->experts || c->kv_rank || c->mtp_layers || c->encoder
-				   ? "experts, latents, modules for further tokens or an encoder's head"
-			   : c->norm_plus_one || c->post_norms || c->no_pre_norms || c->parallel_residual ||
-					   c->one_norm || c->residual_factor > 0
-				   ? "other norms or sums than one norm in front of each layer"
-				   : NULL;
+	const char *what =
+		c->norm != DT_NORM_RMS || c->pos == DT_POS_LEARNED ? "LayerNorms or learned positions"
+		: c->pos != DT_POS_NONE && !dt_config_attends(c)   ? "positions, but no attention"
+		: c->kv_rank || c->mtp_layers || c->encoder || c->dense_layers
+			? "latents, modules for further tokens, dense layers or an encoder's head"
+		: c->norm_plus_one || c->post_norms || c->no_pre_norms || c->parallel_residual || c->one_norm
+			? "other norms or sums than one norm in front of mixer and MLP"
+			: NULL;
 
 	if (c->ssm_heads % c->ssm_groups)
 		return dt_err_set(err, -EINVAL,
 				  "impossible model: %lld heads of Mamba-2 cannot share %lld groups evenly",
 				  (long long)c->ssm_heads, (long long)c->ssm_groups);
 	return what ? dt_err_set(err, -EINVAL, "impossible model: Mamba-2 with %s", what) : 0;
+}
+
+/* The list of layers with attention. */
+static int check_list(const struct dt_config *c, struct dt_err *err)
+{
+	for (int64_t l = 0; l < DT_LISTED_LAYERS; l++)
+		if (dt_layer_is_listed(c, l) && (!c->ssm_heads || l >= c->layers))
+			return dt_err_set(err, -EINVAL,
+					  "impossible model: layer %lld is listed as one with attention, but "
+					  "%s",
+					  (long long)l,
+					  c->ssm_heads ? "there are fewer layers" : "all layers have it");
+	return 0;
 }
 
 int dt_config_check(const struct dt_config *c, struct dt_err *err)
@@ -240,7 +263,7 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 		return dt_err_set(err, -EINVAL, "impossible model: a clamped activation without gates");
 	if (c->attn_sinks && c->kv_rank)
 		return dt_err_set(err, -EINVAL, "impossible model: attention sinks beside latents");
-	if (check_router(c, err) < 0 || check_total(c, err) < 0)
+	if (check_list(c, err) < 0 || check_router(c, err) < 0 || check_total(c, err) < 0)
 		return -EINVAL;
 	return c->pos == DT_POS_ROPE ? check_rope(c, err) : 0;
 }

@@ -46,6 +46,9 @@ struct dt_lora {
 	char modules_to_save[160]; /* an expression: modules that are trained whole beside; "": none */
 };
 
+/* Layers that a list in a configuration can name. */
+#define DT_LISTED_LAYERS 512
+
 struct dt_config {
 	char name[64];	 /* preset or file it came from */
 	char family[24]; /* Hugging Face model_type: gpt2, llama, mistral, qwen2, qwen3, ... */
@@ -114,11 +117,13 @@ struct dt_config {
 		q_rank; /* latent attention (DeepSeek-V2, 2.1): ranks, 0: none; head_dim is all of q */
 	int64_t rope_dim, v_dim; /* of head_dim, the rotated part, 0: all; width of a value head */
 	/*
-	 * Mamba-2 (Dao and Gu 2024): the layers mix tokens by a state [ssm_head_dim, ssm_state] of each head
-	 * in place of attention (kernels/ssm.h), and have no MLP: heads, kv_heads and head_dim are 1, ffn is
-	 * 0. 0 heads: no such layers.
+	 * Mamba-2 (Dao and Gu 2024): layers mix tokens by a state [ssm_head_dim, ssm_state] of each head in
+	 * place of attention (kernels/ssm.h). 0 heads: no such layers. Else bit l % 64 of attn_layers[l / 64]
+	 * is set if layer l has attention all the same; without any, nothing reads heads, kv_heads and
+	 * head_dim. ffn and experts 0: no MLP follows the mixer, as in Mamba-2 itself.
 	 */
 	int64_t ssm_heads, ssm_head_dim, ssm_groups, ssm_state, ssm_kernel;
+	uint64_t attn_layers[DT_LISTED_LAYERS / 64];
 	/*
 	 * Encoders (BERT: Devlin et al. 2018): attention without a causal mask, norms behind the sums of the
 	 * residual stream.
@@ -236,14 +241,24 @@ static inline int64_t dt_layer_window(const struct dt_config *c, int64_t layer)
 {
 	return c->global_every > 0 && (layer + 1) % c->global_every == 0 ? 0 : c->window;
 }
-/* Whether the layer has Mamba-2's mixer in place of attention; whether some layer attends. */
+static inline bool dt_layer_is_listed(const struct dt_config *c, int64_t layer)
+{
+	return layer < DT_LISTED_LAYERS && c->attn_layers[layer / 64] >> layer % 64 & 1;
+}
+/* Whether the layer has Mamba-2's mixer in place of attention, and whether an MLP or experts follow. */
 static inline bool dt_layer_is_ssm(const struct dt_config *c, int64_t layer)
 {
-	return c->ssm_heads > 0;
+	return c->ssm_heads > 0 && !dt_layer_is_listed(c, layer);
 }
+static inline bool dt_layer_has_mlp(const struct dt_config *c, int64_t layer)
+{
+	return c->ffn > 0 || dt_layer_has_experts(c, layer);
+}
+/* How many of the layers first, ..., end - 1 have Mamba-2's mixer; whether some layer attends. */
+int64_t dt_config_ssm_layers(const struct dt_config *c, int64_t first, int64_t end);
 static inline bool dt_config_attends(const struct dt_config *c)
 {
-	return !c->ssm_heads;
+	return dt_config_ssm_layers(c, 0, c->layers) < c->layers;
 }
 /* Whether the layer rotates q and k. */
 static inline bool dt_layer_rotates(const struct dt_config *c, int64_t layer)

@@ -12,11 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum kind { STR, INT, REAL, BOOL, WORD, LIST };
+enum kind { STR, INT, REAL, BOOL, WORD, LIST, BITS };
 
 /*
  * One table for writing and reading. words: the names of an enum's values, in order. A LIST is of floats,
- * all above 0, up to the first 0.
+ * all above 0, up to the first 0; BITS are the numbers of the bits that are set, increasing.
  */
 static const struct field {
 	const char *key;
@@ -107,6 +107,7 @@ static const struct field {
 	F(INT, ssm_groups, NULL, true),
 	F(INT, ssm_state, NULL, true),
 	F(INT, ssm_kernel, NULL, true),
+	F(BITS, attn_layers, NULL, true),
 	F(BOOL, encoder, NULL, true),
 	F(INT, token_types, NULL, true),
 	F(INT, pos_first, NULL, true),
@@ -175,6 +176,35 @@ static json_t *list_json(const float *x, size_t n)
 	return list;
 }
 
+static json_t *bits_json(const uint64_t *x, size_t size)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < 8 * size; i++)
+		if (x[i / 64] >> i % 64 & 1)
+			json_array_append_new(list, json_integer((json_int_t)i));
+	return list;
+}
+
+static int read_bits(const json_t *o, const char *key, uint64_t *x, size_t size, struct dt_err *err)
+{
+	const json_t *list = json_object_get(o, key), *v;
+	size_t i;
+
+	if (list && !json_is_array(list))
+		return dt_err_set(err, -EINVAL, "'%s' is not a list", key);
+	json_array_foreach(list, i, v)
+	{
+		const json_int_t n = json_is_integer(v) ? json_integer_value(v) : -1;
+
+		if (n < 0 || n >= (json_int_t)(8 * size))
+			return dt_err_set(err, -EINVAL, "'%s' has an entry that is no integer from 0 to %zu",
+					  key, 8 * size - 1);
+		x[n / 64] |= UINT64_C(1) << n % 64;
+	}
+	return 0;
+}
+
 static bool is_zero(const struct field *f, const void *p)
 {
 	switch (f->kind) {
@@ -190,6 +220,11 @@ static bool is_zero(const struct field *f, const void *p)
 		return !*(const char *)p;
 	case LIST:
 		return !(*(const float *)p > 0);
+	case BITS:
+		for (size_t i = 0; i < f->size / sizeof(uint64_t); i++)
+			if (((const uint64_t *)p)[i])
+				return false;
+		return true;
 	}
 	return false;
 }
@@ -223,6 +258,9 @@ json_t *dt_config_to_json(const struct dt_config *c)
 			break;
 		case LIST:
 			v = list_json(p, f->size / sizeof(float));
+			break;
+		case BITS:
+			v = bits_json(p, f->size);
 			break;
 		}
 		if (json_object_set_new(o, f->key, v) < 0) {
@@ -261,6 +299,8 @@ static int read_field(const json_t *o, const struct field *f, struct dt_config *
 		return 0;
 	case LIST:
 		return dt_json_floats(o, f->key, p, f->size / sizeof(float), err);
+	case BITS:
+		return read_bits(o, f->key, p, f->size, err);
 	case WORD:
 		rc = dt_json_str(o, f->key, needed, &s, err);
 		if (rc <= 0)

@@ -17,15 +17,41 @@ static bool each_apart(const struct dt_config *c)
 	return dt_config_is_image(c) || c->freeze[0] || (l->rank && (!words || l->modules_to_save[0]));
 }
 
+static bool alike(const struct dt_config *c, int64_t a, int64_t b)
+{
+	return dt_layer_has_experts(c, a) == dt_layer_has_experts(c, b) &&
+	       dt_layer_window(c, a) == dt_layer_window(c, b) &&
+	       dt_layer_is_ssm(c, a) == dt_layer_is_ssm(c, b);
+}
+
+/* The number of first layers that have, behind layer 0, each kind of those behind it. */
+static int64_t with_each_kind(const struct dt_config *c)
+{
+	int64_t n = 1;
+
+	for (int64_t l = 1; l < c->layers; l++) {
+		int64_t i = 1;
+
+		while (i < n && !alike(c, i, l))
+			i++;
+		if (i == n)
+			n = l + 1;
+	}
+	return n;
+}
+
 int64_t dt_config_short(const struct dt_config *c, struct dt_config *ret)
 {
-	int64_t kinds = c->dense_layers + (c->global_every > 1 ? c->global_every : 1);
+	int64_t n = c->ssm_heads ? with_each_kind(c)
+				 : c->dense_layers + (c->global_every > 1 ? c->global_every : 1) + 1;
 
 	*ret = *c;
 	if (each_apart(c))
 		return c->layers;
-	if (ret->layers > kinds + 1)
-		ret->layers = kinds + 1;
+	if (ret->layers > n)
+		ret->layers = n;
+	for (int64_t l = ret->layers; l < c->layers && l < DT_LISTED_LAYERS; l++)
+		ret->attn_layers[l / 64] &= ~(UINT64_C(1) << l % 64);
 	return ret->layers;
 }
 
@@ -35,8 +61,7 @@ int64_t dt_layer_alike(const struct dt_config *c, int64_t layers, int64_t layer)
 
 	if (each_apart(c))
 		return layer;
-	while (i > 0 && (dt_layer_has_experts(c, i) != dt_layer_has_experts(c, layer) ||
-			 dt_layer_window(c, i) != dt_layer_window(c, layer)))
+	while (i > 0 && !alike(c, i, layer))
 		i--;
 	return i;
 }

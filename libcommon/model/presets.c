@@ -141,7 +141,25 @@
 	.act = DT_ACT_SILU, .tied = true, .ssm_heads = a, .ssm_head_dim = d, .ssm_groups = 1,                \
 	.ssm_state = n, .ssm_kernel = 4, .init_std = 0.02, .bos = e, .eos = e
 #define STATE_SPACES(n, h, l) MAMBA2(n, 50288, h, l, (h) / 32, 64, 128, 0)
-#define CIFAR(n, l, b)	      IMAGES(n, "resnet", 10, 32, 3, l, b), .stem = DT_STEM_CIFAR
+/*
+ * Granite 4 with Mamba-2 in all layers but the listed ones (bits of the first 64) and without positions.
+ * h: hidden size, l: layers; a, g: heads of attention, of queries and of keys; m: heads of Mamba-2.
+ */
+#define GRANITE4(n, h, f, l, a, g, m, bits, ctx)                                                             \
+	.name = n, .family = "granitemoehybrid", .vocab = 100352, .hidden = h, .ffn = f, .layers = l,        \
+	.heads = a, .kv_heads = g, .head_dim = (h) / (a), .max_seq = ctx, .norm = DT_NORM_RMS,               \
+	.norm_eps = 1e-5, .pos = DT_POS_NONE, .act = DT_ACT_SILU, .gated = true, .tied = true,               \
+	.ssm_heads = m, .ssm_head_dim = 2 * (h) / (m), .ssm_groups = 1, .ssm_state = 128, .ssm_kernel = 4,   \
+	.attn_layers = {bits}, .embed_factor = 12, .logit_divisor = (h) / 256., .init_std = 0.1,             \
+	.bos = 100257, .eos = 100257
+#define BAMBA(n, bits)                                                                                       \
+	.name = n, .family = "bamba", .vocab = 128256, .hidden = 4096, .ffn = 14336, .layers = 32,           \
+	.heads = 32, .kv_heads = 8, .head_dim = 128, .rope_dim = 64, .max_seq = 262144, .norm = DT_NORM_RMS, \
+	.norm_eps = 1e-5, .pos = DT_POS_ROPE, .rope_theta = 10000, .act = DT_ACT_SILU, .gated = true,        \
+	.ssm_heads = 128, .ssm_head_dim = 64, .ssm_groups = 1, .ssm_state = 128, .ssm_kernel = 4,            \
+	.attn_layers = {bits}, .init_std = 0.02, .bos = 128000, .eos = 128001
+#define TENTH	       (UINT64_C(1) << 5 | UINT64_C(1) << 15 | UINT64_C(1) << 25 | UINT64_C(1) << 35)
+#define CIFAR(n, l, b) IMAGES(n, "resnet", 10, 32, 3, l, b), .stem = DT_STEM_CIFAR
 
 static const struct dt_config presets[] = {
 	GPT2("gpt2-124m", 50257, 768, 3072, 12, 12, 1024, 50256),
@@ -279,6 +297,18 @@ static const struct dt_config presets[] = {
 	{STATE_SPACES("mamba2-780m", 1536, 48)},
 	{STATE_SPACES("mamba2-1.3b", 2048, 48)},
 	{STATE_SPACES("mamba2-2.7b", 2560, 64)},
+	{GRANITE4("granite-4.0-h-350m", 768, 2048, 32, 12, 4, 48, 1 << 10 | 1 << 13 | 1 << 17 | 1 << 27,
+		  32768),
+	 .score_factor = 0.015625, .residual_factor = 0.246},
+	{GRANITE4("granite-4.0-h-1b", 1536, 4096, 40, 12, 4, 48, TENTH, 131072), .score_factor = 0.0078125,
+	 .residual_factor = 0.22},
+	{GRANITE4("granite-4.0-h-micro", 2048, 8192, 40, 32, 8, 64, TENTH, 131072), .score_factor = 0.015625,
+	 .residual_factor = 0.22},
+	{GRANITE4("granite-4.0-h-tiny", 1536, 512, 40, 12, 4, 48, TENTH, 131072), .score_factor = 0.0078125,
+	 .residual_factor = 0.22, .experts = 64, .experts_used = 6, .expert_ffn = 512, .shared_ffn = 1024},
+	{GRANITE4("granite-4.0-h-small", 4096, 768, 40, 32, 8, 128, TENTH, 131072), .score_factor = 0.0078125,
+	 .residual_factor = 0.22, .experts = 72, .experts_used = 10, .expert_ffn = 768, .shared_ffn = 1536},
+	{BAMBA("bamba-9b", 1 << 9 | 1 << 18 | 1 << 27)},
 	GPT2("gpt3-175b", 50257, 12288, 49152, 96, 96, 2048, 50256),
 	GPT2("megatron-22b", 51200, 6144, 24576, 48, 64, 2048, -1),
 	GPT2("megatron-175b", 51200, 12288, 49152, 96, 96, 2048, -1),
@@ -317,6 +347,31 @@ static const struct dt_config presets[] = {
 	{ENCODER("bert-tiny", "bert", 258, 64, 3, 4, 128, 1e-12, 2, 0, 257, -1, -1), .tied = true},
 	{LLAMA("llama-tiny", "llama", 257, 64, 172, 3, 4, 2, 128, 1e-5, 10000, 256, 256)},
 	{MAMBA2("mamba2-tiny", 257, 64, 3, 8, 16, 16, 256)},
+	{.name = "hybrid-tiny",
+	 .family = "granitemoehybrid",
+	 .vocab = 257,
+	 .hidden = 64,
+	 .ffn = 128,
+	 .layers = 4,
+	 .heads = 4,
+	 .kv_heads = 2,
+	 .head_dim = 16,
+	 .max_seq = 4096,
+	 .norm = DT_NORM_RMS,
+	 .norm_eps = 1e-5,
+	 .pos = DT_POS_NONE,
+	 .act = DT_ACT_SILU,
+	 .gated = true,
+	 .tied = true,
+	 .ssm_heads = 8,
+	 .ssm_head_dim = 16,
+	 .ssm_groups = 1,
+	 .ssm_state = 16,
+	 .ssm_kernel = 4,
+	 .attn_layers = {1 << 2},
+	 .init_std = 0.02,
+	 .bos = 256,
+	 .eos = 256},
 	GPT2("gpt2-nano-char", 257, 128, 512, 4, 4, 64, 256),
 	GPT2("gpt2-mini", 4096, 192, 768, 6, 6, 256, -1),
 };

@@ -104,7 +104,7 @@ static int attend(struct dt_exec *x, const struct dt_node *n, const struct dt_no
 				  .scale = n->attr.scale,
 				  .softcap = n->attr.cap};
 	const int64_t layer = dt_kv_parts(&a) * slots * (int64_t)row, cols = dt_kv_row(&a, m->p.cache);
-	char *at = m->cache.base + layer * (n->unit - m->first_layer);
+	char *at = m->cache.base + layer * dt_infer_before(m, n->unit, false);
 	const bool last = at + 2 * layer > m->cache.base + m->cache.bytes;
 	struct dt_paged paged = {.nseq = b->nseq,
 				 .kv_len = b->kv_len,

@@ -1,6 +1,6 @@
 /*
- * Mamba-2 in serving: each sequence's window and states are in the block of the cache that its table has
- * first, a slot of kernels/ssm.h for each layer. A row at position 0 begins anew.
+ * Mamba-2 in serving: for each layer, a sequence's window and states are in a slot (kernels/ssm.h). A row at
+ * position 0 begins anew.
  */
 #include "nn/infer_priv.h"
 
@@ -23,11 +23,11 @@ static struct dt_ssm_slots slots_of(const struct dt_exec *x, const struct dt_nod
 	return (struct dt_ssm_slots){.nseq = b->nseq,
 				     .q_start = b->q_start,
 				     .pos = b->pos,
-				     .slot = b->block_table,
-				     .slot_stride = b->max_blocks,
-				     .slots = m->p.blocks,
-				     .base = (float *)(void *)m->cache.base +
-					     (n->unit - m->first_layer) * m->p.blocks * dt_ssm_slot(p)};
+				     .slot = b->state,
+				     .slots = m->p.states,
+				     .base = (float *)(void *)m->states.base +
+					     dt_infer_before(m, n->unit, true) * m->p.states *
+						     dt_ssm_slot(p)};
 }
 
 int dt_serve_ssm_conv(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)

@@ -28,7 +28,7 @@ static void warm(const struct dt_infer *m)
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t slabs, n;
 
-	if (!slab) /* of an encoder */
+	if (!slab) /* of an encoder, or without attention */
 		return;
 	slabs = m->cache.bytes / slab;
 	n = WARM_BYTES / slabs < slab ? WARM_BYTES / slabs : slab;
@@ -97,6 +97,9 @@ static int open_parts(struct dt_infer *m, struct dt_source *src, struct dt_err *
 				dt_infer_cache(&m->config, &m->ranks.layout, m->ranks.at, m->p.cache,
 					       m->p.blocks, m->p.block_size),
 				err)) < 0 ||
+	    (rc = dt_infer_area(m, &m->states,
+				dt_infer_states(&m->config, &m->ranks.layout, m->ranks.at, m->p.states),
+				err)) < 0 ||
 	    (rc = dt_infer_area(m, &m->work, m->plan.arena_bytes, err)) < 0 ||
 	    (rc = dt_infer_side_open(m, err)) < 0 || (rc = reserve(m, &serving, err)) < 0)
 		return rc;
@@ -132,9 +135,12 @@ static int check_ssm(const struct dt_infer_params *p, const struct dt_config *c,
 			   : p->disk_memory	? "with weights on disk"
 						: NULL;
 
-	return what ? dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2, which are not served %s",
-				 c->name, what)
-		    : 0;
+	if (what)
+		return dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2, which are not served %s",
+				  c->name, what);
+	return p->states > 0 ? 0
+			     : dt_err_set(err, -EINVAL,
+					  "'%s' needs room for the states of at least one sequence", c->name);
 }
 
 static int check(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
@@ -231,6 +237,7 @@ void dt_infer_close(struct dt_infer *m)
 	dt_infer_side_release(m);
 	dt_infer_weights_release(m);
 	dt_infer_area_release(m, &m->cache);
+	dt_infer_area_release(m, &m->states);
 	if (m->ranks.world && m->work.base && dt_dev_is_host(m->dev))
 		dt_buffer_unshare(m->ranks.world, m->work.base, m->work.bytes);
 	dt_infer_area_release(m, &m->work);
@@ -250,7 +257,7 @@ const struct dt_config *dt_infer_config(const struct dt_infer *m)
 struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m)
 {
 	return (struct dt_infer_memory){.weights = m->weights.bytes + m->packed_bytes,
-					.cache = m->cache.bytes,
+					.cache = m->cache.bytes + m->states.bytes,
 					.work = m->work.bytes,
 					.scratch = dt_dev_is_host(m->dev)
 							   ? dt_infer_scratch_bytes(&m->scratch)
@@ -269,11 +276,20 @@ int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to)
 {
 	size_t block = piece_bytes(m), all = (size_t)m->p.blocks * block;
 
-	if (!all) /* of an encoder */
+	if (!all) /* of an encoder, or without attention */
 		return 0;
 	return dt_dev_copy_rows(m->dev, m->cache.base + (size_t)to * block, all,
 				m->cache.base + (size_t)from * block, all, block,
 				(int64_t)(m->cache.bytes / all));
+}
+
+int dt_infer_copy_state(struct dt_infer *m, int32_t from, int32_t to)
+{
+	const int64_t layers = dt_config_ssm_layers(&m->config, 0, m->config.layers);
+	const size_t all = m->states.bytes / (size_t)layers, each = all / (size_t)m->p.states;
+
+	return dt_dev_copy_rows(m->dev, m->states.base + (size_t)to * each, all,
+				m->states.base + (size_t)from * each, all, each, layers);
 }
 
 static int check_batch(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)

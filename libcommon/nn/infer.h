@@ -38,6 +38,7 @@ struct dt_infer_params {
 	int max_seqs;	/* sequences of one forward pass */
 	int max_len;	/* tokens of a sequence, 0: the model's positions */
 	int blocks, block_size; /* the KV pool */
+	int states;		/* slots for sequences' states; read if the model has layers of Mamba-2 */
 	int64_t adapters;	/* the largest rank of adapters that sequences may have; 0: none */
 	const struct dt_infer_ranks *ranks; /* copied; NULL: one rank */
 	int part_rows;			    /* pp: minimum rows of a micro-batch of a pass; 0: the default */
@@ -105,6 +106,7 @@ struct dt_infer_batch {
 	const int32_t *want;	/* [nwant] token rows whose logits are wanted */
 	int nwant;		/* at most max_seqs */
 	const int32_t *replica; /* [nseq] the replica that has each sequence, ascending */
+	const int32_t *state;	/* [nseq] slot of each sequence's states; read like params.states */
 	/*
 	 * With ep: [dt_layout_joined] tokens of each of the replicas that compute together in this pass. All
 	 * of them call it, also one without tokens: nseq, ntokens and nwant are then 0.
@@ -156,6 +158,8 @@ struct dt_infer_disk_facts {
 bool dt_infer_disk_told(const struct dt_infer *m, struct dt_infer_disk_facts *ret);
 /* Copies the keys and values of one cache block to another. */
 int dt_infer_copy_block(struct dt_infer *m, int32_t from, int32_t to);
+/* Copies the states of one slot to another, of a model with layers of Mamba-2. */
+int dt_infer_copy_state(struct dt_infer *m, int32_t from, int32_t to);
 /*
  * The size of a cache block in bytes; copies of a block to and from host memory, while nothing else uses it.
  * dt_infer_cache_name is a hash of the weights (with params.name only), configuration, types, block size,

@@ -3,7 +3,8 @@
  * cache by then, and nothing after that node reads them. The wanted rows of the values that are still used
  * move to the front, in place, and the rest of the pass has only those: of a prompt, one row goes through the
  * last layer's products. All ranks of tp drop the same rows; with cp or ep, where ranks have different rows,
- * none are dropped.
+ * none are dropped, nor where a layer of Mamba-2, whose states are those of all rows, is behind the last
+ * attention.
  */
 #include "nn/exec.h"
 #include "nn/infer_priv.h"
@@ -22,9 +23,10 @@ int dt_infer_narrow_open(struct dt_infer *m, struct dt_err *err)
 	a->worth = 64;
 	if (!dt_infer_last_stage(m) || m->ranks.cp || m->ranks.ep || m->config.encoder)
 		return 0;
-	while (i >= p->start[DT_LIST_FORWARD] && p->step[i].n.op != DT_OP_ATTENTION)
+	while (i >= p->start[DT_LIST_FORWARD] && p->step[i].n.op != DT_OP_ATTENTION &&
+	       p->step[i].n.op != DT_OP_SSM_SCAN)
 		i--;
-	if (i < p->start[DT_LIST_FORWARD])
+	if (i < p->start[DT_LIST_FORWARD] || p->step[i].n.op == DT_OP_SSM_SCAN)
 		return 0;
 	a->q_start = calloc((size_t)seqs + 1, sizeof(*a->q_start));
 	a->want = calloc((size_t)seqs + 1, sizeof(*a->want));

@@ -90,6 +90,7 @@ struct dt_infer {
 	struct dt_scratch scratch; /* reserved for passes, on the CPU */
 	struct dt_arena weights;   /* vectors, and plain matrices */
 	struct dt_arena cache, work;
+	struct dt_arena states;	    /* [layers of Mamba-2, slots, dt_ssm_slot] (kernels/ssm.h) */
 	uint64_t packed_bytes;	    /* bytes of packed matrices in memory */
 	struct dt_infer_disk *disk; /* infer_disk.h; NULL: all weights are in memory */
 	uint64_t set_bytes;	    /* bytes of the tables of sets */
@@ -107,6 +108,14 @@ struct dt_infer {
 	struct dt_infer_window window; /* the sequences that calls compute; initially all */
 	float *logits;
 };
+
+/* How many layers of this rank in front of `layer` have attention, or else Mamba-2's mixer. */
+static inline int64_t dt_infer_before(const struct dt_infer *m, int layer, bool ssm)
+{
+	const int64_t n = dt_config_ssm_layers(&m->config, m->first_layer, layer);
+
+	return ssm ? n : layer - m->first_layer - n;
+}
 
 /* Mixes v into the hash h. */
 static inline uint64_t dt_infer_mix(uint64_t h, uint64_t v)

@@ -150,7 +150,7 @@ void dt_walk_close(struct dt_walk *w)
 
 int dt_walk_unit(struct dt_walk *w, int unit, bool keep, dt_walk_fn *seen, void *arg, struct dt_err *err)
 {
-	const int32_t start[2] = {0, (int32_t)w->len}, kv_len = (int32_t)w->len;
+	const int32_t start[2] = {0, (int32_t)w->len}, kv_len = (int32_t)w->len, state = 0;
 	struct dt_infer_batch b = {.nseq = 1,
 				   .ntokens = (int)w->len,
 				   .pos = w->pos,
@@ -158,6 +158,7 @@ int dt_walk_unit(struct dt_walk *w, int unit, bool keep, dt_walk_fn *seen, void 
 				   .q_start = start,
 				   .kv_len = &kv_len,
 				   .block_table = w->table,
+				   .state = &state,
 				   .max_blocks =
 					   (int)((w->len + w->m->p.block_size - 1) / w->m->p.block_size)};
 	int rc = 0;

@@ -55,12 +55,13 @@ static const struct {
 		 "depends on the instruction set and on --threads. Workspaces of oneDNN and cuDNN are\n"
 		 "not part of it."},
 	[DT_EST_CACHE] =
-		{"sequences x whole blocks x layers x a token's keys and values",
+		{"sequences x (whole blocks x layers x a token's keys and values + states)",
 		 "Keys and values of --max-seqs sequences of --max-len tokens, rounded up to whole "
 		 "blocks.\n"
 		 "Tensor parallelism splits the heads until each rank has one. A layer with a sliding\n"
 		 "window needs no more than its window (dt-serve caches every token). Latent attention\n"
-		 "caches latents only, one for all heads, on every tensor-parallel rank."},
+		 "caches latents only, one for all heads, on every tensor-parallel rank. A layer of\n"
+		 "Mamba-2 has a state for each sequence in place of them, whatever its length."},
 	[DT_EST_ADAPTERS] =
 		{"rank x (in + out) x bytes of weight, when training also of states",
 		 "LoRA adapters: two thin matrices for each adapted weight matrix, with their gradients\n"

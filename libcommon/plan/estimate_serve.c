@@ -166,12 +166,17 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 		return rc;
 	}
 	own_cache(s, &cache);
-	put(t, DT_EST_CACHE,
-	    (double)dt_infer_cache(s->config, &s->layout, serving.at, cache, blocks, s->block), "kv cache",
-	    s->config->ssm_heads ? "sequences x layers (convolution's window + states), f32"
-	    : s->config->kv_rank ? "sequences x whole blocks of the longest x layers (kv_rank + rope_dim)"
-				 : "sequences x whole blocks of the longest x 2 layers kv_heads head_dim",
-	    DT_EXACT);
+	if (dt_config_attends(s->config))
+		put(t, DT_EST_CACHE,
+		    (double)dt_infer_cache(s->config, &s->layout, serving.at, cache, blocks, s->block),
+		    "kv cache",
+		    s->config->kv_rank
+			    ? "sequences x whole blocks of the longest x layers (kv_rank + rope_dim)"
+			    : "sequences x whole blocks of the longest x 2 layers kv_heads head_dim",
+		    DT_EXACT);
+	if (s->config->ssm_heads)
+		put(t, DT_EST_CACHE, (double)dt_infer_states(s->config, &s->layout, serving.at, s->max_seqs),
+		    "states", "sequences x layers of Mamba-2 (convolution's window + states), f32", DT_EXACT);
 	rc = dt_memory_plan_serving(&serving, s->max_len, &work, err);
 	if (rc == 0) {
 		put_work(t, &work);
@@ -192,18 +197,20 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	return 0;
 }
 
-/* As dt-serve refuses what it does not do with encoders. */
-static int check_encoder(const struct dt_serve_shape *s, struct dt_err *err)
+/* As dt-serve refuses what it does not do with encoders and with layers of Mamba-2. */
+static int check_kind(const struct dt_serve_shape *s, struct dt_err *err)
 {
+	const struct dt_config *c = s->config;
 	const char *what = dt_layout_world(&s->layout) > 1 ? "over several ranks"
 			   : s->loras			   ? "with adapters"
 			   : s->weights_memory		   ? "with weights on disk"
 							   : NULL;
 
-	if (what)
-		return dt_err_set(err, -ENOTSUP, "'%s' is an encoder, which is not served %s",
-				  s->config->name, what);
-	if (s->max_tokens >= s->max_len)
+	if (what && (c->encoder || c->ssm_heads))
+		return dt_err_set(err, -ENOTSUP, "'%s' %s not served %s", c->name,
+				  c->encoder ? "is an encoder, which is" : "has layers of Mamba-2, which are",
+				  what);
+	if (!c->encoder || s->max_tokens >= s->max_len)
 		return 0;
 	return dt_err_set(
 		err, -EINVAL,
@@ -214,9 +221,9 @@ static int check_encoder(const struct dt_serve_shape *s, struct dt_err *err)
 static int check(const struct dt_serve_shape *s, struct dt_err *err)
 {
 	const struct dt_config *c = s->config;
-	enum dt_dtype cache;
-
 	struct dt_layout one = s->layout;
+	enum dt_dtype cache;
+	int rc;
 
 	if (s->layout.zero > 0)
 		return dt_err_set(err, -ENOTSUP, "a server's layout is over tp, pp, cp, ep and dp only");
@@ -238,11 +245,11 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "the KV cache of dt-serve has its compute type, fp32 or int8");
-	if (c->encoder)
-		return check_encoder(s, err);
-	if (dt_config_servable(c, err) < 0)
-		return err->code;
-	return dt_serving_check(c, c->ssm_heads ? &s->layout : &one, err);
+	rc = check_kind(s, err);
+	if (rc < 0 || c->encoder)
+		return rc;
+	rc = dt_config_servable(c, err);
+	return rc < 0 ? rc : dt_serving_check(c, &one, err);
 }
 
 /*

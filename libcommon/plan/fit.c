@@ -48,6 +48,12 @@ static bool images(const struct dt_fit_query *q)
 	return dt_config_is_image(q->run.config);
 }
 
+/* Whether --account auto counts by formulas what dt's plan does not support. */
+static bool has_formulas(const struct dt_fit_query *q)
+{
+	return q->any_account && !images(q) && !q->run.config->ssm_heads;
+}
+
 static int estimate_stage(const struct dt_fit_query *q, int stage, enum dt_account account,
 			  struct dt_estimate *ret, struct dt_err *err)
 {
@@ -127,8 +133,7 @@ int dt_fit_estimate(const struct dt_fit_query *q, struct dt_fit *ret, struct dt_
 		 * Stage 0 has the most microbatches in flight: what dt's plan supports there it supports on
 		 * every stage.
 		 */
-		if (rc == -ENOTSUP && q->any_account && !images(q) && f.n == 0 &&
-		    f.account == DT_ACCOUNT_DT) {
+		if (rc == -ENOTSUP && has_formulas(q) && f.n == 0 && f.account == DT_ACCOUNT_DT) {
 			f.account = DT_ACCOUNT_GENERIC;
 			rc = estimate_stage(q, f.n, f.account, &s->est, err);
 		}
@@ -182,7 +187,7 @@ static int fits(const struct dt_fit_query *q, uint64_t room, struct dt_err *err)
 	if (rc < 0)
 		return rc;
 	rc = fits_as(q, account, room, err);
-	if (rc == -ENOTSUP && q->any_account)
+	if (rc == -ENOTSUP && has_formulas(q))
 		rc = fits_as(q, account = DT_ACCOUNT_GENERIC, room, err);
 	return rc > 0 ? dt_fit_reform_bytes(q, account) <= room : rc;
 }

@@ -6,21 +6,16 @@
 
 uint64_t dt_infer_cache_piece(const struct dt_config *c, int tp, enum dt_dtype cache, int64_t block_size)
 {
-	const struct dt_ssm ssm = {.heads = c->ssm_heads / tp,
-				   .head_dim = c->ssm_head_dim,
-				   .groups = c->ssm_groups >= tp ? c->ssm_groups / tp : 1,
-				   .state = c->ssm_state,
-				   .kernel = c->ssm_kernel};
 	/* a KV head used by several ranks is copied */
 	const struct dt_attn latent = {.kv_heads = 1, .head_dim = c->rope_dim + c->kv_rank},
 			     heads = {.kv_heads = c->kv_heads >= tp ? c->kv_heads / tp : 1,
 				      .head_dim = c->head_dim},
 			     a = c->kv_rank ? latent : heads;
 
-	if (c->ssm_heads)
-		return (uint64_t)dt_ssm_slot(&ssm) * sizeof(float);
 	/* nothing is kept of the rows of an encoder */
-	return c->encoder ? 0 : (uint64_t)(block_size * dt_kv_row(&a, cache) * dt_dtype_size(cache));
+	return c->encoder || !dt_config_attends(c)
+		       ? 0
+		       : (uint64_t)(block_size * dt_kv_row(&a, cache) * dt_dtype_size(cache));
 }
 
 uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
@@ -29,8 +24,22 @@ uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, st
 	int first, last;
 
 	dt_layout_stage(l, c, at.pp, &first, &last);
-	return (c->kv_rank || c->ssm_heads ? 1 : 2) * (uint64_t)((last - first) * blocks) *
+	return (c->kv_rank ? 1 : 2) *
+	       (uint64_t)((last - first - dt_config_ssm_layers(c, first, last)) * blocks) *
 	       dt_infer_cache_piece(c, l->tp, cache, block_size);
+}
+
+uint64_t dt_infer_states(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at, int64_t n)
+{
+	const struct dt_ssm ssm = {.heads = c->ssm_heads / l->tp,
+				   .head_dim = c->ssm_head_dim,
+				   .groups = c->ssm_groups >= l->tp ? c->ssm_groups / l->tp : 1,
+				   .state = c->ssm_state,
+				   .kernel = c->ssm_kernel};
+	int first, last;
+
+	dt_layout_stage(l, c, at.pp, &first, &last);
+	return (uint64_t)(dt_config_ssm_layers(c, first, last) * n * dt_ssm_slot(&ssm)) * sizeof(float);
 }
 
 struct dt_config dt_infer_config_of(const struct dt_config *c)

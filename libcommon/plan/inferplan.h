@@ -12,18 +12,26 @@
 
 /*
  * piece: bytes of the keys (or of the values) of a block's tokens in a layer on one of tp ranks; a latent
- * stands for both and is whole on every rank. Of Mamba-2, where a block is of one sequence, its window and
- * states, whatever its tokens. dt_infer_cache: bytes of the cache of the rank at `at`, for the layers of
- * its stage. cache: the cache's type.
+ * stands for both and is whole on every rank. dt_infer_cache: bytes of the blocks of the rank at `at`, for
+ * the layers of its stage that have attention. cache: the cache's type.
  */
 uint64_t dt_infer_cache_piece(const struct dt_config *c, int tp, enum dt_dtype cache, int64_t block_size);
-/* The size of blocks for sequences of up to len tokens, of which `size` is asked for. */
+/*
+ * The size of blocks for sequences of up to len tokens, of which `size` is asked for: without attention
+ * blocks hold nothing, and a sequence has one.
+ */
 static inline int64_t dt_infer_block(const struct dt_config *c, int64_t size, int64_t len)
 {
-	return c->ssm_heads ? len : size;
+	return dt_config_attends(c) ? size : len;
 }
 uint64_t dt_infer_cache(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
 			enum dt_dtype cache, int64_t blocks, int64_t block_size);
+/*
+ * Bytes that so many sequences have besides, whatever their length: their convolutions' windows and states,
+ * f32, in the stage's layers of Mamba-2.
+ */
+uint64_t dt_infer_states(const struct dt_config *c, const struct dt_layout *l, struct dt_coords at,
+			 int64_t n);
 /* The part of p that a rank has, as a parameter: its shape, its experts. */
 struct dt_param dt_infer_part(const struct dt_param *p, const struct dt_local_param *part);
 

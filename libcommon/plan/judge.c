@@ -68,11 +68,11 @@ static int stage_layers(const struct dt_layout *l, const struct dt_config *c, in
 /*
  * Whether a stage may be the one with most memory. The first and last have the ends of the model; among the
  * others an earlier stage has at least as many microbatches in flight, so it uses more if it has as many
- * layers. Where expressions select what is trained, any stage may.
+ * layers. Where expressions select what is trained, or layers mix tokens differently, any stage may.
  */
 static bool may_be_fullest(const struct dt_layout *l, const struct dt_config *c, int stage)
 {
-	if (c->freeze[0] || c->lora.rank)
+	if (c->freeze[0] || c->lora.rank || (c->ssm_heads && dt_config_attends(c)))
 		return true;
 	for (int s = 1; s < stage && stage < l->pp - 1; s++)
 		if (stage_layers(l, c, s, false) >= stage_layers(l, c, stage, false) &&

@@ -15,8 +15,9 @@
 
 int main(int argc, char **argv)
 {
-	int32_t ids[MAX], pos[MAX], table[MAX / 8], q_start[2] = {0, 0}, kv_len, want;
-	struct dt_infer_params p = {.max_tokens = MAX, .max_seqs = 1, .blocks = MAX / 8, .block_size = 8};
+	int32_t ids[MAX], pos[MAX], table[MAX / 8], q_start[2] = {0, 0}, kv_len, want, state = 0;
+	struct dt_infer_params p = {
+		.max_tokens = MAX, .max_seqs = 1, .blocks = MAX / 8, .block_size = 8, .states = 1};
 	struct dt_source *src;
 	struct dt_dev *dev;
 	struct dt_infer *m;
@@ -54,6 +55,7 @@ int main(int argc, char **argv)
 					   .kv_len = &kv_len,
 					   .block_table = table,
 					   .max_blocks = MAX / 8,
+					   .state = &state,
 					   .want = &want,
 					   .nwant = 1};
 		int best = 0;

@@ -88,6 +88,18 @@ def hf_config(name, c):
             rope_type="longrope", rope_theta=c["rope_theta"], partial_rotary_factor=c["rope_dim"] / c["head_dim"],
             attention_factor=c["rope_mscale"],
             **{k + "_factor": [float(x) for x in c["rope_" + k].split()] for k in ("short", "long")}))
+    if "attn_layers" in c:
+        listed = [int(x) for x in c["attn_layers"].split()]
+        args.update(mamba_n_heads=c["ssm_heads"], mamba_d_head=c["ssm_head_dim"], mamba_n_groups=c["ssm_groups"],
+                    mamba_d_state=c["ssm_state"], mamba_d_conv=c["ssm_kernel"], mamba_chunk_size=32, pad_token_id=None,
+                    mamba_expand=c["ssm_heads"] * c["ssm_head_dim"] // c["hidden"])
+    if name.startswith("granitehybrid"):
+        args.update(position_embedding_type="nope", num_local_experts=c.get("experts", 0), rope_theta=1e4,
+                    num_experts_per_tok=c.get("experts_used", 0), shared_intermediate_size=c.get("shared_ffn", c["ffn"]),
+                    layer_types=["attention" if i in listed else "mamba" for i in range(c["layers"])],
+                    experts_implementation="eager")
+    if name == "bamba":
+        args.update(attn_layer_indices=listed, mlp_bias=bool(c["mlp_bias"]), attention_bias=bool(c["qkv_bias"]))
     if name.startswith("granitemoe"):
         args.update(num_local_experts=c["experts"], num_experts_per_tok=c["experts_used"], experts_implementation="eager")
     if name == "granitemoeshared":
@@ -140,6 +152,7 @@ def hf_config(name, c):
             "glm4moe": "Glm4Moe", "minimaxm2": "MiniMaxM2", "gptoss": "GptOss", "granite": "Granite",
             "neox": "GPTNeoX", "neoxseq": "GPTNeoX", "phi4": "Phi3",
             "cohere": "Cohere", "cohere2": "Cohere2", "starcoder2": "Starcoder2",
+            "granitehybrid": "GraniteMoeHybrid", "granitehybridmoe": "GraniteMoeHybrid", "bamba": "Bamba",
             "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared"}[name]
     return getattr(transformers, kind + "Config")(**args)
 
@@ -153,7 +166,8 @@ MODELS = dict(gpt2="GPT2LMHeadModel", llama="LlamaForCausalLM", llama31="LlamaFo
               neox="GPTNeoXForCausalLM", neoxseq="GPTNeoXForCausalLM", phi4="Phi3ForCausalLM",
               cohere="CohereForCausalLM", cohere2="Cohere2ForCausalLM", starcoder2="Starcoder2ForCausalLM",
               granitemoe="GraniteMoeForCausalLM", granitemoeshared="GraniteMoeSharedForCausalLM",
-              mamba2="Mamba2ForCausalLM")
+              mamba2="Mamba2ForCausalLM", bamba="BambaForCausalLM", granitehybrid="GraniteMoeHybridForCausalLM",
+              granitehybridmoe="GraniteMoeHybridForCausalLM")
 LLAMA_NAMES = {
     "embed": "model.embed_tokens", "norm": "model.norm", "head": "lm_head", "attn_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm", "attn.q": "self_attn.q_proj", "attn.k": "self_attn.k_proj",
@@ -164,13 +178,14 @@ LLAMA_NAMES = {
 GEMMA_NAMES = {"mlp_norm": "pre_feedforward_layernorm", "attn_post_norm": "post_attention_layernorm",
                "mlp_post_norm": "post_feedforward_layernorm"}
 OLMO_NAMES = {"attn_post_norm": "post_attention_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}
+BAMBA_NAMES = {"norm": "model.final_layernorm", "mlp_norm": "pre_ff_layernorm", "mlp.gate": "feed_forward.gate_proj",
+               "mlp.up": "feed_forward.up_proj", "mlp.down": "feed_forward.down_proj"}
 STARCODER_NAMES = {"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 GLM_NAMES = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "post_mlp_layernorm"}
 GPT2_NAMES = {"embed": "transformer.wte", "pos": "transformer.wpe", "norm": "transformer.ln_f", "attn_norm": "ln_1",
               "mlp_norm": "ln_2", "attn.o": "attn.c_proj", "mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 HEADS = {"neox": 4, "neoxseq": 4}
 SIZES = {"phi4": (32, 16)}  # rows of q, of k
-MAMBA_ROWS = dict(z=64, x=64, b=24, c=24, dt=8)
 MAMBA_NAMES = {"embeddings.weight": "embed.weight", "norm_f.weight": "norm.weight", "norm.weight": "mixer_norm.weight",
                "mixer.dt_bias": "ssm.dt.bias", "mixer.A_log": "ssm.a_log", "mixer.D": "ssm.d",
                "mixer.norm.weight": "ssm.norm.weight", "mixer.out_proj.weight": "ssm.out.weight"}
@@ -179,20 +194,23 @@ NEOX_NAMES = {"embed": "gpt_neox.embed_in", "norm": "gpt_neox.final_layer_norm",
               "mlp.up": "mlp.dense_h_to_4h", "mlp.down": "mlp.dense_4h_to_h"}
 
 
+def mixer_tensors(layer, stem, t):
+    """Our names of a tensor of a mixer of 8 heads of 8: the rows of z, x, B, C and dt, or of x, B and C."""
+    if "in_proj" in stem:
+        group = (t.shape[0] - 136) // 2
+        return {f"{layer}ssm.{k}.weight": p for k, p in zip(("z", "x", "b", "c", "dt"), t.split([64, 64, group, group, 8]))}
+    if "conv1d" in stem:
+        group, leaf = (t.shape[0] - 64) // 2, stem.split(".")[-1]
+        return {f"{layer}ssm.conv_{k}.{leaf}": p.squeeze(1) if p.ndim == 3 else p for k, p in zip("xbc", t.split([64, group, group]))}
+    return {layer + MAMBA_NAMES[stem]: t}
+
+
 def mamba_tensors(hf):
     out = {}
     for key, t in hf.items():
         stem = key.removeprefix("backbone.")
         layer, stem = (stem[: stem.index(".", 7) + 1], stem.split(".", 2)[2]) if stem.startswith("layers.") else ("", stem)
-        if "in_proj" in stem:
-            for part, piece in zip(MAMBA_ROWS, t.split(list(MAMBA_ROWS.values()))):
-                out[f"{layer}ssm.{part}.weight"] = piece
-        elif "conv1d" in stem:
-            rows = {k: MAMBA_ROWS[k] for k in "xbc"}
-            for part, piece in zip(rows, t.split(list(rows.values()))):
-                out[f"{layer}ssm.conv_{part}.{stem.split('.')[-1]}"] = piece.squeeze(1) if piece.ndim == 3 else piece
-        else:
-            out[layer + MAMBA_NAMES[stem]] = t
+        out.update(mixer_tensors(layer, stem, t))
     return out
 
 
@@ -202,11 +220,15 @@ def our_tensors(name, hf):
         return mamba_tensors(hf)
     gpt2 = name == "gpt2"
     more = {"gemma3": GEMMA_NAMES, "olmo2": OLMO_NAMES, "olmo3": OLMO_NAMES, "glm4": GLM_NAMES,
-            "starcoder2": STARCODER_NAMES}.get(name, {})
+            "starcoder2": STARCODER_NAMES, "bamba": BAMBA_NAMES}.get(name, {})
     names = GPT2_NAMES if gpt2 else NEOX_NAMES if name.startswith("neox") else dict(LLAMA_NAMES, **more)
     back = {v: k for k, v in names.items() if not (more in (GEMMA_NAMES, OLMO_NAMES) and k == "mlp_norm" and k not in more)}
     out = {}
     for key, t in hf.items():
+        if ".mamba." in key:
+            number, stem = key.removeprefix("model.layers.").split(".", 1)
+            out.update(mixer_tensors(f"layers.{number}.", stem.replace("mamba.", "mixer."), t))
+            continue
         if ".experts." in key and name == "gptoss":  # [experts, columns, rows], rows of gate and up in turns
             layer = "layers." + key.split(".")[2]
             leaf = "bias" if key.endswith("_bias") else "weight"
@@ -229,7 +251,7 @@ def our_tensors(name, hf):
         if ".shared_mlp." in key:
             parts = zip(("gate", "up"), t.chunk(2)) if "input_linear" in key else [("down", t)]
             for part, piece in parts:
-                out["layers." + key.split(".")[2] + f".mlp.shared.{part}.weight"] = piece
+                out["layers." + key.split(".")[2] + f".mlp.{'' if name == 'granitehybrid' else 'shared.'}{part}.weight"] = piece
             continue
         if key.endswith(".mlp.e_score_correction_bias"):
             out["layers." + key.split(".")[2] + ".mlp.router.bias"] = t
@@ -263,7 +285,9 @@ def our_tensors(name, hf):
             continue
         conv1d = gpt2 and layer and t.ndim == 2
         out[f"{layer}{back[stem]}.{leaf}"] = t.t() if conv1d else t
-    return out
+    # the norm in front of a mixer has a name of its own
+    mixed = {k.split(".ssm.")[0] + "." for k in out if ".ssm." in k}
+    return {k.replace("attn_norm", "mixer_norm") if k.split("attn_norm")[0] in mixed else k: t for k, t in out.items()}
 
 
 def err(got, want):

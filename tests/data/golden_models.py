@@ -214,9 +214,31 @@ CONFIGS["mamba2"] = dict(
     act="silu", gated=False, tied=True, ssm_heads=8, ssm_head_dim=8, ssm_groups=2, ssm_state=12, ssm_kernel=4,
 )
 CONFIGS["mamba2"].update(max_seq=1 << 20, seq=150, rope_theta=0.0, rope_factor=0.0, rope_low_freq=0.0, rope_high_freq=0.0)
+# Mamba-2's mixer in most layers, attention in those listed, without positions; the factors of Granite. With an MLP
+# behind each, or with experts and a shared one.
+HYBRID = dict(
+    COMMON, hidden=32, layers=3, heads=4, kv_heads=2, head_dim=8, norm="rms", pos="none", act="silu", gated=True, tied=True,
+    ssm_heads=8, ssm_head_dim=8, ssm_groups=2, ssm_state=12, ssm_kernel=4, attn_layers="1", norm_eps=1e-2,
+)
+HYBRID.update(max_seq=2048, rope_theta=0.0, rope_factor=0.0, rope_low_freq=0.0, rope_high_freq=0.0)
+FACTORS = dict(embed_factor=3.0, score_factor=0.2, residual_factor=0.4, logit_divisor=1.75)
+CONFIGS["granitehybrid"] = dict(HYBRID, **FACTORS, family="granitemoehybrid", seed=42, ffn=56)
+CONFIGS["granitehybridmoe"] = dict(
+    HYBRID, **FACTORS, family="granitemoehybrid", seed=43, ssm_groups=1, layers=2, ffn=24, experts=6,
+    experts_used=3, expert_ffn=24, shared_ffn=40,
+)
+# half of each attention head rotated, no factors, biases in the MLP
+CONFIGS["bamba"] = dict(
+    HYBRID, family="bamba", seed=44, layers=2, attn_layers="0", ffn=56, pos="rope", rope_theta=500.0, rope_dim=4, mlp_bias=True,
+    out_bias=True, qkv_bias=True, tied=False,
+)
 # with a module that predicts the token after the next one, whose head is the model's, tied or not
 CONFIGS["glm4mtp"] = dict(CONFIGS["glm4moe"], seed=26, layers=2, tied=True, mtp_layers=1, mtp_loss_weight=0.3)
 CONFIGS["deepseek3mtp"] = dict(CONFIGS["deepseek3"], seed=27, layers=2, mtp_layers=1, mtp_loss_weight=0.7)
+
+
+def is_mixer(c, layer):
+    return bool(c.get("ssm_heads")) and str(layer) not in c.get("attn_layers", "").split()
 
 
 def param_shapes(c):
@@ -251,8 +273,14 @@ def param_shapes(c):
         linears(p + ".ssm", [("out", (h, inner))], False)
 
     def layer(p, i):
-        if c.get("ssm_heads"):
-            return mixer(p)
+        if is_mixer(c, i):
+            mixer(p)
+        else:
+            attention(p)
+        if f or c.get("experts"):
+            mlp(p, i)
+
+    def attention(p):
         if not c.get("no_pre_norms"):
             norm(p + ".attn_norm")
         rank = c.get("kv_rank")
@@ -273,6 +301,8 @@ def param_shapes(c):
         linears(p + ".attn", [("o", (h, c["heads"] * c["v_dim"] if rank else q))], c["out_bias"])
         if c.get("post_norms"):
             norm(p + ".attn_post_norm")
+
+    def mlp(p, i):
         if not c.get("no_pre_norms") and not c.get("one_norm"):
             norm(p + ".mlp_norm")
         if c.get("experts") and i >= c.get("dense_layers", 0):
@@ -519,13 +549,14 @@ def forward(c, w, ids, ahead=None):
         return norm(y, name) if c.get("post_norms") else y
 
     def layer(x, p, n):
-        if c.get("ssm_heads"):
-            return x + mixer(norm(x, p + ".mixer_norm"), p + ".ssm")
         rotates = c["pos"] == "rope" and (not c.get("rope_skip_every") or (n + 1) % c["rope_skip_every"] != 0)
         window = 0 if c.get("global_every") and (n + 1) % c["global_every"] == 0 else c["window"]
-        before, first = x, pre(x, p + ".attn_norm")
-        y = latent_attention(first, p + ".attn") if c.get("kv_rank") else attention(first, p + ".attn", window, rotates)
+        before, first = x, pre(x, p + (".mixer_norm" if is_mixer(c, n) else ".attn_norm"))
+        y = (mixer(first, p + ".ssm") if is_mixer(c, n) else latent_attention(first, p + ".attn") if c.get("kv_rank")
+             else attention(first, p + ".attn", window, rotates))
         x = x + post(y, p + ".attn_post_norm") * c.get("residual_factor", 1)
+        if not c["ffn"] and not c.get("experts"):
+            return x
         seen = before if c.get("parallel_residual") else x
         second = first if c.get("one_norm") else pre(seen, p + ".mlp_norm")
         y = mlp(second, p + ".mlp", n >= c.get("dense_layers", 0))

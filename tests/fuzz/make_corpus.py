@@ -149,6 +149,8 @@ FAMILIES = {
     "granite": GRANITE,
     "granitemoe": GRANITE | EXPERTS,
     "granitemoeshared": GRANITE | EXPERTS | {"shared_intermediate_size": 40},
+    "granitemoehybrid": GRANITE | EXPERTS | {"layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 8},
+    "bamba": {"attn_layer_indices": [1], "mamba_n_heads": 8, "mamba_d_head": "auto"},
     "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 16,
              "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5], "long_factor": [1.2, 4]}},
     "gpt_neox": {"rotary_pct": 0.5, "use_parallel_residual": False},

@@ -379,7 +379,7 @@ static void state_space(enum dt_dtype t, int64_t m, int64_t n)
 	const struct dt_ops *o = card->ops;
 	const int32_t q_start[] = {0, (int32_t)m}, zero[512] = {0};
 	float base[1];
-	const struct dt_ssm_slots s = {1, q_start, zero, zero, 1, 1, base};
+	const struct dt_ssm_slots s = {1, q_start, zero, zero, 1, base};
 
 	assert_int_equal(o->ssm_conv(card, xbc, u, w, b, &p), -ENOTSUP);
 	assert_int_equal(o->ssm_conv_backward(card, du, dw, DT_NONE, xbc, u, w, b, &p), -ENOTSUP);

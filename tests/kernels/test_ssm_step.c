@@ -68,7 +68,7 @@ static struct dt_tensor from_row(struct dt_tensor t, int64_t row)
 static void in_calls(struct operands *o, struct dt_ssm p, int64_t most, float *base)
 {
 	const enum dt_dtype type = o->u[0].dtype;
-	static const int32_t slots[2 * SEQS] = {4, -1, 0, -1, 2, -1};
+	static const int32_t slots[SEQS] = {4, 0, 2};
 	int64_t done[SEQS] = {0};
 
 	for (;;) {
@@ -76,13 +76,9 @@ static void in_calls(struct operands *o, struct dt_ssm p, int64_t most, float *b
 				 t = tensor(type, SEQS * most, p.heads),
 				 xbc = tensor(type, SEQS * most, dt_ssm_conv(&p)),
 				 y = tensor(type, SEQS * most, dt_ssm_inner(&p));
-		int32_t q_start[SEQS + 1] = {0}, pos[SEQS * ROWS], slot[2 * SEQS];
-		struct dt_ssm_slots s = {.q_start = q_start,
-					 .pos = pos,
-					 .slot = slot,
-					 .slot_stride = 2,
-					 .slots = SLOTS,
-					 .base = base};
+		int32_t q_start[SEQS + 1] = {0}, pos[SEQS * ROWS], slot[SEQS];
+		struct dt_ssm_slots s = {
+			.q_start = q_start, .pos = pos, .slot = slot, .slots = SLOTS, .base = base};
 		int of[SEQS];
 
 		for (int i = 0; i < SEQS; i++) {
@@ -95,7 +91,7 @@ static void in_calls(struct operands *o, struct dt_ssm p, int64_t most, float *b
 			move(t, at, o->t[i], done[i], n);
 			for (int64_t k = 0; k < n; k++)
 				pos[at + k] = (int32_t)(done[i] + k);
-			slot[2 * s.nseq] = slots[2 * i];
+			slot[s.nseq] = slots[i];
 			of[s.nseq++] = i;
 			q_start[s.nseq] = (int32_t)(at + n);
 		}
@@ -171,8 +167,8 @@ static void test_refused(void **state)
 	struct operands o = make(DT_F32, &p);
 	const int32_t q_start[] = {0, 1}, zero[] = {0};
 	float base[1];
-	const struct dt_ssm_slots s = {1, q_start, zero, zero, 1, 1, base},
-				  none = {1, q_start, zero, zero, 1, 1, NULL};
+	const struct dt_ssm_slots s = {1, q_start, zero, zero, 1, base},
+				  none = {1, q_start, zero, zero, 1, NULL};
 
 	assert_int_equal(dev->ops->ssm_conv_step(dev, o.xbc[1], o.u[1], o.w, o.bias, &two, &s), -EINVAL);
 	assert_int_equal(dev->ops->ssm_conv_step(dev, o.xbc[1], o.u[1], o.w, o.bias, &p, &none), -EINVAL);

@@ -209,6 +209,20 @@ static void numbers(const struct golden *g, const char *name, float *ret)
 	}
 }
 
+/* Sets the bits of the numbers of a text attribute. */
+static void bits(const struct golden *g, const char *name, uint64_t *ret)
+{
+	char text[256], *at = text, *end;
+
+	if (H5Aexists(g->file, name) <= 0)
+		return;
+	golden_str(g, "/", name, text, sizeof(text));
+	for (long n = strtol(at, &end, 10); end != at; n = strtol(at, &end, 10)) {
+		ret[n / 64] |= UINT64_C(1) << n % 64;
+		at = end;
+	}
+}
+
 static void encoder(const struct golden *g, struct dt_config *c)
 {
 	static const char *const heads[] = {"masked", "none", "classes"};
@@ -285,6 +299,7 @@ void golden_config(const struct golden *g, struct dt_config *ret)
 	optional(g, "ssm_groups", &c.ssm_groups, NULL, NULL);
 	optional(g, "ssm_state", &c.ssm_state, NULL, NULL);
 	optional(g, "ssm_kernel", &c.ssm_kernel, NULL, NULL);
+	bits(g, "attn_layers", c.attn_layers);
 	optional(g, "experts", &c.experts, NULL, NULL);
 	optional(g, "experts_used", &c.experts_used, NULL, NULL);
 	optional(g, "expert_ffn", &c.expert_ffn, NULL, NULL);

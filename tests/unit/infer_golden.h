@@ -125,7 +125,7 @@ static inline void pass(struct dt_infer *m, const int32_t *ids, int seq, int fro
 {
 	int32_t id[ROWS], pos[ROWS], want[ROWS], q_start[3] = {0, to - from, 2 * (to - from)},
 						 kv_len[2] = {to, to};
-	int32_t table[2 * BLOCKS / 2];
+	int32_t table[2 * BLOCKS / 2], state[2] = {1, 0};
 	int64_t slot[ROWS], vocab = dt_infer_config(m)->vocab;
 	int n = 2 * (to - from), blocks = BLOCKS / 2, wanted = 0;
 	struct dt_infer_batch b = {.nseq = 2,
@@ -137,6 +137,7 @@ static inline void pass(struct dt_infer *m, const int32_t *ids, int seq, int fro
 				   .kv_len = kv_len,
 				   .block_table = table,
 				   .max_blocks = blocks,
+				   .state = state,
 				   .want = want,
 				   .draw = draws.draw,
 				   .edit = draws.edit,

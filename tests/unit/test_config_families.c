@@ -414,10 +414,99 @@ static void mamba2(void **state)
 	refuse("{\"model_type\":\"mamba2\",\"time_step_limit\":[0.001,1e308]}", "'time_step_limit'");
 	refuse("{\"model_type\":\"mamba2\",\"time_step_limit\":[0,0.1]}", "'time_step_limit'");
 	refuse("{\"model_type\":\"mamba2\",\"time_step_limit\":3}", "not a list of two numbers");
-	c.experts = 4;
-	c.experts_used = c.expert_ffn = 1;
+	c.pos = DT_POS_ROPE;
 	assert_int_equal(dt_config_check(&c, &err), -EINVAL);
-	assert_non_null(strstr(err.msg, "Mamba-2 with experts"));
+	assert_non_null(strstr(err.msg, "Mamba-2 with positions, but no attention"));
+}
+
+#define HYBRID                                                                                               \
+	"\"hidden_size\":64,\"intermediate_size\":40,\"num_attention_heads\":4,\"num_hidden_layers\":3,"     \
+	"\"vocab_size\":99,\"mamba_n_heads\":16"
+
+/* Written and read back, in config.json's form and in our own, it says the same. */
+static void there_and_back(const struct dt_config *c)
+{
+	struct dt_config back;
+	struct dt_err err = {0};
+	json_t *o;
+
+	assert_int_equal(dt_config_to_hf(c, "float32", &o, &err), 0);
+	assert_int_equal(dt_config_from_hf(o, &back, &err), 0);
+	assert_true(dt_config_same(c, &back, NULL));
+	json_decref(o);
+	o = dt_config_to_json(c);
+	assert_int_equal(dt_config_from_json(o, &back, &err), 0);
+	assert_true(dt_config_same(c, &back, NULL));
+	assert_memory_equal(c->attn_layers, back.attn_layers, sizeof(back.attn_layers));
+	json_decref(o);
+}
+
+static void granite_hybrid(void **state)
+{
+	struct dt_config c;
+
+	(void)state;
+	accept("{\"model_type\":\"granitemoehybrid\"," HYBRID
+	       ",\"layer_types\":[\"mamba\",\"attention\",\"linear_attention\"]}",
+	       &c);
+	assert_true(c.experts == 8 && c.experts_used == 2 && c.expert_ffn == 40 && c.shared_ffn == 1024);
+	assert_true(c.ssm_heads == 16 && c.ssm_head_dim == 8 && c.ssm_groups == 1 && c.ssm_state == 256 &&
+		    c.ssm_kernel == 4 && c.pos == DT_POS_NONE);
+	assert_true(dt_layer_is_ssm(&c, 0) && !dt_layer_is_ssm(&c, 1) && dt_layer_is_ssm(&c, 2) &&
+		    dt_config_attends(&c) && dt_config_ssm_layers(&c, 0, 3) == 2);
+	there_and_back(&c);
+	accept("{\"model_type\":\"granitemoehybrid\"," HYBRID
+	       ",\"num_local_experts\":0,\"num_experts_per_tok\":0,"
+	       "\"shared_intermediate_size\":48,\"position_embedding_type\":\"nope\",\"mamba_d_head\":8,"
+	       "\"layer_types\":[\"full_attention\",\"mamba\",\"mamba\"],\"residual_multiplier\":0.25}",
+	       &c);
+	assert_true(!c.experts && !c.shared_ffn && c.ffn == 48 && c.pos == DT_POS_NONE &&
+		    c.residual_factor == 0.25 && !dt_layer_is_ssm(&c, 0));
+	there_and_back(&c);
+	/* the models with attention alone */
+	accept("{\"model_type\":\"granitemoehybrid\"," HYBRID ",\"num_local_experts\":0,"
+	       "\"position_embedding_type\":\"rope\",\"rope_theta\":1e7,"
+	       "\"layer_types\":[\"attention\",\"attention\",\"attention\"]}",
+	       &c);
+	assert_true(!c.ssm_heads && c.pos == DT_POS_ROPE && c.rope_theta == 1e7 && c.ffn == 1024);
+	there_and_back(&c);
+	refuse("{\"model_type\":\"granitemoehybrid\"," HYBRID ",\"layer_types\":[\"mamba\",\"mamba\"]}",
+	       "does not list every layer");
+	refuse("{\"model_type\":\"granitemoehybrid\"," HYBRID
+	       ",\"layer_types\":[\"mamba\",\"mlp\",\"mamba\"]}",
+	       "'layer_types' of 'mlp' for layer 1");
+	refuse("{\"model_type\":\"granitemoehybrid\"," HYBRID ",\"mamba_d_head\":9}",
+	       "'hidden_size' 64 times 'mamba_expand' 2 is not 'mamba_n_heads' 16 times 'mamba_d_head' 9");
+	refuse("{\"model_type\":\"granitemoehybrid\"," HYBRID ",\"mamba_proj_bias\":true}",
+	       "'mamba_proj_bias'");
+	refuse("{\"model_type\":\"granitemoehybrid\"," HYBRID ",\"mamba_conv_bias\":false}",
+	       "'mamba_conv_bias'");
+}
+
+static void bamba(void **state)
+{
+	struct dt_config c;
+	struct dt_err err = {0};
+
+	(void)state;
+	accept("{\"model_type\":\"bamba\"," HYBRID ",\"num_key_value_heads\":2,\"attn_layer_indices\":[2],"
+	       "\"mlp_bias\":true,\"mamba_d_head\":\"auto\"}",
+	       &c);
+	assert_true(c.pos == DT_POS_ROPE && c.rope_dim == 8 && c.mlp_bias && c.max_seq == 262144 &&
+		    c.ssm_state == 256 && dt_layer_is_ssm(&c, 1) && !dt_layer_is_ssm(&c, 2));
+	there_and_back(&c);
+	accept("{\"model_type\":\"bamba\"," HYBRID ",\"num_key_value_heads\":2}", &c);
+	assert_true(c.pos == DT_POS_NONE && !dt_config_attends(&c));
+	there_and_back(&c);
+	refuse("{\"model_type\":\"bamba\"," HYBRID ",\"num_key_value_heads\":2,\"attn_layer_indices\":[3]}",
+	       "no number of a layer below 3");
+	refuse("{\"model_type\":\"bamba\"," HYBRID ",\"num_key_value_heads\":2,\"attn_layer_indices\":3}",
+	       "not a list");
+	c.attn_layers[7] = 1;
+	assert_int_equal(dt_config_check(&c, &err), -EINVAL);
+	assert_non_null(strstr(err.msg, "layer 448 is listed as one with attention, but there are fewer"));
+	c.ssm_heads = 0;
+	assert_int_equal(dt_config_check(&c, &err), -EINVAL);
 }
 
 int main(void)
@@ -435,6 +524,8 @@ int main(void)
 		cmocka_unit_test(part_of_a_head),
 		cmocka_unit_test(granite_mixtures),
 		cmocka_unit_test(mamba2),
+		cmocka_unit_test(granite_hybrid),
+		cmocka_unit_test(bamba),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

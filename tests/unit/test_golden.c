@@ -15,13 +15,14 @@
 
 #include <cmocka.h>
 
-static const char *const models[] = {"gpt2",	"llama",   "qwen2",	 "qwen3",      "mistral",
-				     "llama31", "gemma3",  "mixtral",	 "qwen3moe",   "olmo2",
-				     "olmo3",	"smollm3", "phi3",	 "gemma2",     "olmoe",
-				     "glm4",	"glm4moe", "minimaxm2",	 "gptoss",     "granite",
-				     "neox",	"neoxseq", "phi4",	 "granitemoe", "granitemoeshared",
-				     "cohere",	"cohere2", "starcoder2", "glm4mtp",    "deepseek3mtp",
-				     "bert",	"roberta", "mamba2"};
+static const char *const models[] = {"gpt2",	"llama",   "qwen2",	 "qwen3",	  "mistral",
+				     "llama31", "gemma3",  "mixtral",	 "qwen3moe",	  "olmo2",
+				     "olmo3",	"smollm3", "phi3",	 "gemma2",	  "olmoe",
+				     "glm4",	"glm4moe", "minimaxm2",	 "gptoss",	  "granite",
+				     "neox",	"neoxseq", "phi4",	 "granitemoe",	  "granitemoeshared",
+				     "cohere",	"cohere2", "starcoder2", "glm4mtp",	  "deepseek3mtp",
+				     "bert",	"roberta", "mamba2",	 "granitehybrid", "granitehybridmoe",
+				     "bamba"};
 
 static void test_config(void **state)
 {

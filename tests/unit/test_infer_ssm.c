@@ -1,6 +1,7 @@
 /*
- * Mamba-2 served: logits against PyTorch's (tests/data/golden_models.py), with the prompt in parts beside
- * another sequence, in blocks that held others' states; from a folder of transformers; scratch as reserved.
+ * Mamba-2, alone and beside attention, served: logits against PyTorch's (tests/data/golden_models.py), with
+ * the prompt in parts beside another sequence, in blocks and slots that held others' keys and states; from a
+ * folder of transformers; scratch as reserved.
  */
 #include "ckpt/export.h"
 #include "infer_golden.h"
@@ -11,6 +12,9 @@
 #include <math.h>
 
 enum { MOST = 150 };
+
+static const char *const models[] = {"mamba2", "granitehybrid", "granitehybridmoe", "bamba"};
+#define MODELS (sizeof(models) / sizeof(*models))
 
 struct fixture {
 	struct golden g;
@@ -27,19 +31,21 @@ static void open_model(struct fixture *f, enum dt_dtype type)
 	struct dt_infer_params p = {.dtype = type,
 				    .cache = type,
 				    .weights = -1,
-				    .max_tokens = 2 * MOST,
-				    .max_seqs = 2 * MOST,
+				    .max_tokens = (int)(2 * f->seq),
+				    .max_seqs = (int)(2 * f->seq),
+				    .max_len = (int)f->seq,
 				    .blocks = 4,
-				    .block_size = MOST};
+				    .states = 4,
+				    .block_size = (int)f->seq};
 	struct dt_err err;
 
 	if (dt_infer_open(&f->m, f->dev, f->src, &p, &err) < 0)
 		fail_msg("%s", err.msg);
 }
 
-static void setup(struct fixture *f, enum dt_dtype type)
+static void setup(struct fixture *f, const char *name, enum dt_dtype type)
 {
-	golden_open(&f->g, "mamba2");
+	golden_open(&f->g, name);
 	f->src = golden_checkpoint(&f->g, tests_dir(), type == DT_F32 ? "f32" : "bf16");
 	f->ids = golden_i32(&f->g, "ids", NULL);
 	f->want = golden_f32(&f->g, "logits", &f->n);
@@ -62,10 +68,11 @@ static void teardown(struct fixture *f)
 	free(f->got);
 }
 
-/* Tokens [at[i], end[i]) of both sequences, whose states are in these blocks. */
+/* Tokens [at[i], end[i]) of both sequences, whose keys are in these blocks and states in slots 3 - block. */
 static void both(struct fixture *f, const int64_t at[2], const int64_t end[2], const int32_t block[2])
 {
-	int32_t ids[2 * MOST], pos[2 * MOST], want[2 * MOST], q_start[3] = {0}, kv_len[2], table[4] = {0};
+	int32_t ids[2 * MOST], pos[2 * MOST], want[2 * MOST], q_start[3] = {0}, kv_len[2], table[4] = {0},
+							      state[2];
 	int64_t slot[2 * MOST] = {0}, row[2 * MOST];
 	struct dt_infer_batch b = {.ids = ids,
 				   .pos = pos,
@@ -74,6 +81,7 @@ static void both(struct fixture *f, const int64_t at[2], const int64_t end[2], c
 				   .kv_len = kv_len,
 				   .block_table = table,
 				   .max_blocks = 2,
+				   .state = state,
 				   .want = want};
 	float *logits = malloc((size_t)(2 * MOST * f->vocab) * sizeof(*logits));
 	struct dt_err err;
@@ -85,9 +93,11 @@ static void both(struct fixture *f, const int64_t at[2], const int64_t end[2], c
 			ids[b.ntokens] = f->ids[i * f->seq + t];
 			pos[b.ntokens] = (int32_t)t;
 			want[b.ntokens] = b.ntokens;
+			slot[b.ntokens] = block[i] * f->seq + t;
 			row[b.ntokens++] = i * f->seq + t;
 		}
 		kv_len[b.nseq] = (int32_t)end[i];
+		state[b.nseq] = 3 - block[i];
 		table[2 * b.nseq++] = block[i];
 		q_start[b.nseq] = b.ntokens;
 	}
@@ -135,31 +145,36 @@ static void test_logits(void **state)
 {
 	struct fixture f;
 
-	setup(&f, DT_F32);
-	logits(&f, 1e-4);
-	teardown(&f);
-	setup(&f, DT_BF16);
-	logits(&f, 0.1);
-	teardown(&f);
+	for (size_t i = 0; i < MODELS; i++) {
+		setup(&f, models[i], DT_F32);
+		logits(&f, 1e-4);
+		teardown(&f);
+		setup(&f, models[i], DT_BF16);
+		logits(&f, 0.1);
+		teardown(&f);
+	}
 }
 
-/* The copy of a block goes on as the block it was copied from. */
+/* The copy of a block and a state goes on as what it was copied from. */
 static void test_copied(void **state)
 {
-	const int64_t zero[2] = {0, 0}, half[2] = {60, 60};
+	const int64_t zero[2] = {0, 0}, half[2] = {9, 9};
 	static const int32_t block[2] = {0, 1}, other[2] = {2, 3};
 	int64_t end[2];
 	struct fixture f;
 
-	setup(&f, DT_F32);
-	end[0] = end[1] = f.seq;
-	both(&f, zero, half, block);
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(dt_infer_copy_block(f.m, block[i], other[i]), 0);
-	both(&f, half, end, block); /* what follows in the first block does not reach its copy */
-	both(&f, half, end, other);
-	golden_assert_close("logits", f.got, f.want, f.n, 1e-3, 1e-4);
-	teardown(&f);
+	for (size_t k = 0; k < MODELS; k++) {
+		setup(&f, models[k], DT_F32);
+		end[0] = end[1] = f.seq;
+		both(&f, zero, half, block);
+		for (int i = 0; i < 2; i++)
+			assert_true(dt_infer_copy_block(f.m, block[i], other[i]) == 0 &&
+				    dt_infer_copy_state(f.m, 3 - block[i], 3 - other[i]) == 0);
+		both(&f, half, end, block); /* what follows in the first block does not reach its copy */
+		both(&f, half, end, other);
+		golden_assert_close("logits", f.got, f.want, f.n, 1e-3, 1e-4);
+		teardown(&f);
+	}
 }
 
 static void test_from_transformers(void **state)
@@ -170,18 +185,20 @@ static void test_from_transformers(void **state)
 	char path[128];
 	struct dt_err err = {0};
 
-	setup(&f, DT_F32);
-	dt_infer_close(f.m);
-	snprintf(path, sizeof(path), "%s/file", tests_dir());
-	if (dt_export(f.src, path, &x, &err) < 0)
-		fail_msg("%s", err.msg);
-	dt_source_close(f.src);
-	if (dt_source_open(path, DT_SOURCE_AUTO, "none", &f.src, &err) < 0)
-		fail_msg("%s", err.msg);
-	open_model(&f, DT_F32);
-	in_parts(&f, MOST, 0, block);
-	golden_assert_close("logits", f.got, f.want, f.n, 1e-3, 1e-4);
-	teardown(&f);
+	for (size_t k = 0; k < MODELS; k++) {
+		setup(&f, models[k], DT_F32);
+		dt_infer_close(f.m);
+		snprintf(path, sizeof(path), "%s/file-%s", tests_dir(), models[k]);
+		if (dt_export(f.src, path, &x, &err) < 0)
+			fail_msg("%s", err.msg);
+		dt_source_close(f.src);
+		if (dt_source_open(path, DT_SOURCE_AUTO, "none", &f.src, &err) < 0)
+			fail_msg("%s", err.msg);
+		open_model(&f, DT_F32);
+		in_parts(&f, MOST, 0, block);
+		golden_assert_close("logits", f.got, f.want, f.n, 1e-3, 1e-4);
+		teardown(&f);
+	}
 }
 
 /* The largest passes take the scratch that was reserved, to the byte, and no pass more. */
@@ -191,8 +208,8 @@ static void test_scratch(void **state)
 	struct fixture f;
 	uint64_t before;
 
-	for (int bf16 = 0; bf16 < 2; bf16++) {
-		setup(&f, bf16 ? DT_BF16 : DT_F32);
+	for (int k = 0; k < 2 * (int)MODELS; k++) {
+		setup(&f, models[k / 2], k % 2 ? DT_BF16 : DT_F32);
 		before = dt_dev_scratch_bytes(f.dev);
 		in_parts(&f, 7, 3, block);
 		in_parts(&f, MOST, 0, block);

@@ -406,6 +406,9 @@ MODEL(bertclasses)
 MODEL(robertascores)
 MODEL(bertscores)
 MODEL(mamba2)
+MODEL(granitehybrid)
+MODEL(granitehybridmoe)
+MODEL(bamba)
 MODEL(neox)
 MODEL(neoxseq)
 MODEL(phi3)
@@ -507,6 +510,9 @@ int main(void)
 		cmocka_unit_test(test_robertascores),
 		cmocka_unit_test(test_bertscores),
 		cmocka_unit_test(test_mamba2),
+		cmocka_unit_test(test_granitehybrid),
+		cmocka_unit_test(test_granitehybridmoe),
+		cmocka_unit_test(test_bamba),
 		cmocka_unit_test(test_neox),
 		cmocka_unit_test(test_neoxseq),
 		cmocka_unit_test(test_phi3),

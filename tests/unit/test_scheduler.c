@@ -455,10 +455,24 @@ static void check_replica(const struct dt_sched *s, int replica, const struct dt
 		assert_int_equal(held + pool->nfree, pool->nblocks);
 }
 
+/* Steps under way, the oldest first. */
+enum { STEP_ITEMS = 12 };
+struct steps {
+	struct dt_sched_item it[3][STEP_ITEMS];
+	int n[3], count;
+};
+
 static void check_step(const struct dt_sched *s, const struct dt_sched_item *it, int n)
 {
+	bool taken[STEP_ITEMS] = {false};
+	const struct dt_seq *q;
 	int at = 0, end;
 
+	TAILQ_FOREACH (q, &s->running, in_list) {
+		assert_in_range(q->place, 0, s->max_seqs - 1);
+		assert_false(taken[q->place]);
+		taken[q->place] = true;
+	}
 	for (int r = 0; r < s->replicas; r++, at = end) {
 		for (end = at; end < n && it[end].seq->replica == r;)
 			end++;
@@ -466,13 +480,6 @@ static void check_step(const struct dt_sched *s, const struct dt_sched_item *it,
 	}
 	assert_int_equal(at, n);
 }
-
-/* Steps under way, the oldest first. */
-enum { STEP_ITEMS = 12 };
-struct steps {
-	struct dt_sched_item it[3][STEP_ITEMS];
-	int n[3], count;
-};
 
 /* The next step is planned, of sequences that no other one has; false: there is none. */
 static bool begin_step(struct dt_sched *s, struct steps *w)

@@ -18,11 +18,11 @@ static void layer(struct dt_builder *b, int *x, int *delta)
 	int h = dt_block_add_norm(b, x, *delta, DT_W_ATTN_NORM, ssm ? "mixer_norm" : "attn_norm", norm1),
 	    before;
 
-	if (ssm) { /* no MLP follows */
-		*delta = dt_block_ssm(b, h);
+	*delta = ssm	      ? dt_block_ssm(b, h)
+		 : c->kv_rank ? dt_block_latent_attention(b, h)
+			      : dt_block_attention(b, h);
+	if (!dt_layer_has_mlp(c, b->layer))
 		return;
-	}
-	*delta = c->kv_rank ? dt_block_latent_attention(b, h) : dt_block_attention(b, h);
 	if (c->post_norms)
 		*delta = dt_block_norm(b, *delta, DT_W_POST_ATTN_NORM, "attn_post_norm", post1);
 	before = c->parallel_residual ? *delta : -1;

@@ -17,7 +17,8 @@ static const struct dt_family *const families[] = {
 	&dt_family_gpt_neox,	&dt_family_granitemoe, &dt_family_granitemoeshared,
 	&dt_family_cohere,	&dt_family_cohere2,    &dt_family_starcoder2,
 	&dt_family_vit,		&dt_family_bert,       &dt_family_roberta,
-	&dt_family_xlm_roberta, &dt_family_mamba2,
+	&dt_family_xlm_roberta, &dt_family_mamba2,     &dt_family_granitemoehybrid,
+	&dt_family_bamba,
 };
 
 const struct dt_family *dt_family_at(int i)

@@ -61,6 +61,13 @@ int dt_hf_period(const json_t *o, struct dt_config *ret, struct dt_err *err);
  */
 int dt_hf_router(const json_t *o, int64_t shared, struct dt_config *ret, struct dt_err *err);
 void dt_hf_write_router(const struct dt_config *c, json_t *o);
+/*
+ * Mamba-2. Steps may be limited, by no published model: -ENOTSUP. The other two read and write the mixers of
+ * models that have attention in other layers, under Bamba's keys ("mamba_n_heads" ..), after the sizes.
+ */
+int dt_hf_step_limit(const json_t *o, struct dt_err *err);
+int dt_hf_mixers(const json_t *o, struct dt_config *ret, struct dt_err *err);
+void dt_hf_write_mixers(const struct dt_config *c, json_t *o);
 /* Sets head_dim from the hidden size and the number of heads. */
 int dt_hf_even_heads(struct dt_config *c, struct dt_err *err);
 /* Writes the decoder under Llama's keys. */
@@ -114,6 +121,27 @@ extern const struct dt_tensor_name dt_names_shared[], dt_names_gguf_shared[];
 /* Modules for further tokens (DeepSeek-V3, GLM-4.5). */
 extern const struct dt_tensor_name dt_names_mtp[], dt_names_gguf_mtp[];
 
+/* Entries of Mamba-2's mixers; m: the module, "layers.%d.mixer." */
+/* clang-format off */
+#define DT_NAMES_SSM(m)                                                                                      \
+	{DT_W_SSM_Z, m "in_proj.weight", DT_JOINED_SSM},                                                     \
+	{DT_W_SSM_X, m "in_proj.weight", DT_JOINED_SSM},                                                     \
+	{DT_W_SSM_B, m "in_proj.weight", DT_JOINED_SSM},                                                     \
+	{DT_W_SSM_C, m "in_proj.weight", DT_JOINED_SSM},                                                     \
+	{DT_W_SSM_DT, m "in_proj.weight", DT_JOINED_SSM},                                                    \
+	{DT_W_SSM_CONV_X, m "conv1d.weight", DT_JOINED_SSM_CONV},                                            \
+	{DT_W_SSM_CONV_B, m "conv1d.weight", DT_JOINED_SSM_CONV},                                            \
+	{DT_W_SSM_CONV_C, m "conv1d.weight", DT_JOINED_SSM_CONV},                                            \
+	{DT_W_SSM_CONV_X_B, m "conv1d.bias", DT_JOINED_SSM_CONV},                                            \
+	{DT_W_SSM_CONV_B_B, m "conv1d.bias", DT_JOINED_SSM_CONV},                                            \
+	{DT_W_SSM_CONV_C_B, m "conv1d.bias", DT_JOINED_SSM_CONV},                                            \
+	{DT_W_SSM_DT_B, m "dt_bias"},                                                                        \
+	{DT_W_SSM_A_LOG, m "A_log"},                                                                         \
+	{DT_W_SSM_D, m "D"},                                                                                 \
+	{DT_W_SSM_NORM, m "norm.weight"},                                                                    \
+	{DT_W_SSM_OUT, m "out_proj.weight"}
+/* clang-format on */
+
 /* ---- the families ---- */
 
 extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral, dt_family_qwen2,
@@ -124,7 +152,7 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_minimax_m2, dt_family_gpt_oss, dt_family_granite, dt_family_granitemoe,
 	dt_family_granitemoeshared, dt_family_gpt_neox, dt_family_cohere, dt_family_cohere2,
 	dt_family_starcoder2, dt_family_vit, dt_family_bert, dt_family_roberta, dt_family_xlm_roberta,
-	dt_family_mamba2;
+	dt_family_mamba2, dt_family_granitemoehybrid, dt_family_bamba;
 
 /* Shared by Gemma 2 and 3 (gemma2.c): defaults of both classes, and the keys that both write. */
 void dt_gemma_defaults(struct dt_config *c);

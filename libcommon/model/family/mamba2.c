@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-/* Steps may be limited; no published model does. JSON has no infinity: json.h says what stands for it. */
-static int check_limit(const json_t *o, struct dt_err *err)
+/* JSON has no infinity: json.h says what stands for it. */
+int dt_hf_step_limit(const json_t *o, struct dt_err *err)
 {
 	const json_t *limit = json_object_get(o, "time_step_limit"), *top = json_array_get(limit, 1);
 
@@ -54,7 +54,7 @@ static int from_hf(const json_t *o, struct dt_config *c, struct dt_err *err)
 	    (rc = dt_json_real(o, "layer_norm_epsilon", false, &c->norm_eps, err)) < 0 ||
 	    (rc = dt_hf_act(o, "hidden_act", &c->act, err)) < 0 ||
 	    (rc = dt_hf_refuse(o, "use_bias", true, err)) < 0 ||
-	    (rc = dt_hf_refuse(o, "use_conv_bias", false, err)) < 0 || (rc = check_limit(o, err)) < 0 ||
+	    (rc = dt_hf_refuse(o, "use_conv_bias", false, err)) < 0 || (rc = dt_hf_step_limit(o, err)) < 0 ||
 	    (rc = dt_json_bool(o, "tie_word_embeddings", false, &c->tied, err)) < 0)
 		return rc;
 	if (c->act != DT_ACT_SILU)
@@ -80,31 +80,10 @@ static json_t *to_hf(const struct dt_config *c)
 			 1);
 }
 
-#define PROJECTION "layers.%d.mixer.in_proj.weight", DT_JOINED_SSM
-#define CONV	   "layers.%d.mixer.conv1d.weight", DT_JOINED_SSM_CONV
-#define CONV_BIAS  "layers.%d.mixer.conv1d.bias", DT_JOINED_SSM_CONV
 static const struct dt_tensor_name hf[] = {
-	{DT_W_EMBED, "embeddings.weight"},
-	{DT_W_ATTN_NORM, "layers.%d.norm.weight"},
-	{DT_W_SSM_Z, PROJECTION},
-	{DT_W_SSM_X, PROJECTION},
-	{DT_W_SSM_B, PROJECTION},
-	{DT_W_SSM_C, PROJECTION},
-	{DT_W_SSM_DT, PROJECTION},
-	{DT_W_SSM_CONV_X, CONV},
-	{DT_W_SSM_CONV_B, CONV},
-	{DT_W_SSM_CONV_C, CONV},
-	{DT_W_SSM_CONV_X_B, CONV_BIAS},
-	{DT_W_SSM_CONV_B_B, CONV_BIAS},
-	{DT_W_SSM_CONV_C_B, CONV_BIAS},
-	{DT_W_SSM_DT_B, "layers.%d.mixer.dt_bias"},
-	{DT_W_SSM_A_LOG, "layers.%d.mixer.A_log"},
-	{DT_W_SSM_D, "layers.%d.mixer.D"},
-	{DT_W_SSM_NORM, "layers.%d.mixer.norm.weight"},
-	{DT_W_SSM_OUT, "layers.%d.mixer.out_proj.weight"},
-	{DT_W_FINAL_NORM, "norm_f.weight"},
-	{DT_W_HEAD, "lm_head.weight"},
-	{0},
+	{DT_W_EMBED, "embeddings.weight"}, {DT_W_ATTN_NORM, "layers.%d.norm.weight"},
+	DT_NAMES_SSM("layers.%d.mixer."),  {DT_W_FINAL_NORM, "norm_f.weight"},
+	{DT_W_HEAD, "lm_head.weight"},	   {0},
 };
 
 const struct dt_family dt_family_mamba2 = {

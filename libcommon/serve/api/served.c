@@ -1,7 +1,6 @@
 #include "serve/api/served_engine.h"
 
 #include "base/progress.h"
-#include "base/units.h"
 #include "ckpt/adapter.h"
 #include "nn/device.h"
 #include "nn/labels.h"
@@ -10,7 +9,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool is_first(const struct dt_served_params *p)
 {
@@ -83,53 +81,6 @@ int dt_served_tokenizer(const struct dt_source *src, const char *spec, struct dt
 			dt_tokenizer_vocab(*ret), (long long)vocab);
 	name_prefix(*ret, src, !spec);
 	return 0;
-}
-
-/*
- * Default bytes of the KV cache: half of a GPU's free memory, shared by its ranks; or a quarter of the
- * machine's memory, which others use too.
- */
-static uint64_t cache_share(struct dt_dev *dev, const struct dt_served_params *p)
-{
-	struct dt_world_info i = {.local_size = 1};
-	size_t room, all;
-
-	if (p->world)
-		dt_world_info(p->world, &i);
-	if (dt_dev_memory(dev, &room, &all) == 0)
-		return room / 2 / (uint64_t)dt_nn_device_ranks(dev, p->device, i.local_size);
-	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 4 /
-	       (uint64_t)i.local_size;
-}
-
-/*
- * Number of KV-cache blocks: by cache_mem or the default share of memory, but no more than all sequences at
- * full length need. module: that of --mtp, which has a cache of the same blocks; NULL: none.
- */
-static int64_t cache_blocks(const struct dt_served *s, const struct dt_served_params *p, int64_t len,
-			    const struct dt_config *c, const struct dt_config *module, struct dt_err *err)
-{
-	const int64_t block = dt_infer_block(c, p->block, len);
-	uint64_t bytes = dt_infer_cache(c, &s->cut.layout, s->cut.at, p->cache, 1, block) +
-			 (module ? dt_infer_cache(module, &s->cut.layout, s->cut.at, p->cache, 1, block) : 0);
-	uint64_t one = (uint64_t)((len + block - 1) / block), all = one * (uint64_t)p->seqs;
-	uint64_t share = cache_share(s->dev, p);
-	uint64_t most = INT32_MAX / (uint64_t)block; /* positions in the cache are int32 */
-	uint64_t n = bytes ? (p->cache_mem ? p->cache_mem : share) / bytes : all;
-	char have[32], need[32];
-
-	if (n > all)
-		n = all;
-	if (n > most)
-		n = most;
-	if (n >= one)
-		return (int64_t)n;
-	dt_err_set(err, -ENOSPC,
-		   "a KV cache of %s is too small for one sequence of %lld tokens, which takes %s",
-		   dt_format_size(p->cache_mem ? p->cache_mem : share, have, sizeof(have)), (long long)len,
-		   dt_format_size_up(one * bytes, need, sizeof(need)));
-	dt_err_hint(err, "lower --max-model-len, or %s --kv-cache-mem", p->cache_mem ? "raise" : "give");
-	return -ENOSPC;
 }
 
 /*
@@ -256,14 +207,14 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 	int rc;
 
 	if (blocks == 0)
-		blocks = cache_blocks(s, p, len, dt_source_config(s->src),
-				      module ? dt_source_config(module) : NULL, err);
+		blocks = served_cache_blocks(s, p, len, module ? dt_source_config(module) : NULL, err);
 	rc = agree_blocks(s, &blocks, err);
 	if (rc < 0) {
 		dt_source_close(module);
 		return rc;
 	}
 	ip.blocks = (int)blocks;
+	ip.states = (int)s->seqs;
 	rc = agree(s, dt_infer_open(&s->model, s->dev, s->src, &ip, err), err);
 	if (rc == 0)
 		rc = dt_labels_open(s->src, &s->labels, err);
@@ -408,13 +359,13 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	s->memory.weights += dt_infer_labels(&c);
 	if (p->mtp)
 		served_add_module(s, p);
-	s->cache_tokens = blocks * dt_infer_block(&c, p->block, len) * s->cut.layout.dp;
+	s->cache_tokens = dt_config_attends(&c) ? blocks * p->block * s->cut.layout.dp : 0;
 	s->seconds = dt_now() - t0;
 	if (!s->engine)
 		return 0;
 	dt_engine_begin(s->engine); /* this thread sends no more messages */
 	s->logits_bytes =
-		DT_INFER_LOGITS_ROWS((uint64_t)p->seqs * (uint64_t)s->cut.layout.dp) * (uint64_t)c.vocab * 4;
+		DT_INFER_LOGITS_ROWS((uint64_t)s->seqs * (uint64_t)s->cut.layout.dp) * (uint64_t)c.vocab * 4;
 	served_tell_memory(s);
 	return 0;
 }

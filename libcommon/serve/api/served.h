@@ -80,6 +80,7 @@ struct dt_served {
 	/* cost of loading and totals */
 	struct dt_infer_memory memory;
 	uint64_t logits_bytes;
+	int64_t seqs; /* that run together: those asked for, or as many as have room for their states */
 	int64_t cache_tokens;
 	double seconds;
 };

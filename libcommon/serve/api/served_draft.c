@@ -34,6 +34,9 @@ static int open_other(struct dt_served *s, const struct dt_served_params *p,
 		rc = dt_err_set(err, -EINVAL, "vocabulary sizes differ: '%s' has %lld tokens, '%s' has %lld",
 				p->draft_model, (long long)dt_source_config(src)->vocab, p->ckpt,
 				(long long)vocab);
+	else if (dt_source_config(src)->ssm_heads)
+		rc = dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2, which cannot draft",
+				p->draft_model);
 	else
 		rc = dt_infer_open(&s->drafter, s->dev, src, &ip, err);
 	dt_source_close(src);

@@ -12,6 +12,11 @@ static int copy_block(void *m, int replica, int32_t from, int32_t to)
 	return dt_infer_copy_block(m, from, to);
 }
 
+static int copy_state(void *m, int32_t from, int32_t to)
+{
+	return dt_infer_copy_state(m, from, to);
+}
+
 static int forward(void *m, const struct dt_infer_batch *b, float *logits, struct dt_err *err)
 {
 	return dt_infer_forward(m, b, logits, err);
@@ -52,6 +57,7 @@ struct dt_engine_model dt_served_model(struct dt_infer *m, const struct dt_token
 	struct dt_engine_model r = {.m = m,
 				    .forward = forward,
 				    .copy_block = copy_block,
+				    .copy_state = c->ssm_heads ? copy_state : NULL,
 				    .read_block = read_block,
 				    .write_block = write_block,
 				    .block_bytes = dt_infer_block_bytes(m),
@@ -144,7 +150,7 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 {
 	struct dt_engine_params ep = {.model = dt_served_model(s->model, s->tok, c),
 				      .tok = s->tok,
-				      .max_seqs = (int)p->seqs * s->cut.layout.dp,
+				      .max_seqs = (int)s->seqs * s->cut.layout.dp,
 				      .max_tokens = (int)p->tokens * s->cut.layout.dp,
 				      .replicas = s->cut.layout.dp,
 				      .dev = s->dev,

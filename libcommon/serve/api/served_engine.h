@@ -8,6 +8,13 @@
  * Number of steps in flight: one for each pipeline stage, but at most p->seqs; 1 with speculation or a trace.
  */
 int served_steps_under_way(const struct dt_served *s, const struct dt_served_params *p);
+/*
+ * served_cache.c. Sets s->seqs; returns the number of KV-cache blocks for sequences of up to len tokens, by
+ * cache_mem or the default share of memory, but no more than all sequences at full length need, or -ENOSPC.
+ * module: that of --mtp, which has a cache of the same blocks; NULL: none.
+ */
+int64_t served_cache_blocks(struct dt_served *s, const struct dt_served_params *p, int64_t len,
+			    const struct dt_config *module, struct dt_err *err);
 int served_open_adapters(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
 /*
  * Opens the engine with disk cache, peers and trace; len: max tokens of a sequence; blocks: of the KV cache.

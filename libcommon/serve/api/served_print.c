@@ -3,23 +3,37 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "plan/inferplan.h"
 #include "plan/listing.h"
+
+#include <stdio.h>
+
+/* What is kept of sequences: keys and values, states, or both. */
+static void tell_cache(const struct dt_served *s, char *ret, size_t n)
+{
+	const struct dt_config *c = dt_infer_config(s->model);
+	const uint64_t states = dt_infer_states(c, &s->cut.layout, s->cut.at, s->seqs);
+	char size[2][32];
+	size_t at = 0;
+
+	if (!states || dt_config_attends(c))
+		at = (size_t)snprintf(ret, n, "%s of KV cache for %lld tokens",
+				      dt_format_size(s->memory.cache - states, size[0], sizeof(size[0])),
+				      (long long)s->cache_tokens);
+	if (states && at < n)
+		snprintf(ret + at, n - at, "%s%s of states for %lld sequences", at ? ", " : "",
+			 dt_format_size(states, size[1], sizeof(size[1])), (long long)s->seqs);
+}
 
 void dt_served_log(const struct dt_served *s, const struct dt_served_params *p)
 {
 	struct dt_infer_disk_facts disk;
-	char text[3][32], line[300];
+	char text[2][32], line[300], cache[100];
 
-	const bool states = dt_infer_config(s->model)->ssm_heads > 0; /* a block is a sequence */
-
-	dt_log_msg(
-		p->log, "loaded '%s' in %.1f s: %s of weights, %s of %s for %lld %s, %s of workspace",
-		p->ckpt, s->seconds, dt_format_size(s->memory.weights, text[0], sizeof(text[0])),
-		dt_format_size(s->memory.cache, text[1], sizeof(text[1])), states ? "states" : "KV cache",
-		(long long)(states ? s->cache_tokens / (p->len ? p->len : dt_infer_config(s->model)->max_seq)
-				   : s->cache_tokens),
-		states ? "sequences" : "tokens",
-		dt_format_size(s->memory.work + s->logits_bytes, text[2], sizeof(text[2])));
+	tell_cache(s, cache, sizeof(cache));
+	dt_log_msg(p->log, "loaded '%s' in %.1f s: %s of weights, %s, %s of workspace", p->ckpt, s->seconds,
+		   dt_format_size(s->memory.weights, text[0], sizeof(text[0])), cache,
+		   dt_format_size(s->memory.work + s->logits_bytes, text[1], sizeof(text[1])));
 	if (dt_infer_staged(s->model))
 		dt_log_msg(p->log, "messages between ranks are copied through host memory, which is slow: %s",
 			   dt_infer_staged(s->model));

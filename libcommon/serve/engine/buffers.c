@@ -21,11 +21,12 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 	s->kv_len = calloc(seqs, sizeof(*s->kv_len));
 	s->want = calloc(seqs, sizeof(*s->want));
 	s->table = calloc(table, sizeof(*s->table));
+	s->state = calloc(seqs, sizeof(*s->state));
 	s->replica = calloc(seqs, sizeof(*s->replica));
 	s->pool_to = calloc(seqs, sizeof(*s->pool_to));
 	s->adapter = calloc(seqs, sizeof(*s->adapter));
 	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
-	    !s->want || !s->table || !s->replica || !s->pool_to || !s->adapter ||
+	    !s->want || !s->table || !s->state || !s->replica || !s->pool_to || !s->adapter ||
 	    (p->model.encoder && !s->types))
 		return -ENOMEM;
 	s->batch = (struct dt_infer_batch){.ids = s->ids,
@@ -35,6 +36,7 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 					   .q_start = s->q_start,
 					   .kv_len = s->kv_len,
 					   .block_table = s->table,
+					   .state = s->state,
 					   .want = s->want,
 					   .replica = s->replica};
 	return 0;
@@ -52,6 +54,7 @@ static void release_step(struct dt_engine_buffers *s)
 	free(s->kv_len);
 	free(s->want);
 	free(s->table);
+	free(s->state);
 	free(s->replica);
 	free(s->pool_to);
 	free(s->adapter);

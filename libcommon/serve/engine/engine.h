@@ -38,6 +38,8 @@ struct dt_engine_model {
 	 * prompt itself.
 	 */
 	int (*copy_block)(void *m, int replica, int32_t from, int32_t to);
+	/* Copies the states of one place (serve/sched/scheduler.h) to another. NULL: sequences have none. */
+	int (*copy_state)(void *m, int32_t from, int32_t to);
 	/*
 	 * Copies the contents of a cache block, block_bytes, out of the cache or into it; returns 0 or a
 	 * negative errno. Required for kv_host and kv_disk.

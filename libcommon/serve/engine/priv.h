@@ -41,6 +41,7 @@ struct dt_engine_buffers {
 	int64_t *slot;				 /* [max_tokens] */
 	int32_t *q_start, *kv_len, *want;	 /* [max_seqs + 1], [max_seqs], [max_seqs] */
 	int32_t *table;				 /* [max_seqs, blocks of max_len] */
+	int32_t *state;				 /* [max_seqs] places */
 	int32_t *replica;			 /* [max_seqs] */
 	float **pool_to;			 /* [max_seqs] */
 	const struct dt_infer_adapter **adapter; /* [max_seqs] */

@@ -40,6 +40,7 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 
 		e->step->q_start[i] = t;
 		e->step->kv_len[i] = it->first + it->n - back;
+		e->step->state[i] = it->seq->place;
 		e->step->replica[i] = it->seq->replica;
 		e->step->pool_to[i] = draft ? NULL : r->pooled;
 		if (e->step->pool_to[i])

@@ -166,12 +166,38 @@ static int score(struct dt_engine *e, struct dt_serve_req *r, int at, int row)
 	return rc;
 }
 
+/* Copies what is kept by place to one more choice of the leader's prompt; false: it has ended. */
+static bool copy_state(struct dt_engine *e, const struct dt_serve_req *leader, struct dt_serve_req *r)
+{
+	const struct dt_engine_model *m = &e->p.model;
+	int rc = m->copy_state ? m->copy_state(m->m, leader->seq.place, r->seq.place) : 0;
+	struct dt_err err;
+
+	if (rc == 0)
+		return true;
+	dt_err_sys(&err, rc, "cannot copy a state");
+	dt_engine_retire_error(e, r, &err);
+	return false;
+}
+
+/* The first token of one more choice, from a copy of the prompt's logits. */
+static void begin_choice(struct dt_engine *e, struct dt_serve_req *r, const float *logits, int row)
+{
+	size_t vocab = (size_t)e->p.model.vocab;
+	float *own = e->out.logits + ((size_t)e->p.max_seqs + 1) * vocab;
+
+	if (!dt_constrain_ready(e, r)) {
+		dt_constrain_hold(r);
+	} else if (!dt_constrain_ends(e, r)) {
+		memcpy(own, logits, vocab * sizeof(*own));
+		next_token(e, r, own, row, NULL);
+	}
+}
+
 /* Starts the other choices of a computed prompt: they share its blocks, or wait for room. */
 static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, const float *logits, int row)
 {
 	struct dt_call *c = leader->call;
-	size_t vocab = (size_t)e->p.model.vocab;
-	float *own = e->out.logits + ((size_t)e->p.max_seqs + 1) * vocab;
 
 	for (int i = 0; i < c->n; i++) {
 		struct dt_serve_req *r = &c->req[i];
@@ -186,12 +212,8 @@ static void fork_followers(struct dt_engine *e, struct dt_serve_req *leader, con
 			continue;
 		dt_serve_req_start(r, leader->t_start);
 		dt_call_ref(c); /* ending r may free the call */
-		if (!dt_constrain_ready(e, r)) {
-			dt_constrain_hold(r);
-		} else if (!dt_constrain_ends(e, r)) {
-			memcpy(own, logits, vocab * sizeof(*own));
-			next_token(e, r, own, row, NULL);
-		}
+		if (copy_state(e, leader, r))
+			begin_choice(e, r, logits, row);
 		dt_call_drop(c);
 	}
 }

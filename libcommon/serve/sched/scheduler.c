@@ -21,10 +21,13 @@ int dt_sched_init(struct dt_sched *s, struct dt_kvpool *pool, int max_seqs, int 
 	TAILQ_INIT(&s->running);
 	s->tenant = calloc((size_t)s->ntenants, sizeof(*s->tenant));
 	s->copy = calloc((size_t)max_seqs, sizeof(*s->copy));
-	if (!s->tenant || !s->copy) {
+	s->place = calloc((size_t)max_seqs, sizeof(*s->place));
+	if (!s->tenant || !s->copy || !s->place) {
 		dt_sched_release(s);
 		return dt_err_sys(err, -ENOMEM, "cannot start the scheduler");
 	}
+	for (int i = 0; i < max_seqs; i++)
+		s->place[i] = i;
 	for (int i = 0; i < s->ntenants; i++) {
 		TAILQ_INIT(&s->tenant[i].waiting);
 		s->tenant[i].share = share ? share[i] : (struct dt_share){.weight = 1};
@@ -36,6 +39,7 @@ void dt_sched_release(struct dt_sched *s)
 {
 	free(s->tenant);
 	free(s->copy);
+	free(s->place);
 	memset(s, 0, sizeof(*s));
 }
 
@@ -92,10 +96,7 @@ int dt_sched_submit(struct dt_sched *s, struct dt_seq *seq, struct dt_err *err)
 
 static void preempt(struct dt_sched *s, struct dt_seq *q)
 {
-	TAILQ_REMOVE(&s->running, q, in_list);
-	s->nrunning--;
-	s->running_on[q->replica]--;
-	dt_sched_unfollow(s, q);
+	dt_sched_stop(s, q);
 	dt_kvpool_free(dt_sched_pool(s, q), &q->blocks);
 	q->computed = q->draft = 0;
 	q->picked = q->held = false;
@@ -265,10 +266,7 @@ void dt_sched_remove(struct dt_sched *s, struct dt_seq *seq)
 		TAILQ_REMOVE(&t->waiting, seq, in_list);
 		s->waiting--;
 	} else {
-		TAILQ_REMOVE(&s->running, seq, in_list);
-		s->nrunning--;
-		s->running_on[seq->replica]--;
-		dt_sched_unfollow(s, seq);
+		dt_sched_stop(s, seq);
 	}
 	seq->after = NULL;
 	dt_kvpool_free(dt_sched_pool(s, seq), &seq->blocks);

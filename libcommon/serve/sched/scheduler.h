@@ -59,6 +59,7 @@ struct dt_seq {		       /* zero-initialise; embedded in a request */
 	bool followed;	/* it may be another's `after` */
 	struct dt_block_table blocks;
 	int replica;	/* replica that holds its blocks; valid while it runs */
+	int place;	/* while it runs, below max_seqs: no other running sequence has it */
 	int64_t number; /* for the decision trace (serve/sched/trace.h): number of the request, */
 	int traced;	/* and known tokens written so far */
 	enum dt_seq_state state;
@@ -96,6 +97,7 @@ struct dt_sched {
 		     * set after init */
 	struct dt_seq_list running;
 	int nrunning;
+	int *place;  /* [max_seqs]: those behind the first nrunning are free */
 	int waiting; /* sequences, of all tenants */
 	int ntenants;
 	struct dt_sched_tenant {
@@ -153,8 +155,8 @@ void dt_sched_computed(struct dt_sched *s, struct dt_seq *seq, int n);
 
 /*
  * Called when the prompt of child's leader is computed: child shares its blocks and runs, without computing
- * anything. Its next token must come from the same logits. false: there is no room; child waits like any
- * other. Must not be called between a step's plan and its computation.
+ * anything; the caller copies what is kept by place. Its next token must come from the same logits. false:
+ * there is no room; child waits like any other. Must not be called between a step's plan and its computation.
  */
 bool dt_sched_fork(struct dt_sched *s, struct dt_seq *child);
 

@@ -218,8 +218,16 @@ void dt_sched_start(struct dt_sched *s, struct dt_seq *q)
 	q->state = DT_SEQ_RUNNING;
 	q->turn = s->turn;
 	TAILQ_INSERT_TAIL(&s->running, q, in_list);
-	s->nrunning++;
+	q->place = s->place[s->nrunning++];
 	s->running_on[q->replica]++;
+}
+
+void dt_sched_stop(struct dt_sched *s, struct dt_seq *q)
+{
+	TAILQ_REMOVE(&s->running, q, in_list);
+	s->place[--s->nrunning] = q->place;
+	s->running_on[q->replica]--;
+	dt_sched_unfollow(s, q);
 }
 
 int dt_sched_admit(struct dt_sched *s)

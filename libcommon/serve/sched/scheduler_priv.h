@@ -18,6 +18,8 @@ static inline struct dt_sched_tenant *dt_sched_tenant(struct dt_sched *s, const 
 int dt_sched_admit(struct dt_sched *s);
 /* Moves q from waiting to running. Its replica and blocks must be set. */
 void dt_sched_start(struct dt_sched *s, struct dt_seq *q);
+/* Takes q off the list of running sequences, and frees its place. */
+void dt_sched_stop(struct dt_sched *s, struct dt_seq *q);
 /* Call when r stops running: no sequence waits for its blocks any more. */
 void dt_sched_unfollow(struct dt_sched *s, struct dt_seq *r);
 /* Puts q's marks on its published blocks. */
