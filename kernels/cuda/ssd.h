@@ -9,6 +9,13 @@
  * The products are those of product.h: a block has a tile of 64 x 64, and an operand is a function that
  * returns elements, so that factors of rows are applied on the way to shared memory. 16-bit types are
  * multiplied by tensor cores, f32 by multiply-adds; every sum is f32 and in a fixed order.
+ *
+ * With Q rows of a chunk, N of state and P of head_dim, and tiles above the diagonal left out, flops per row
+ * are 4 N P + 1.5 Q P of each head and 1.5 Q N of each group; backward, which computes states and G again,
+ * 12 N P + 4.5 Q P and 4.5 Q N. Memory: states are written, summed over chunks in place and read, 16 N P
+ * bytes per head and chunk; x and y of 16 bits, once each, are 4 Q P. Backward moves those bytes of
+ * states and of their gradients, each read twice more. Scratch: 4 N P bytes per head and chunk, 4 Q^2 per
+ * group and chunk, 16 per head and row; backward twice each, and the sums of its last kernels.
  */
 #ifndef DT_KERNELS_CUDA_SSD_H
 #define DT_KERNELS_CUDA_SSD_H

@@ -1,4 +1,9 @@
-/* Mamba-2's convolution and scan in serving (ssm.h): rows of several sequences, and what each leaves. */
+/*
+ * Mamba-2's convolution and scan in serving (ssm.h): rows of several sequences, and what each leaves. A call
+ * of one token per sequence is bound by reading and writing its states, 8 bytes per element; further tokens
+ * of a sequence find them in registers, unless a state has more than PIECE rows. 5 flops per element and
+ * token.
+ */
 #include "kernels/cuda/act.h"
 #include "kernels/cuda/ssd.h"
 
