@@ -27,7 +27,9 @@
  * one call. p->batch is 1, p->seq the rows of the call; first is not read.
  *
  * u, xbc, t, x, y, z and their gradients are of one compute type; w, bias, dt_bias, a_log and d of that type
- * or f32. bias may be absent. All sums are f32 and do not depend on the number of threads.
+ * or f32. bias may be absent. All sums are f32 and do not depend on the number of threads. A GPU multiplies
+ * the scan's matrices of 16-bit types by tensor cores: it rounds L o C B^T, dt x, the states and rows times
+ * their decay to that type.
  * first: as in dt_attn_span, the position in its sequence at which each row's document begins.
  */
 #ifndef DT_KERNELS_SSM_H

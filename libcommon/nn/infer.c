@@ -127,13 +127,9 @@ static int check_encoder(const struct dt_infer_params *p, const struct dt_config
 		    : 0;
 }
 
-static int check_ssm(const struct dt_infer_params *p, const struct dt_config *c, const struct dt_dev *dev,
-		     struct dt_err *err)
+static int check_ssm(const struct dt_infer_params *p, const struct dt_config *c, struct dt_err *err)
 {
-	const char *what = !dt_dev_is_host(dev) ? "on a GPU"
-			   : p->adapters	? "with adapters"
-			   : p->disk_memory	? "with weights on disk"
-						: NULL;
+	const char *what = p->adapters ? "with adapters" : p->disk_memory ? "with weights on disk" : NULL;
 
 	if (what)
 		return dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2, which are not served %s",
@@ -149,7 +145,7 @@ static int check(const struct dt_infer_params *p, const struct dt_config *c, con
 	int rc = c->encoder && p->embeds ? check_encoder(p, c, dev, err) : dt_config_servable(c, err);
 
 	if (rc == 0 && c->ssm_heads)
-		rc = check_ssm(p, c, dev, err);
+		rc = check_ssm(p, c, err);
 	if (rc == 0 && p->ranks)
 		rc = dt_serving_check(c, &p->ranks->layout, err);
 	if (rc < 0)

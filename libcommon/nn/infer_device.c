@@ -46,6 +46,7 @@ static int tables_open(struct dt_infer *m, int edits, struct dt_err *err)
 		{&s->q_start, (seqs + 1) * 4},
 		{&s->kv_len, seqs * 4},
 		{&s->table, seqs * (size_t)table_blocks(m) * 4},
+		{&s->state, m->config.ssm_heads ? seqs * 4 : 0},
 		{&s->head, m->config.kv_rank ? (size_t)(m->config.heads + 1) * 4 : 0},
 		{&s->draw, seqs * sizeof(*s->draw)},
 		{&s->edit, (size_t)edits * sizeof(*s->edit)},
@@ -163,6 +164,8 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 		memcpy(s->table + (size_t)i * (size_t)width,
 		       b->block_table + (size_t)i * (size_t)b->max_blocks, (size_t)n * 4);
 	}
+	if (m->config.ssm_heads)
+		memcpy(s->state, b->state, seqs * 4);
 	for (int64_t h = 0; m->config.kv_rank && h <= m->config.heads; h++)
 		s->head[h] = (int32_t)(h * b->ntokens);
 	*ret = *b;
@@ -188,6 +191,7 @@ static int take(struct dt_infer *m, const struct dt_infer_batch *b, struct dt_in
 	ret->q_start = s->q_start;
 	ret->kv_len = s->kv_len;
 	ret->block_table = s->table;
+	ret->state = s->state;
 	ret->max_blocks = width;
 	dt_dev_tables(m->dev, s->host, s->there, s->bytes);
 	skip = (size_t)((char *)s->slot - s->host);

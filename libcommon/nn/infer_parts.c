@@ -65,6 +65,7 @@ struct dt_infer_batch dt_infer_part_of(struct dt_infer *m, const struct dt_infer
 	p.q_start = c->q_start;
 	p.kv_len = c->kv_len;
 	p.block_table += (size_t)first * (size_t)b->max_blocks;
+	p.state = b->state ? b->state + first : NULL;
 	p.want = c->want;
 	p.pool = b->pool ? b->pool + first : NULL;
 	p.adapter = b->adapter ? b->adapter + first : NULL;

@@ -25,7 +25,7 @@ struct dt_infer_side {
 	char *host, *there;		/* tables of a step: pinned, and on the device */
 	size_t bytes, fixed, out_bytes; /* fixed: bytes without the edits, which are last */
 	int64_t *slot, *all_slots;	/* in host; all_slots: with cp, slots of all its ranks' rows */
-	int32_t *ids, *pos, *q_start, *kv_len, *table;
+	int32_t *ids, *pos, *q_start, *kv_len, *table, *state;
 	int32_t *head; /* [heads + 1] each head's first row, in matrices of one head after another */
 	struct dt_draw *draw;
 	struct dt_lora_part *parts; /* [linears, nparts], if some sequence has an adapter */

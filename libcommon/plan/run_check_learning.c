@@ -366,7 +366,6 @@ static int check_ssm(const struct dt_run *r, struct dt_err *err)
 	const char *what = r->layout.cp > 1	  ? "with context parallelism (cp)"
 			   : r->config->lora.rank ? "with --lora"
 			   : r->rl.task		  ? "with --task"
-			   : r->on_card		  ? "on GPUs"
 						  : NULL;
 
 	return r->config->ssm_heads && what

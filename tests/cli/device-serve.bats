@@ -115,6 +115,16 @@ need_emulation() {
     all_same
 }
 
+@test "Mamba-2, whose states are on the GPU: the CPU's tokens, with plain and with quantized weights" {
+    need_emulation
+    echo '{"model_type": "mamba2", "vocab_size": 260, "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16,
+        "expand": 2, "n_groups": 2, "state_size": 10, "conv_kernel": 3}' >mamba2.json
+    make-model mamba2 mamba2.json 260
+    # prompts in chunks of at most 16 tokens; decode-only steps are recorded as graphs
+    one_of 1 mamba2 "mamba2 --weights q8_0"
+    all_same
+}
+
 @test "adapters, with magnitudes too, beside their base: the CPU's tokens, in recorded steps" {
     need_emulation
     echo '{"model_type": "qwen2", "vocab_size": 257, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,

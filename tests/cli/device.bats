@@ -138,6 +138,35 @@ counts_agree() {
     agrees cpu.jsonl cuda.jsonl 2e-2
 }
 
+@test "Mamba-2 on an emulated GPU: losses and gradients of the CPU, of several chunks and documents" {
+    need_emulation
+    local i run=(--data documents.h5 --seq 150 --microbatch 1 --global-batch 2 --lr 1e-2 --warmup 1 --no-mfu --threads 1 --documents apart)
+    for i in {1..200}; do
+        jq -nc --argjson i "$i" '{text: ("Document \($i) " + "has words. " * ($i % 7 + 1))}'
+    done >documents.jsonl
+    dt-dataset build --tokenizer byte --pack documents --out documents.h5 documents.jsonl
+    # two groups of heads; no size is a multiple of a tile
+    jq -n '{model_type: "mamba2", vocab_size: 257, hidden_size: 24, num_hidden_layers: 2, num_heads: 4, head_dim: 12, expand: 2,
+        n_groups: 2, state_size: 10, conv_kernel: 3}' >groups.json
+    run+=(--steps "$(few 2 6)")
+    for model in groups.json mamba2-tiny; do
+        dt-train --model $model "${run[@]}" --precision fp32 >cpu.jsonl
+        emulated --model $model "${run[@]}" --precision fp32 >cuda.jsonl
+        agrees cpu.jsonl cuda.jsonl 1e-5
+        jq -en --slurpfile a cpu.jsonl --slurpfile b cuda.jsonl \
+            '[range($a|length) as $i | ($a[$i].grad_norm - $b[$i].grad_norm) / $a[$i].grad_norm | fabs] | max < 1e-4'
+    done
+    emulated --model mamba2-tiny "${run[@]}" --precision bf16 >cuda.jsonl
+    agrees cpu.jsonl cuda.jsonl 2e-2
+    if slow; then
+        emulated --model mamba2-tiny "${run[@]}" --precision fp32 --recompute full >cuda.jsonl
+        agrees cpu.jsonl cuda.jsonl 1e-5
+        mpi_here
+        mpirun -np 2 dt-train-emulated --device cuda --model mamba2-tiny "${run[@]}" --precision fp32 --layout tp2.s1 --comm-timeout 300 >cuda.jsonl
+        agrees cpu.jsonl cuda.jsonl 1e-5
+    fi
+}
+
 @test "experts on GPUs: data-, tensor- and expert-parallel ranks agree with the CPU to 1e-5" {
     need_emulation
     mpi_here

@@ -193,8 +193,6 @@ verify() { # MODEL LAYOUTS OPTION...
     }
     # shellcheck disable=SC2086
     refused 2 "'hybrid-tiny' has layers of Mamba-2, which are not trained with --lora" dt-train --model hybrid-tiny $RUN --lora 4
-    # shellcheck disable=SC2086
-    refused 2 "'hybrid-tiny' has layers of Mamba-2, which are not trained on GPUs" dt-train --model hybrid-tiny $RUN --device cuda
     refused 1 "which are not trained with context parallelism (cp)" dt-memest hybrid-tiny --layout cp2 --account dt
     refused 1 "layers of Mamba-2, which other accounts than dt do not know" dt-memest hybrid-tiny --account megatron
     refused 1 "which are not served over several ranks" dt-memest one/latest --serve --layout tp2

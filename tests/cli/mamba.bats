@@ -139,7 +139,6 @@ verify() { # MODEL LAYOUTS OPTION...
     # shellcheck disable=SC2086
     refused 2 "'mamba2-tiny' has layers of Mamba-2, which are not trained with --lora" dt-train $MODEL $RUN --lora 4
     # shellcheck disable=SC2086
-    refused 2 "'mamba2-tiny' has layers of Mamba-2, which are not trained on GPUs" dt-train $MODEL $RUN --device cuda
     refused 1 "which are not trained with context parallelism (cp)" dt-memest mamba2-tiny --layout cp2 --account dt
     refused 1 "layers of Mamba-2, which other accounts than dt do not know" dt-memest mamba2-tiny --account megatron
     refused 1 "layers of Mamba-2, which other accounts than dt do not know" dt-memest mamba2-tiny --serve --account generic

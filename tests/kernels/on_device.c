@@ -42,6 +42,8 @@ struct call {
 	struct dt_heads heads;
 	struct dt_paged paged;
 	struct dt_attn_span attn_span;
+	struct dt_ssm ssm;
+	struct dt_ssm_slots ssm_slots;
 	struct dt_blocks_part blocks_part;
 	struct dt_optim_part part[PARTS];
 	struct dt_optim_parts parts;
@@ -203,6 +205,20 @@ static const struct dt_attn_span *attn_span_there(struct call *c, const struct d
 	return &c->attn_span;
 }
 
+static const struct dt_ssm *ssm_there(struct call *c, const struct dt_ssm *p)
+{
+	c->ssm = *p;
+	c->ssm.first = there(c, p->first);
+	return &c->ssm;
+}
+
+static const struct dt_ssm_slots *ssm_slots_there(struct call *c, const struct dt_ssm_slots *p)
+{
+	c->ssm_slots = *p;
+	c->ssm_slots.base = there(c, p->base);
+	return &c->ssm_slots;
+}
+
 static const struct dt_blocks_part *blocks_part_there(struct call *c, const struct dt_blocks_part *p)
 {
 	c->blocks_part = *p;
@@ -292,6 +308,7 @@ static enum dt_format format_there(struct call *c, enum dt_format v)
 		 const struct dt_moe_loss *: moe_loss_there, const struct dt_moe_place *: moe_place_there,   \
 		 const struct dt_grouped *: grouped_there, const struct dt_dropout *: dropout_there,         \
 		 const struct dt_heads *: heads_there, const struct dt_paged *: paged_there, const struct dt_attn_span *: attn_span_there,         \
+		 const struct dt_ssm *: ssm_there, const struct dt_ssm_slots *: ssm_slots_there, \
 		 const struct dt_blocks_part *: blocks_part_there, const struct dt_optim_parts *: parts_there, \
 		 const struct dt_classes *: classes_there, const struct dt_distill *: distill_there, bool: bool_there, float: float_there, double: real_there, \
 		 int64_t: integer_there, int: int_there, enum dt_act_fn: act_there, enum dt_format: format_there,            \

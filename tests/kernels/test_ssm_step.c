@@ -153,7 +153,8 @@ static void test_steps(void **state)
 	static const struct dt_ssm shapes[] = {{1, 0, 4, 16, 2, 24, 4},
 					       {1, 0, 3, 20, 1, 17, 4},
 					       {1, 0, 1, 1, 1, 1, 1},
-					       {1, 0, 2, 64, 1, 128, 2}};
+					       {1, 0, 2, 64, 1, 128, 2},
+					       {1, 0, 1, 40, 1, 136, 7}};
 
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
 		compare(DT_F32, &shapes[i], 1e-5);
@@ -166,7 +167,7 @@ static void test_refused(void **state)
 	const struct dt_ssm p = {1, 1, 2, 8, 1, 8, 4}, two = {2, 1, 2, 8, 1, 8, 4};
 	struct operands o = make(DT_F32, &p);
 	const int32_t q_start[] = {0, 1}, zero[] = {0};
-	float base[1];
+	float base[256] = {0}; /* a slot */
 	const struct dt_ssm_slots s = {1, q_start, zero, zero, 1, base},
 				  none = {1, q_start, zero, zero, 1, NULL};
 
