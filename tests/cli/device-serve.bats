@@ -120,8 +120,14 @@ need_emulation() {
     echo '{"model_type": "mamba2", "vocab_size": 260, "hidden_size": 64, "num_hidden_layers": 2, "num_heads": 8, "head_dim": 16,
         "expand": 2, "n_groups": 2, "state_size": 10, "conv_kernel": 3}' >mamba2.json
     make-model mamba2 mamba2.json 260
+    # beside attention, with rotary positions, and with an MLP behind each mixer
+    echo '{"model_type": "granitemoehybrid", "vocab_size": 260, "hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 96, "num_local_experts": 0,
+        "shared_intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2, "position_embedding_type": "rope",
+        "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_expand": 2,
+        "mamba_n_groups": 2, "mamba_d_state": 10, "mamba_d_conv": 3}' >hybrid.json
+    make-model hybrid hybrid.json 260
     # prompts in chunks of at most 16 tokens; decode-only steps are recorded as graphs
-    one_of 1 mamba2 "mamba2 --weights q8_0"
+    one_of 1 mamba2 "mamba2 --weights q8_0" hybrid
     all_same
 }
 

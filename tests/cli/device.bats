@@ -149,7 +149,7 @@ counts_agree() {
     jq -n '{model_type: "mamba2", vocab_size: 257, hidden_size: 24, num_hidden_layers: 2, num_heads: 4, head_dim: 12, expand: 2,
         n_groups: 2, state_size: 10, conv_kernel: 3}' >groups.json
     run+=(--steps "$(few 2 6)")
-    for model in groups.json mamba2-tiny; do
+    for model in groups.json mamba2-tiny hybrid-tiny; do
         dt-train --model $model "${run[@]}" --precision fp32 >cpu.jsonl
         emulated --model $model "${run[@]}" --precision fp32 >cuda.jsonl
         agrees cpu.jsonl cuda.jsonl 1e-5
