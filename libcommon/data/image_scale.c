@@ -1,6 +1,7 @@
 /*
- * Scaling as in Pillow (src/libImaging/Resample.c, facts only): weights of a filter, widened by the reduction,
- * normalised in double, then in fixed point of 22 bits; first along rows, rounded to 8 bits, then along columns.
+ * Scaling as in Pillow (src/libImaging/Resample.c, facts only): weights of a filter, widened by the
+ * reduction, normalised in double, then in fixed point of 22 bits; first along rows, rounded to 8 bits,
+ * then along columns.
  *
  * Both passes compute LANES results with the same weights at a time. Along columns these are neighbours in a
  * row. Along rows they are of LANES rows, which are transposed before and after.

@@ -19,9 +19,17 @@ enum dt_list { DT_LIST_FORWARD, DT_LIST_LOSS, DT_LIST_BACKWARD, DT_LIST_WEIGHTS,
 /*
  * Number of rows of a value: none of the batch; all tokens of the microbatch on this context-parallel rank;
  * this rank's part of the residual stream; all tokens of the microbatch; in serving, those of all ranks of
- * ep.
+ * ep; of a tower of vision, those that its patches are joined to.
  */
-enum dt_rows { DT_ROWS_NONE, DT_ROWS_ALL, DT_ROWS_STREAM, DT_ROWS_SEQ, DT_ROWS_EXPERTS, DT_ROWS_N };
+enum dt_rows {
+	DT_ROWS_NONE,
+	DT_ROWS_ALL,
+	DT_ROWS_STREAM,
+	DT_ROWS_SEQ,
+	DT_ROWS_EXPERTS,
+	DT_ROWS_JOINED,
+	DT_ROWS_N
+};
 
 /* How attention communicates over a sequence cut by context parallelism (model/op/context.c). */
 enum dt_cp_comm { DT_CP_AUTO, DT_CP_GATHER, DT_CP_RING, DT_CP_ULYSSES };
