@@ -15,6 +15,7 @@ struct dt_image {
 	int channels, height, width;
 	uint8_t *pixel; /* C x H x W */
 	size_t room;	/* bytes of pixel */
+	int64_t limit;	/* of its pixels, set by whoever reads an image; 0: DT_IMAGE_PIXELS_MAX */
 };
 
 /* Sizes x, growing its memory; pixels are undefined. */

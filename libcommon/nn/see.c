@@ -105,6 +105,11 @@ size_t dt_see_bytes(const struct dt_see *s)
 	return (size_t)(s->v.rows * dt_infer_config(s->m)->tower.out * dt_dtype_size(s->dtype));
 }
 
+const struct dt_scratch *dt_see_reserved(const struct dt_see *s)
+{
+	return dt_infer_reserved(s->m);
+}
+
 struct dt_infer_memory dt_see_memory(const struct dt_see *s)
 {
 	struct dt_infer_memory r = dt_infer_bytes(s->m);

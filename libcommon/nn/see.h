@@ -17,7 +17,7 @@ struct dt_see;
 int dt_see_open(struct dt_see **ret, struct dt_dev *dev, struct dt_source *src, const struct dt_vision *v,
 		enum dt_dtype dtype, struct dt_err *err);
 void dt_see_close(struct dt_see *s);
-/* As dt_see_open's: what a model would open, for others to look at. */
+/* What it opens the model with. */
 struct dt_infer_params dt_see_params(const struct dt_vision *v, enum dt_dtype dtype);
 
 /* tile [3, v.tile, v.tile]; rows [v.rows, the decoder's hidden] in dtype, written. */
@@ -27,6 +27,8 @@ int dt_see_pixels(struct dt_see *s, const float *pixels, void *rows, struct dt_e
 /* Bytes of rows of a tile. */
 size_t dt_see_bytes(const struct dt_see *s);
 struct dt_infer_memory dt_see_memory(const struct dt_see *s);
+/* The scratch that it has reserved of its device, which others on it share. */
+const struct dt_scratch *dt_see_reserved(const struct dt_see *s);
 
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

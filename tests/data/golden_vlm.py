@@ -10,14 +10,16 @@ what save_pretrained makes of a tiny random model, its tokenizer and its process
 tags of rows and columns are text, the head is not tied, images are scaled by the bicubic filter, and its tiles
 have fewer patches than there are positions, which are found in fractions of the side.
 
+vlm/MODEL.json has requests for servers: for each CASE its messages, the number of prompt tokens, and the bytes of
+the greedy tokens.
+
 golden-vlm.h5, for each model:
   /MODEL/tile        pixels of a tile [3, side, side] between 0 and 1, normalised
   /MODEL/states      last hidden states of the tower for it, behind the last norm [patches, hidden]
   /MODEL/rows        what the connector makes of them [rows, hidden of the decoder]
   /positions/N-P     positions of P x P patches where there are N x N, in rows (without numbers of them
                      for which f32 on some processors, but not on others, gives a patch the position before)
-  /MODEL/CASE        a conversation with images: attributes messages (as the API takes them), answer (text);
-      files of images in .../file0, file1, ...; /ids, /tiles [n, 3, side, side] f32, /logits of the last prompt
+  /MODEL/CASE        a conversation with images: files of images in .../file0, file1, ...; /ids, /tiles [n, 3, side, side] f32, /logits of the last prompt
       token [vocab], /greedy token ids. Images of the case "whole" are not split
 Weights are exact, in fp32. All else is computed in fp64 and stored as f32. Images are scaled by Pillow; in the
 cases here every version of it scales rows first.
@@ -35,6 +37,7 @@ try:
     import transformers as tf
     from PIL import Image
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
     from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 except ImportError as e:
@@ -157,6 +160,14 @@ def without_images(m, tok, text):
     return ids
 
 
+def bytes_of(tok, ids):
+    """The bytes of each token, as the API gives them."""
+    unicode = {u: b for b, u in bytes_to_unicode().items()}
+    special = {i: t.content for i, t in tok.added_tokens_decoder.items()}
+    names = {i: s for s, i in tok.get_vocab().items()}
+    return [list(special[i].encode()) if i in special else [unicode[c] for c in names.get(i, "")] for i in ids]
+
+
 def run(m, net, proc, case, put):
     images, files, theirs, ours = conversation(case)
     text = proc.apply_chat_template(theirs, add_generation_prompt=True)
@@ -178,7 +189,8 @@ def run(m, net, proc, case, put):
     put("greedy", out[0, got["input_ids"].shape[1]:].numpy().astype(np.int32))
     for i, f in enumerate(files):
         put(f"file{i}", np.frombuffer(f, np.uint8))
-    return json.dumps(ours)
+    return {"messages": ours, "prompt_tokens": got["input_ids"].shape[1],
+            "tokens": bytes_of(proc.tokenizer, out[0, got["input_ids"].shape[1]:].tolist())}
 
 
 def tower(m, net, put):
@@ -220,18 +232,21 @@ def make(name, folder):
     net = net.double()
     tower(m, net, lambda key, x: sets.__setitem__(f"{name}/{key}", x))
     for case in CASES:
-        messages[f"{name}/{case}"] = run(m, net, proc, case, lambda key, x: sets.__setitem__(f"{name}/{case}/{key}", x))
+        messages[case] = run(m, net, proc, case, lambda key, x: sets.__setitem__(f"{name}/{case}/{key}", x))
     return sets, messages
 
 
 def main():
     path = os.path.join(HERE, "golden-vlm.h5")
     check = "--check" in sys.argv
-    sets, messages = {}, {}
+    sets = {}
     for name in MODELS:
         s, t = make(name, None if check else os.path.join(HERE, "vlm", name))
         sets.update(s)
-        messages.update(t)
+        if not check:
+            with open(os.path.join(HERE, "vlm", f"{name}.json"), "w") as f:
+                json.dump(t, f, indent=1)
+                f.write("\n")
     for side in (1, 2, 5, 7, 14, 16, 24, 26, 27, 32):
         for patches in (side, side - 3, side + 4, 2 * side, 26):
             if patches > 0:
@@ -246,8 +261,6 @@ def main():
     with h5py.File(path, "w", libver=("earliest", "v108")) as f:
         for key, want in sets.items():
             f.create_dataset(key, data=want)
-        for group, text in messages.items():
-            f[group].attrs["messages"] = np.bytes_(text)
     return 0
 
 

@@ -1,10 +1,11 @@
 /*
- * Models that read images, against transformers (tests/data/golden_vlm.py): tiles to the bit, positions of
- * patches, states and rows of the tower, logits of prompts with images in whole and in parts.
+ * Models that read images, against transformers (tests/data/golden_vlm.py): prompts, tiles to the bit,
+ * positions of patches, states and rows of the tower, logits of prompts with images in whole and in parts.
  */
 #include "golden.h"
 
 #include "ckpt/source.h"
+#include "data/chat.h"
 #include "nn/see.h"
 
 #include <errno.h>
@@ -66,8 +67,12 @@ static struct dt_source *open_model(const char *model, bool tower)
 	return src;
 }
 
-/* The tiles of a conversation's images, one behind another; returns their number. */
-static int tiles_of(const struct dt_vision *v, const char *model, const char *name, uint8_t *ret)
+/*
+ * The tiles of a conversation's images, one behind another, and what a template is told; returns their
+ * number.
+ */
+static int tiles_of(const struct dt_vision *v, const char *model, const char *name, uint8_t *ret,
+		    struct dt_chat_image *image)
 {
 	const size_t bytes = 3 * (size_t)(v->tile * v->tile);
 	int n = 0;
@@ -95,6 +100,8 @@ static int tiles_of(const struct dt_vision *v, const char *model, const char *na
 		if (dt_vision_cut(v, &grid, &x, ret + (size_t)n * bytes, &err) < 0)
 			fail_msg("%s: %s", name, err.msg);
 		n += grid.tiles;
+		if (image)
+			image[i] = (struct dt_chat_image){grid.rows, grid.cols};
 		dt_image_release(&x);
 		free(wide);
 		free(b);
@@ -122,7 +129,7 @@ static void cuts_tiles(void **state)
 			int64_t shape[4], wrong = 0;
 
 			assert_int_equal(golden_shape(&g, key(models[m], cases[c], "tiles"), shape), 4);
-			assert_int_equal(tiles_of(&v, models[m], cases[c], got), shape[0]);
+			assert_int_equal(tiles_of(&v, models[m], cases[c], got, NULL), shape[0]);
 			assert_int_equal(shape[2], v.tile);
 			for (int64_t i = 0; i < shape[0] * 3 * plane; i++) {
 				const int ch = (int)(i / plane % 3);
@@ -134,6 +141,52 @@ static void cuts_tiles(void **state)
 					 (long long)wrong, (long long)(shape[0] * 3 * plane));
 			free(got);
 			free(want);
+			dt_source_close(src);
+		}
+}
+
+/* Messages as the API takes them become the ids that transformers' processor makes of them. */
+static void writes_prompts(void **state)
+{
+	for (int m = 0; m < 2; m++)
+		for (int c = 0; c < 5; c++) {
+			const char *name = c < 4 ? cases[c] : "text";
+			struct dt_source *src = open_model(models[m], false);
+			const struct dt_vision v = vision_of(src, name);
+			uint8_t *tiles = malloc((size_t)(TILES * 3 * v.tile * v.tile));
+			struct dt_chat_image image[4] = {{0}};
+			struct dt_tokenizer *tok = NULL;
+			json_t *all = NULL, *messages;
+			int32_t *want = golden_i32(&g, key(models[m], name, "ids"), NULL), *got;
+			struct dt_chat chat;
+			const char *text;
+			char file[64];
+			struct dt_err err;
+			int64_t shape[4];
+			size_t n;
+
+			snprintf(file, sizeof(file), "vlm/%s.json", models[m]);
+			assert_int_equal(dt_json_load(golden_path(file), 1 << 24, &all, &err), 0);
+			messages = json_object_get(json_object_get(all, name), "messages");
+			text = dt_source_tokenizer(src, &n);
+			assert_int_equal(dt_tokenizer_from_text(text, n, &tok, &err), 0);
+			assert_int_equal(dt_chat_recognise(dt_source_chat_template(src), tok),
+					 DT_CHAT_IDEFICS);
+			dt_chat_init(&chat, DT_CHAT_IDEFICS, dt_source_chat_template(src), tok);
+			tiles_of(&v, models[m], name, tiles, image);
+			chat.image = image;
+			chat.nimages = c == 1 ? 2 : c == 4 ? 0 : 1;
+			chat.tile_rows = (int)v.rows;
+			if (dt_chat_encode(&chat, messages, NULL, &got, &n, &err) < 0)
+				fail_msg("%s, %s: %s", models[m], name, err.msg);
+			golden_shape(&g, key(models[m], name, "ids"), shape);
+			assert_int_equal(n, shape[0]);
+			assert_memory_equal(got, want, n * sizeof(*want));
+			free(got);
+			free(want);
+			free(tiles);
+			json_decref(all);
+			dt_tokenizer_close(tok);
 			dt_source_close(src);
 		}
 }
@@ -382,7 +435,7 @@ static void answers(const char *model, const char *name, int step)
 	float *want = golden_f32(&g, key(model, name, "logits"), NULL), *got = malloc((size_t)c->vocab * 4);
 	int32_t *greedy;
 	int64_t ngreedy;
-	int n = tiles_of(&v, model, name, tiles), images = 0;
+	int n = tiles_of(&v, model, name, tiles, NULL), images = 0;
 	struct dt_dev *dev;
 	struct dt_see *s;
 	struct dt_err err;
@@ -464,13 +517,10 @@ static void refuses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(cuts_tiles),
-		cmocka_unit_test(finds_positions),
-		cmocka_unit_test(computes_states),
-		cmocka_unit_test(sees_rows),
-		cmocka_unit_test(answers_about_images),
-		cmocka_unit_test(answers_in_parts),
-		cmocka_unit_test(refuses),
+		cmocka_unit_test(writes_prompts),   cmocka_unit_test(cuts_tiles),
+		cmocka_unit_test(finds_positions),  cmocka_unit_test(computes_states),
+		cmocka_unit_test(sees_rows),	    cmocka_unit_test(answers_about_images),
+		cmocka_unit_test(answers_in_parts), cmocka_unit_test(refuses),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
