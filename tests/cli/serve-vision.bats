@@ -201,6 +201,15 @@ not_served() { # WORDS OPTION...
     run dt-train --model "$vlm/smolvlm" --data none.h5
     [ "$status" -ne 0 ]
     [[ "$output" == *"served but not trained"* ]]
+    run dt-memest "$vlm/smolvlm"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"served but not trained"* ]]
+    run dt-plan "$vlm/smolvlm"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"served but not trained"* ]]
+    run dt-plan --serve --gpu H100 --rate 20 "$vlm/smolvlm"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"servers of it are not planned"* ]]
     run dt-shard-ckpt convert "$vlm/smolvlm" out --to gguf
     [ "$status" -eq 1 ]
     [[ "$output" == *"served but not converted"* ]]
