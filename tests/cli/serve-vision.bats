@@ -113,6 +113,8 @@ refused() { # FILE CODE WORDS
     ask "$vlm/smolvlm.json" one '.n = 3' >reply
     jq -e --slurpfile file "$vlm/smolvlm.json" \
         '[.choices[] | [.logprobs.content[].bytes] == $file[0].one.tokens] == [true, true, true]' reply
+    ask "$vlm/smolvlm.json" one '.add_generation_prompt = false' >reply # without "Assistant:"
+    jq -e --slurpfile file "$vlm/smolvlm.json" '.usage.prompt_tokens < $file[0].one.prompt_tokens' reply
     ask "$vlm/smolvlm.json" one '.stream = true' | sed -n 's/^data: {/{/p' |
         jq -se --slurpfile file "$vlm/smolvlm.json" \
             '[.[].choices[0].logprobs.content // [] | .[].bytes] == $file[0].one.tokens'

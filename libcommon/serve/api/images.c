@@ -72,6 +72,27 @@ static int decode(struct dt_body *b, const json_t *part, int i, struct dt_image 
 	return rc < 0 ? -EINVAL : 0;
 }
 
+/* The tiles of x, one behind another (malloc'd); NULL with the error. */
+static uint8_t *cut(struct dt_body *b, const struct dt_image *x, int i, const struct dt_vision_grid *g)
+{
+	const struct dt_vision *v = b->m->engine->vision;
+	uint8_t *pixels = malloc((size_t)g->tiles * 3 * (size_t)(v->tile * v->tile));
+	struct dt_err err;
+
+	if (!pixels) {
+		dt_body_no_memory(b->e);
+		return NULL;
+	}
+	if (dt_vision_cut(v, g, x, pixels, &err) == 0)
+		return pixels;
+	free(pixels);
+	if (err.code == -ENOMEM)
+		dt_body_no_memory(b->e);
+	else
+		bad(b, i, err.msg);
+	return NULL;
+}
+
 /* Adds the tiles of image i, which ret tells a chat template of. */
 static int add_image(struct dt_body *b, const struct dt_image *x, int i, struct dt_chat_image *ret)
 {
@@ -92,16 +113,16 @@ static int add_image(struct dt_body *b, const struct dt_image *x, int i, struct 
 		return -EINVAL;
 	}
 	p = realloc(b->images, sizeof(*p) + (size_t)(have + g.tiles) * sizeof(*p->tile));
-	pixels = malloc((size_t)g.tiles * bytes);
 	if (p) {
 		p->n = have;
 		p->rows = m->model.tile_rows;
 		b->images = p;
 	}
-	if (!p || !pixels || dt_vision_cut(v, &g, x, pixels, &err) < 0) {
-		free(pixels);
+	if (!p)
 		return dt_body_no_memory(b->e);
-	}
+	pixels = cut(b, x, i, &g);
+	if (!pixels)
+		return -EINVAL;
 	for (int t = 0; t < g.tiles; t++) {
 		struct dt_call_tile *to = &p->tile[p->n];
 
