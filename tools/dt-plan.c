@@ -311,7 +311,8 @@ static int run(bool roof, const char *model, struct dt_err *err)
 			       : DT_EXIT_OK;
 	if (dt_config_load(model, &a->config, err) < 0 ||
 	    dt_config_set_vocab(&a->config, a->o.run.vocab, err) < 0 ||
-	    dt_run_adapt(&a->q.fit.run, &a->config, err) < 0)
+	    dt_run_adapt(&a->q.fit.run, &a->config, err) < 0 ||
+	    (!a->serve && a->config.tower.hidden && dt_config_computable(&a->config, err) < 0))
 		return dt_program_fail(&program, err);
 	complete_query();
 	if (dt_plan_check_fp8(&a->q, err) < 0 || (roof && dt_run_check_seq(&a->q.fit.run, err) < 0))

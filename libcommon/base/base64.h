@@ -16,5 +16,11 @@ void dt_base64_encode(const void *bytes, size_t n, char *out);
 /* out: room for n / 4 * 3 bytes. Returns how many there are; -1: it is not base64. */
 int64_t dt_base64_decode(const char *s, size_t n, uint8_t *out);
 
+/*
+ * The bytes of base64 in the standard or the URL-safe alphabet, malloc'd; NULL: it is not valid, or out of
+ * memory. White space is skipped, and padding may be left out.
+ */
+unsigned char *dt_base64_bytes(const char *s, size_t n, size_t *ret_n);
+
 #endif
 /* SPDX-License-Identifier: Apache-2.0 */

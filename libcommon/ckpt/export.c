@@ -51,6 +51,11 @@ int dt_export(struct dt_source *s, const char *dst, const struct dt_export *x, s
 	e.pairing = x->to == DT_SOURCE_LLAMA2C ? DT_ROPE_ADJACENT
 					       : dt_names_pairing(e.scheme, dt_source_config(s));
 	e.plus_one = x->to == DT_SOURCE_SAFETENSORS && f && f->hf_plus_one;
+	if (dt_source_config(s)->tower.hidden)
+		return dt_err_set(
+			err, -ENOTSUP,
+			"'%s' reads images with a tower of vision, which is served but not converted",
+			dt_source_path(s));
 	if (x->to != DT_SOURCE_DT && lstat(dst, &st) == 0) /* also a dangling link */
 		return dt_err_sys(err, -EEXIST, "cannot write '%s'", dst);
 	switch (x->to) {

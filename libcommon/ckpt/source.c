@@ -145,7 +145,10 @@ static int other_tokenizer(struct dt_source *s, const char *path, struct dt_err 
 	return 0;
 }
 
-static int open_source(const char *path, enum dt_source_kind kind, const char *tokenizer, bool modules,
+/* Which part of what is in a source. */
+enum part { MODEL, MODEL_AND_MODULES, TOWER };
+
+static int open_source(const char *path, enum dt_source_kind kind, const char *tokenizer, enum part part,
 		       struct dt_source **ret, struct dt_err *err)
 {
 	struct dt_source *s = calloc(1, sizeof(*s));
@@ -157,8 +160,12 @@ static int open_source(const char *path, enum dt_source_kind kind, const char *t
 		rc = dt_err_sys(err, -ENOMEM, "cannot open '%s'", path);
 	if (rc == 0 && kind == DT_SOURCE_AUTO)
 		rc = dt_source_guess(path, &kind, err);
+	if (rc == 0 && part == TOWER && kind != DT_SOURCE_SAFETENSORS)
+		rc = dt_err_set(err, -ENOTSUP,
+				"'%s': a tower of vision is read from a safetensors folder only", path);
 	if (rc == 0) {
-		s->modules = modules;
+		s->modules = part == MODEL_AND_MODULES;
+		s->tower = part == TOWER;
 		s->kind = kind == DT_SOURCE_EMA ? DT_SOURCE_DT : kind;
 		rc = kind == DT_SOURCE_SAFETENSORS ? src_open_safetensors(s, err)
 		     : kind == DT_SOURCE_GGUF	   ? src_open_gguf(s, true, err)
@@ -179,13 +186,18 @@ static int open_source(const char *path, enum dt_source_kind kind, const char *t
 int dt_source_open(const char *path, enum dt_source_kind kind, const char *tokenizer, struct dt_source **ret,
 		   struct dt_err *err)
 {
-	return open_source(path, kind, tokenizer, false, ret, err);
+	return open_source(path, kind, tokenizer, MODEL, ret, err);
 }
 
 int dt_source_open_all(const char *path, enum dt_source_kind kind, const char *tokenizer,
 		       struct dt_source **ret, struct dt_err *err)
 {
-	return open_source(path, kind, tokenizer, true, ret, err);
+	return open_source(path, kind, tokenizer, MODEL_AND_MODULES, ret, err);
+}
+
+int dt_source_open_tower(const char *path, struct dt_source **ret, struct dt_err *err)
+{
+	return open_source(path, DT_SOURCE_AUTO, NULL, TOWER, ret, err);
 }
 
 /* Leaves the parameters of the module, which it finds by name. */
@@ -237,7 +249,7 @@ static int leave_module(struct dt_source *s, struct dt_err *err)
 int dt_source_open_module(const char *path, struct dt_source **ret, struct dt_err *err)
 {
 	struct dt_source *s;
-	int rc = open_source(path, DT_SOURCE_AUTO, NULL, true, &s, err);
+	int rc = open_source(path, DT_SOURCE_AUTO, NULL, MODEL_AND_MODULES, &s, err);
 
 	if (rc < 0)
 		return rc;

@@ -21,6 +21,7 @@
 #include "base/json.h"
 #include "kernels/quant_formats.h"
 #include "model/params.h"
+#include "model/vision.h"
 
 enum dt_source_kind {
 	DT_SOURCE_AUTO, /* by what is there */
@@ -51,6 +52,11 @@ void dt_source_close(struct dt_source *s);
  * head. -EINVAL: the source has none.
  */
 int dt_source_open_module(const char *path, struct dt_source **ret, struct dt_err *err);
+/*
+ * The tower of vision alone (dt_config_tower), of the same folder. -EINVAL: the source has none; -ENOTSUP: it
+ * is no safetensors folder.
+ */
+int dt_source_open_tower(const char *path, struct dt_source **ret, struct dt_err *err);
 /*
  * A source of parameters in memory: data [table.n], by index in the config's table, whole, all of one type
  * (f32 or bf16). The memory stays the caller's, and must be valid while the source is read.
@@ -108,6 +114,8 @@ const void *dt_source_raw(const struct dt_source *s, int i, int64_t row, int64_t
  * 1, a channel each; what is not known is left out. Owned by s; NULL of models of text.
  */
 const json_t *dt_source_images(const struct dt_source *s);
+/* How the model's tower takes images; tile 0: the model has none. */
+const struct dt_vision *dt_source_vision(const struct dt_source *s);
 /*
  * Makes an image transformer one for images of `size` pixels a side: positions of patches are interpolated.
  * Nothing changes for size 0 and for other models. *s is replaced, and still the caller's after a failure.

@@ -122,4 +122,9 @@ const json_t *dt_source_images(const struct dt_source *s)
 {
 	return s->mean ? dt_source_images(s->mean[0]) : s->images;
 }
+
+const struct dt_vision *dt_source_vision(const struct dt_source *s)
+{
+	return &s->vision;
+}
 /* SPDX-License-Identifier: Apache-2.0 */

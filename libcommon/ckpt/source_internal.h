@@ -52,6 +52,7 @@ struct dt_source {
 	enum dt_source_kind kind;
 	char *path;
 	struct dt_config config;
+	bool tower;   /* the model's tower of vision is the model */
 	bool modules; /* those for further tokens belong to the model, where the source has them */
 	struct dt_params params;
 	struct src_view *view; /* a parameter; NULL: dt */
@@ -83,6 +84,7 @@ struct dt_source {
 	struct src_coded **coded; /* quantised matrices, by address; NULL: none */
 	int ncoded;
 	json_t *images; /* dt_source_images */
+	struct dt_vision vision;
 	char *tokenizer, *chat;
 	char *named[2]; /* dt_source_named */
 	size_t tokenizer_n;

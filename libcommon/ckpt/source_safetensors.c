@@ -24,6 +24,7 @@ static const char *bare_name(const char *name)
 	/* The longest first: the text part of a multimodal model has two prefixes. */
 	static const char *const prefixes[] = {"language_model.model.",
 					       "model.language_model.",
+					       "model.text_model.",
 					       "model.",
 					       "transformer.",
 					       "gpt_neox.",
@@ -243,6 +244,37 @@ static int tokenizer_config(struct dt_source *s, const char *folder, struct dt_e
 	return rc;
 }
 
+/* chat_template.json, where older folders of models that read images have the template. */
+static int chat_json(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	json_t *root;
+	int rc = read_json(folder, "chat_template.json", &root, err);
+	const char *text = json_string_value(json_object_get(root, "chat_template"));
+
+	if (rc == 0 && text) {
+		free(s->chat);
+		s->chat = strdup(text);
+		rc = s->chat ? 0 : dt_err_sys(err, -ENOMEM, "cannot read '%s'", folder);
+	}
+	json_decref(root);
+	return rc;
+}
+
+/* How the tower takes images. */
+static int read_vision(struct dt_source *s, const char *folder, struct dt_err *err)
+{
+	json_t *images = NULL, *processor = NULL;
+	int rc = read_json(folder, "preprocessor_config.json", &images, err);
+
+	if (rc == 0)
+		rc = read_json(folder, "processor_config.json", &processor, err);
+	if (rc == 0)
+		rc = dt_vision_from_hf(images, processor, &s->config, &s->vision, err);
+	json_decref(images);
+	json_decref(processor);
+	return rc;
+}
+
 /* BERT's vocab.txt, for which tokenizer_config.json says how texts are normalised. */
 static int vocab_txt(struct dt_source *s, const char *folder, struct dt_err *err)
 {
@@ -277,6 +309,8 @@ int src_hf_tokenizer(struct dt_source *s, const char *folder, struct dt_err *err
 		rc = vocab_txt(s, folder, err);
 	if (rc >= 0)
 		rc = tokenizer_config(s, folder, err);
+	if (rc >= 0)
+		rc = chat_json(s, folder, err);
 	if (rc >= 0)
 		rc = read_text(folder, "chat_template.jinja", &chat, &n, err);
 	if (rc == 1) {
@@ -352,17 +386,21 @@ int src_open_safetensors(struct dt_source *s, struct dt_err *err)
 	if (rc == 0)
 		rc = index || access(config, F_OK) == 0 ? dt_config_load(config, &s->config, err)
 							: dt_config_from_weights(path, &s->config, err);
+	if (rc == 0 && s->tower)
+		rc = dt_config_tower(&s->config, &s->config, err);
 	if (rc == 0 && access(config, F_OK) == 0)
 		rc = dt_json_load(config, SRC_TEXT_MAX, &o, err);
 	if (rc == 0)
 		rc = src_coded_find(s, o, err);
 	if (rc == 0)
 		rc = src_resolve(s, DT_NAMES_HF, err);
-	if (rc == 0)
+	if (rc == 0 && !s->tower)
 		rc = !dt_config_is_image(&s->config)	? src_hf_tokenizer(s, folder, err)
 		     : json_object_get(o, "model_type") ? src_images_hf(s, o, folder, err)
 							: src_images(s, o, err);
-	if (rc == 0 && s->config.encoder)
+	if (rc == 0 && s->config.tower.hidden)
+		rc = read_vision(s, folder, err);
+	if (rc == 0 && s->config.encoder && !s->tower)
 		rc = read_pooling(s, folder, err);
 	if (rc == 0 && dt_config_has_labels(&s->config))
 		rc = src_labels_hf(s, o, err);

@@ -59,6 +59,12 @@ static const struct family families[DT_CHAT_N] = {
 			     "<|return|>",
 			     {"<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>",
 			      "<|call|>"}},
+	[DT_CHAT_IDEFICS] = {"<end_of_utterance>",
+			     "<end_of_utterance>",
+			     NULL,
+			     "<end_of_utterance>",
+			     {"<|im_start|>", "<|begin_of_text|>", "<end_of_utterance>",
+			      "<fake_token_around_image>", "<image>", "<global-img>"}},
 };
 
 static bool has(const struct dt_tokenizer *tok, const char *s)
@@ -68,9 +74,10 @@ static bool has(const struct dt_tokenizer *tok, const char *s)
 
 int dt_chat_recognise(const char *text, const struct dt_tokenizer *tok)
 {
-	static const enum dt_chat_kind order[] = {
-		DT_CHAT_HARMONY, DT_CHAT_CHATML, DT_CHAT_LLAMA3, DT_CHAT_GEMMA,	    DT_CHAT_LLAMA2,
-		DT_CHAT_MISTRAL, DT_CHAT_PHI3,	 DT_CHAT_ZEPHYR, DT_CHAT_DEEPSEEK3, DT_CHAT_DEEPSEEK2};
+	static const enum dt_chat_kind order[] = {DT_CHAT_IDEFICS,   DT_CHAT_HARMONY,  DT_CHAT_CHATML,
+						  DT_CHAT_LLAMA3,    DT_CHAT_GEMMA,    DT_CHAT_LLAMA2,
+						  DT_CHAT_MISTRAL,   DT_CHAT_PHI3,     DT_CHAT_ZEPHYR,
+						  DT_CHAT_DEEPSEEK3, DT_CHAT_DEEPSEEK2};
 
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
 		const struct family *f = &families[order[i]];
@@ -128,14 +135,41 @@ void dt_chat_init(struct dt_chat *c, enum dt_chat_kind kind, const char *text, c
 	c->thinks = kind == DT_CHAT_HARMONY || dt_tokenizer_find(tok, "<think>", 7) >= 0;
 	c->switches = c->thinks && kind == DT_CHAT_CHATML && (!text || strstr(text, "enable_thinking"));
 	c->v3 = text && kind == DT_CHAT_MISTRAL && strstr(text, "[AVAILABLE_TOOLS]");
+	c->llama = kind == DT_CHAT_IDEFICS &&
+		   (text ? strstr(text, "<|begin_of_text|>") != NULL : !has(tok, "<|im_start|>"));
 	c->dated = text && kind == DT_CHAT_LLAMA3 && strstr(text, "Cutting Knowledge Date");
 }
 
 /* ---- messages to ids ---- */
 
-/* Joins the texts of an array of content parts. */
-static int join_parts(const json_t *parts, struct dt_chat_message *m, size_t at, struct dt_err *err)
+/* Notes an image of m behind its text so far. */
+static int add_image(struct dt_chat_out *o, struct dt_chat_message *m, size_t at)
 {
+	size_t *p;
+
+	if (o->images == o->c->nimages)
+		return dt_err_set(o->err, -EINVAL, "message %zu has a part that is not text", at);
+	if (o->c->kind != DT_CHAT_IDEFICS)
+		return dt_err_set(
+			o->err, -EINVAL,
+			"message %zu has an image, which the chat template of this model does not take", at);
+	if (!strcmp(m->role, "assistant"))
+		return dt_err_set(o->err, -EINVAL, "message %zu is the assistant's, which has no images", at);
+	p = realloc(m->image_at, ((size_t)m->nimages + 1) * sizeof(*p));
+	if (!p)
+		return dt_err_sys(o->err, -ENOMEM, "cannot read the messages");
+	if (!m->nimages)
+		m->first_image = o->images;
+	m->image_at = p;
+	p[m->nimages++] = m->n;
+	o->images++;
+	return 0;
+}
+
+/* Joins the texts of an array of content parts. */
+static int join_parts(struct dt_chat_out *o, const json_t *parts, struct dt_chat_message *m, size_t at)
+{
+	struct dt_err *err = o->err;
 	const json_t *p;
 	size_t i;
 
@@ -145,6 +179,12 @@ static int join_parts(const json_t *parts, struct dt_chat_message *m, size_t at,
 		size_t n = json_string_length(text);
 		char *s;
 
+		if (json_is_string(type) && !strcmp(json_string_value(type), "image_url")) {
+			if (add_image(o, m, at) < 0)
+				return -EINVAL;
+			m->image_first |= i == 0;
+			continue;
+		}
 		if (!json_is_string(text) || !json_is_string(type) || strcmp(json_string_value(type), "text"))
 			return dt_err_set(err, -EINVAL, "message %zu has a part that is not text", at);
 		s = realloc(m->s, m->n + n + 1);
@@ -157,8 +197,9 @@ static int join_parts(const json_t *parts, struct dt_chat_message *m, size_t at,
 	return 0;
 }
 
-static int read_content(const json_t *content, struct dt_chat_message *m, size_t at, struct dt_err *err)
+static int read_content(struct dt_chat_out *o, const json_t *content, struct dt_chat_message *m, size_t at)
 {
+	struct dt_err *err = o->err;
 	json_t *wrap;
 	int rc;
 
@@ -168,11 +209,11 @@ static int read_content(const json_t *content, struct dt_chat_message *m, size_t
 	if (m->calls && (!content || json_is_null(content)))
 		return 0;
 	if (json_is_array(content))
-		return join_parts(content, m, at, err);
+		return join_parts(o, content, m, at);
 	if (!json_is_string(content))
 		return dt_err_set(err, -EINVAL, "message %zu has no content", at);
 	wrap = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
-	rc = wrap ? join_parts(wrap, m, at, err) : dt_err_sys(err, -ENOMEM, "cannot read the messages");
+	rc = wrap ? join_parts(o, wrap, m, at) : dt_err_sys(err, -ENOMEM, "cannot read the messages");
 	json_decref(wrap);
 	return rc;
 }
@@ -197,13 +238,13 @@ static int check_keys(const json_t *v, bool thought, size_t at, struct dt_err *e
 	return 0;
 }
 
-/* whole: of a conversation to train on */
-static int read_message(const json_t *v, bool whole, struct dt_chat_message *m, size_t at, struct dt_err *err)
+static int read_message(struct dt_chat_out *o, const json_t *v, struct dt_chat_message *m, size_t at)
 {
+	struct dt_err *err = o->err;
 	static const char *const roles[] = {"system", "user", "assistant", "tool"};
 	const char *role = json_string_value(json_object_get(v, "role"));
 
-	if (check_keys(v, !whole && role && !strcmp(role, "assistant"), at, err) < 0)
+	if (check_keys(v, !o->whole && role && !strcmp(role, "assistant"), at, err) < 0)
 		return -EINVAL;
 	if (role && !strcmp(role, "developer"))
 		role = "system";
@@ -224,7 +265,7 @@ static int read_message(const json_t *v, bool whole, struct dt_chat_message *m, 
 		if (dt_chat_check_calls(m, at, err) < 0)
 			return -EINVAL;
 	}
-	return read_content(json_object_get(v, "content"), m, at, err);
+	return read_content(o, json_object_get(v, "content"), m, at);
 }
 
 /* Families whose templates have no separate system turn. */
@@ -259,7 +300,7 @@ static int encode(struct dt_chat_out *o, const json_t *messages, bool goes_on)
 	if (!m)
 		return dt_err_sys(err, -ENOMEM, "cannot read the messages");
 	for (size_t i = 0; i < n && o->rc >= 0; i++)
-		o->rc = read_message(json_array_get(messages, i), o->whole, &m[i], i, err);
+		o->rc = read_message(o, json_array_get(messages, i), &m[i], i);
 	for (size_t i = 0; i < n && o->rc >= 0; i++)
 		if ((o->tools || m[i].tool || m[i].calls) && dt_chat_tool_form(c) == DT_TOOLS_NONE)
 			o->rc = dt_err_set(err, -EINVAL,
@@ -277,8 +318,10 @@ static int encode(struct dt_chat_out *o, const json_t *messages, bool goes_on)
 		dt_chat_template[c->kind](o, m, n);
 		dt_chat_flush(o);
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		free(m[i].s);
+		free(m[i].image_at);
+	}
 	free(m);
 	free(o->text);
 	free(o->flag);

@@ -24,11 +24,18 @@ enum dt_chat_kind {
 	DT_CHAT_DEEPSEEK2,
 	DT_CHAT_DEEPSEEK3, /* R1 too */
 	DT_CHAT_HARMONY,   /* gpt-oss */
+	DT_CHAT_IDEFICS,   /* Idefics3, SmolVLM: the only one that takes images */
 	DT_CHAT_N,
 };
-#define DT_CHAT_NAMES "none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3|deepseek2|deepseek3|harmony"
+#define DT_CHAT_NAMES                                                                                        \
+	"none|chatml|llama2|llama3|mistral|gemma|zephyr|phi3|deepseek2|deepseek3|harmony|idefics"
 
 #define DT_CHAT_SPECIALS 12 /* tokens of a template */
+
+/* An image of a conversation: rows and columns of tiles; 0: there is that of the whole image alone. */
+struct dt_chat_image {
+	int rows, cols;
+};
 
 struct dt_chat {
 	enum dt_chat_kind kind;
@@ -41,7 +48,14 @@ struct dt_chat {
 	bool quiet;    /* turn it off: the answer's turn begins with an empty thought; false after init */
 	bool dated;    /* Llama 3.1's lines about dates */
 	const char *effort; /* of reasoning, as harmony has it: low, medium, high; NULL: medium */
+	bool llama;	    /* a conversation begins with the token of Llama 3 (Idefics3) */
 	bool v3;	    /* Mistral's form from v0.3 on, which knows tools */
+	/*
+	 * Images of the messages to be encoded, one for each part "image_url", in their order; and the tokens
+	 * that a tile becomes. None after init.
+	 */
+	const struct dt_chat_image *image;
+	int nimages, tile_rows;
 	struct dt_chat_special {
 		const char *text;
 		int32_t id;
@@ -73,7 +87,8 @@ struct dt_chat_tools {
 
 /*
  * messages [{"role", "content"}, ...] up to where the assistant speaks next. Roles: system (developer), user,
- * assistant, tool. Content: text, or an array of {"type": "text", "text"}. An assistant's message may have
+ * assistant, tool. Content: text, or an array of {"type": "text", "text"} and, if c has
+ * images, {"type": "image_url"}. An assistant's message may have
  * tool_calls, and reasoning_content, which only harmony reads, before calls; a tool's has tool_call_id.
  * tools: NULL, or what the model may call. *ret is malloc'd. -EINVAL with what is wrong, -ENOMEM.
  */

@@ -6,6 +6,7 @@
 #include "data/tok_priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,6 +194,48 @@ void dt_chat_special(struct dt_chat_out *o, const char *s)
 			return;
 		}
 	dt_chat_put(o, s);
+}
+
+/* A tile: what it is, and the tokens in whose places its rows stand. */
+static void put_tile(struct dt_chat_out *o, const char *tag)
+{
+	const int32_t id = dt_tokenizer_find(o->c->tok, tag, strlen(tag));
+
+	dt_chat_special(o, "<fake_token_around_image>");
+	if (id >= 0)
+		special(o, id);
+	else
+		dt_chat_put(o, tag);
+	for (int i = 0; i < o->c->tile_rows && o->rc >= 0; i++)
+		dt_chat_special(o, "<image>");
+}
+
+static void put_image(struct dt_chat_out *o, const struct dt_chat_image *image)
+{
+	char tag[40];
+
+	for (int r = 0; r < image->rows; r++) {
+		for (int c = 0; c < image->cols; c++) {
+			snprintf(tag, sizeof(tag), "<row_%d_col_%d>", r + 1, c + 1);
+			put_tile(o, tag);
+		}
+		dt_chat_put(o, "\n");
+	}
+	dt_chat_put(o, image->rows ? "\n" : "");
+	put_tile(o, "<global-img>");
+	dt_chat_special(o, "<fake_token_around_image>");
+}
+
+void dt_chat_content(struct dt_chat_out *o, const struct dt_chat_message *m)
+{
+	size_t at = 0;
+
+	for (int i = 0; i < m->nimages; i++) {
+		dt_chat_put_n(o, m->s + at, m->image_at[i] - at);
+		at = m->image_at[i];
+		put_image(o, &o->c->image[m->first_image + i]);
+	}
+	dt_chat_put_n(o, m->s + at, m->n - at);
 }
 
 void dt_chat_begin(struct dt_chat_out *o)

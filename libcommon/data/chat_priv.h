@@ -30,6 +30,7 @@ struct dt_chat_out {
 	const struct dt_chat_message *messages;
 	const struct dt_chat_message *open; /* nothing is written behind its content; NULL: none */
 	bool in_open, closed;		    /* its content is being written; it has been written */
+	int images;			    /* that were read so far */
 	size_t from;			    /* assistants before this message are no targets */
 	struct dt_err *err;
 	int rc;
@@ -42,7 +43,10 @@ struct dt_chat_message {
 	const json_t *calls; /* the assistant's tool_calls; NULL: none */
 	bool tool;	     /* a tool's result, of the call call_id */
 	const char *call_id;
-	const char *thought; /* an assistant's reasoning, which only harmony reads; NULL: none */
+	size_t *image_at;	  /* [nimages] bytes of text in front of its images */
+	int nimages, first_image; /* and the index of the first among those of the conversation */
+	bool image_first;	  /* its content begins with one */
+	const char *thought;	  /* an assistant's reasoning, which only harmony reads; NULL: none */
 };
 
 /* chat_templates.c: n messages as the family writes them. */
@@ -57,6 +61,8 @@ void dt_chat_special(struct dt_chat_out *o, const char *s);
 /* The token that starts a text, and the one that ends it, where the tokenizer has them. */
 void dt_chat_begin(struct dt_chat_out *o);
 void dt_chat_end_of_text(struct dt_chat_out *o);
+/* The text of m, with its images. */
+void dt_chat_content(struct dt_chat_out *o, const struct dt_chat_message *m);
 /* Sets the author of the text that follows: m's role; NULL: the template. */
 void dt_chat_turn(struct dt_chat_out *o, const struct dt_chat_message *m);
 void dt_chat_flush(struct dt_chat_out *o);

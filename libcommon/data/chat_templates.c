@@ -312,6 +312,26 @@ static void deepseek3(struct dt_chat_out *o, const struct dt_chat_message *m, si
 		dt_chat_deepseek_open(o);
 }
 
+/* The token that begins a text differs: that of Llama 3 in Idefics3, ChatML's in SmolVLM. */
+static void idefics(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
+{
+	dt_chat_special(o, o->c->llama ? "<|begin_of_text|>" : "<|im_start|>");
+	for (size_t i = 0; i < n; i++) {
+		const char first[2] = {(char)(m[i].role[0] - 'a' + 'A'), 0};
+
+		dt_chat_put(o, first);
+		dt_chat_put(o, m[i].role + 1);
+		dt_chat_put(o, m[i].image_first ? ":" : ": ");
+		dt_chat_turn(o, &m[i]);
+		dt_chat_content(o, &m[i]);
+		dt_chat_special(o, "<end_of_utterance>");
+		dt_chat_turn(o, NULL);
+		dt_chat_put(o, "\n");
+	}
+	if (!o->whole)
+		dt_chat_put(o, "Assistant:");
+}
+
 static void plain(struct dt_chat_out *o, const struct dt_chat_message *m, size_t n)
 {
 	dt_chat_begin(o);
@@ -337,5 +357,6 @@ void (*const dt_chat_template[DT_CHAT_N])(struct dt_chat_out *, const struct dt_
 	[DT_CHAT_DEEPSEEK2] = deepseek2,
 	[DT_CHAT_DEEPSEEK3] = deepseek3,
 	[DT_CHAT_HARMONY] = dt_chat_harmony,
+	[DT_CHAT_IDEFICS] = idefics,
 };
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -26,6 +26,9 @@ int dt_image_resize(struct dt_image *x, int channels, int height, int width, str
 	uint8_t *grown;
 	int rc = img_check_size(channels, height, width, err);
 
+	if (rc == 0 && x->limit && (int64_t)height * width > x->limit)
+		rc = dt_err_set(err, -EBADMSG, "%d x %d pixels are more than the %lld allowed", height, width,
+				(long long)x->limit);
 	if (rc < 0)
 		return rc;
 	need = (size_t)channels * (size_t)height * (size_t)width;

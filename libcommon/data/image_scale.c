@@ -1,7 +1,7 @@
 /*
- * Scaling as in Pillow (src/libImaging/Resample.c, facts only): weights of a triangle filter, widened by the
- * reduction, normalised in double, then in fixed point of 22 bits; first along rows, rounded to 8 bits, then
- * along columns.
+ * Scaling as in Pillow (src/libImaging/Resample.c, facts only): weights of a filter, widened by the
+ * reduction, normalised in double, then in fixed point of 22 bits; first along rows, rounded to 8 bits,
+ * then along columns.
  *
  * Both passes compute LANES results with the same weights at a time. Along columns these are neighbours in a
  * row. Along rows they are of LANES rows, which are transposed before and after.
@@ -44,33 +44,73 @@ static void weights_release(struct weights *k)
 	free(k->w);
 }
 
-/* Computes the weights of one output from its centre and radius in inputs, clipped to the image. */
-static void weigh(struct weights *k, int i, double centre, double scale, double radius, int in, double *v)
+static double triangle(double x)
 {
+	x = fabs(x);
+	return x < 1 ? 1 - x : 0;
+}
+
+/* Keys 1981, with a = -1/2. */
+static double cubic(double x)
+{
+	const double a = -0.5;
+
+	x = fabs(x);
+	return x < 1 ? ((a + 2) * x - (a + 3)) * x * x + 1 : x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
+}
+
+static double sinc(double x)
+{
+	return x == 0 ? 1 : sin(x * M_PI) / (x * M_PI);
+}
+
+static double lanczos(double x)
+{
+	return -3 <= x && x < 3 ? sinc(x) * sinc(x / 3) : 0;
+}
+
+static const struct {
+	double (*at)(double x);
+	double radius; /* where it ends */
+} filters[DT_IMAGE_FILTERS] = {[DT_IMAGE_BILINEAR] = {triangle, 1},
+			       [DT_IMAGE_BICUBIC] = {cubic, 2},
+			       [DT_IMAGE_LANCZOS] = {lanczos, 3}};
+
+/* A weight in fixed point: halves go away from 0. */
+static int32_t fixed(double w)
+{
+	return (int32_t)(w * (1 << BITS) + (w < 0 ? -0.5 : 0.5));
+}
+
+/*
+ * Computes the weights of one output from its centre in inputs, clipped to the image. The filter is `widen`
+ * times as wide as it is for enlarging.
+ */
+static void weigh(struct weights *k, enum dt_image_filter f, int i, double centre, double widen, int in,
+		  double *v)
+{
+	const double radius = filters[f].radius * widen;
 	int first = (int)(centre - radius + 0.5), last = (int)(centre + radius + 0.5);
-	double sum = 0, narrow = 1 / scale; /* a product as in Pillow: dividing rounds differently */
+	double sum = 0, narrow = 1 / widen; /* a product as in Pillow: dividing rounds differently */
 
 	first = first < 0 ? 0 : first;
 	last = last > in ? in : last;
 	k->first[i] = first;
 	k->n[i] = last - first;
 	for (int j = 0; j < last - first; j++) {
-		double x = fabs((j + first - centre + 0.5) * narrow);
-
-		v[j] = x < 1 ? 1 - x : 0;
+		v[j] = filters[f].at((j + first - centre + 0.5) * narrow);
 		sum += v[j];
 	}
 	for (int j = 0; j < last - first; j++)
-		k->w[(size_t)i * (size_t)k->taps + (size_t)j] =
-			(int32_t)floor(0.5 + (sum != 0 ? v[j] / sum : v[j]) * (1 << BITS));
+		k->w[(size_t)i * (size_t)k->taps + (size_t)j] = fixed(sum != 0 ? v[j] / sum : v[j]);
 }
 
 /* The caller releases k, also after a failure. */
-static int weights_make(struct weights *k, int in, int out, struct dt_err *err)
+static int weights_make(struct weights *k, enum dt_image_filter f, int in, int out, struct dt_err *err)
 {
-	double scale = (double)in / out, widen = scale < 1 ? 1 : scale, radius = widen, *v;
+	double scale = (double)in / out, widen = scale < 1 ? 1 : scale, *v;
 
-	*k = (struct weights){.taps = (int)ceil(radius) * 2 + 1};
+	*k = (struct weights){.taps = (int)ceil(filters[f].radius * widen) * 2 + 1};
 	k->first = malloc((size_t)out * sizeof(*k->first));
 	k->n = malloc((size_t)out * sizeof(*k->n));
 	k->w = calloc((size_t)out * (size_t)k->taps, sizeof(*k->w));
@@ -80,7 +120,7 @@ static int weights_make(struct weights *k, int in, int out, struct dt_err *err)
 		return dt_err_sys(err, -ENOMEM, "cannot scale an image");
 	}
 	for (int i = 0; i < out; i++)
-		weigh(k, i, (i + 0.5) * scale, widen, radius, in, v);
+		weigh(k, f, i, (i + 0.5) * scale, widen, in, v);
 	free(v);
 	return 0;
 }
@@ -260,8 +300,8 @@ static int scale_planes(const struct dt_image *x, struct dt_image_box b, const s
 	return rc;
 }
 
-int dt_image_scale_part(const struct dt_image *x, struct dt_image_box b, int height, int width,
-			struct dt_image_box part, struct dt_image *ret, struct dt_err *err)
+static int scale_part(const struct dt_image *x, enum dt_image_filter f, struct dt_image_box b, int height,
+		      int width, struct dt_image_box part, struct dt_image *ret, struct dt_err *err)
 {
 	struct weights k[2] = {0};
 	const struct span across = {&k[0], part.left, part.left + part.width},
@@ -282,14 +322,28 @@ int dt_image_scale_part(const struct dt_image *x, struct dt_image_box b, int hei
 			 ret);
 		return 0;
 	}
-	rc = weights_make(&k[0], b.width, width, err);
+	rc = weights_make(&k[0], f, b.width, width, err);
 	if (rc == 0)
-		rc = weights_make(&k[1], b.height, height, err);
+		rc = weights_make(&k[1], f, b.height, height, err);
 	if (rc == 0)
 		rc = scale_planes(x, b, &across, &down, ret, err);
 	weights_release(&k[0]);
 	weights_release(&k[1]);
 	return rc;
+}
+
+int dt_image_scale_part(const struct dt_image *x, struct dt_image_box b, int height, int width,
+			struct dt_image_box part, struct dt_image *ret, struct dt_err *err)
+{
+	return scale_part(x, DT_IMAGE_BILINEAR, b, height, width, part, ret, err);
+}
+
+int dt_image_scale_by(const struct dt_image *x, enum dt_image_filter f, int height, int width,
+		      struct dt_image *ret, struct dt_err *err)
+{
+	const struct dt_image_box all = {0, 0, x->height, x->width}, out = {0, 0, height, width};
+
+	return scale_part(x, f, all, height, width, out, ret, err);
 }
 
 int dt_image_scale(const struct dt_image *x, struct dt_image_box b, int height, int width,

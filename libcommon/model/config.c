@@ -177,13 +177,46 @@ static int check_factors(const struct dt_config *c, struct dt_err *err)
 
 static int check_encoder(const struct dt_config *c, struct dt_err *err)
 {
-	const char *what = c->pos != DT_POS_LEARNED || c->norm != DT_NORM_LAYER ? "other than learned "
-										  "positions and LayerNorms"
-			   : c->gated || c->experts				? "gates or experts"
-			   : c->window						? "a window"
-										: NULL;
+	const char *what = (c->pos != DT_POS_LEARNED && !c->sees) || c->norm != DT_NORM_LAYER
+				   ? "other than learned "
+				     "positions and LayerNorms"
+			   : c->gated || c->experts ? "gates or experts"
+			   : c->window		    ? "a window"
+						    : NULL;
 
 	return what ? dt_err_set(err, -EINVAL, "impossible model: an encoder with %s", what) : 0;
+}
+
+/* Patches and rows must fit: the tower's own checks are those of an encoder. */
+static int check_tower(const struct dt_config *c, struct dt_err *err)
+{
+	const struct dt_tower *t = &c->tower;
+	const struct {
+		const char *what;
+		int64_t v, min, max;
+	} sizes[] = {
+		{"size of the tower of vision", t->hidden, 1, 1 << 16},
+		{"feed-forward size of the tower", t->ffn, 1, 1 << 20},
+		{"number of layers of the tower", t->layers, 1, 4096},
+		{"number of heads of the tower", t->heads, 1, 4096},
+		{"side of a patch", t->patch, 1, 1 << 10},
+		{"number of channels", t->channels, 3, 3},
+		{"side of an image", t->side, t->patch, 1 << 14},
+		{"number of patches that are joined", t->join, 1, 64},
+		{"size of a row of an image", t->out, c->sees ? 1 : c->hidden, c->sees ? 1 << 20 : c->hidden},
+		{"id of the image token", t->token, 0, c->sees ? INT32_MAX : c->vocab - 1},
+	};
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		rc = check_range(sizes[i].what, sizes[i].v, sizes[i].min, sizes[i].max, err);
+	if (rc == 0 && t->hidden % t->heads)
+		rc = dt_err_set(err, -EINVAL, "impossible model: %lld heads over %lld columns of a tower",
+				(long long)t->heads, (long long)t->hidden);
+	if (rc == 0 && (!(t->norm_eps > 0) || !(t->norm_eps < 1)))
+		rc = dt_err_set(err, -EINVAL, "impossible model: the epsilon of the tower's norms is %g",
+				t->norm_eps);
+	return rc;
 }
 
 int64_t dt_config_ssm_layers(const struct dt_config *c, int64_t first, int64_t end)
@@ -259,6 +292,8 @@ int dt_config_check(const struct dt_config *c, struct dt_err *err)
 			"stream");
 	if ((c->encoder && check_encoder(c, err) < 0) || (c->ssm_heads && check_ssm(c, err) < 0))
 		return -EINVAL;
+	if (c->tower.hidden && check_tower(c, err) < 0)
+		return -EINVAL;
 	if (c->act == DT_ACT_SILU_CLAMPED && !c->gated)
 		return dt_err_set(err, -EINVAL, "impossible model: a clamped activation without gates");
 	if (c->attn_sinks && c->kv_rank)
@@ -316,8 +351,50 @@ int dt_config_module(const struct dt_config *c, struct dt_config *ret, struct dt
 	return 0;
 }
 
+int dt_config_tower(const struct dt_config *c, struct dt_config *ret, struct dt_err *err)
+{
+	const struct dt_tower *t = &c->tower;
+	const int64_t side = t->hidden ? t->side / t->patch : 0;
+	struct dt_config m = {.vocab = side * side,
+			      .hidden = t->hidden,
+			      .ffn = t->ffn,
+			      .layers = t->layers,
+			      .heads = t->heads,
+			      .kv_heads = t->heads,
+			      .max_seq = 1 << 20,
+			      .norm = DT_NORM_LAYER,
+			      .norm_eps = t->norm_eps,
+			      .pos = DT_POS_NONE, /* tokens are positions */
+			      .act = t->act,
+			      .qkv_bias = true,
+			      .out_bias = true,
+			      .mlp_bias = true,
+			      .encoder = true,
+			      .head = DT_ENCODER_NONE,
+			      .bos = -1,
+			      .eos = -1,
+			      .init_std = 0.02,
+			      .tower = *t,
+			      .sees = true};
+	int rc;
+
+	if (!t->hidden)
+		return dt_err_set(err, -EINVAL, "'%s' has no tower of vision", c->name);
+	snprintf(m.name, sizeof(m.name), "%s", c->name);
+	snprintf(m.family, sizeof(m.family), "siglip_tower");
+	m.head_dim = m.hidden / m.heads;
+	if ((rc = dt_config_check(&m, err)) < 0)
+		return rc;
+	*ret = m;
+	return 0;
+}
+
 int dt_config_computable(const struct dt_config *c, struct dt_err *err)
 {
+	if (c->tower.hidden)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' reads images with a tower of vision, which is served but not trained",
+				  c->name);
 	if (c->encoder && c->head == DT_ENCODER_NONE) {
 		dt_err_set(err, -ENOTSUP,
 			   "'%s' has no head that predicts masked tokens, which training needs", c->name);

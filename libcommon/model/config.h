@@ -49,6 +49,21 @@ struct dt_lora {
 /* Layers that a list in a configuration can name. */
 #define DT_LISTED_LAYERS 512
 
+/*
+ * The tower of vision in front of a decoder that reads images (model/family/idefics3.c). hidden 0: there is
+ * none. Images come as square tiles of patches; rows of the tower stand in the places of one token.
+ */
+struct dt_tower {
+	int64_t hidden, ffn, layers, heads;
+	int64_t patch, channels;
+	int64_t side; /* pixels of the images whose patches have positions */
+	int64_t join; /* patches in a row, and in a column, that become one row of the decoder */
+	int64_t out;  /* columns of such a row */
+	int act;      /* enum dt_act_fn */
+	double norm_eps;
+	int64_t token; /* its id */
+};
+
 struct dt_config {
 	char name[64];	 /* preset or file it came from */
 	char family[24]; /* Hugging Face model_type: gpt2, llama, mistral, qwen2, qwen3, ... */
@@ -150,6 +165,8 @@ struct dt_config {
 	enum dt_stem stem;	 /* 7 x 7 and pooling, or 3 x 3 */
 	int64_t patch;		 /* image transformers: side of a patch; 0: convolutions */
 	bool zero_init_residual; /* the last norm of each block begins with weight 0 */
+	struct dt_tower tower;
+	bool sees; /* this is such a tower alone (dt_config_tower), and in no file */
 	struct dt_lora lora;
 	char freeze[256]; /* of a run (model/freeze.h), in no file: tensors that are not trained; "": none */
 };
@@ -284,6 +301,21 @@ static inline int64_t dt_config_blocks_all(const struct dt_config *c)
  * reads the model's final hidden states besides token ids. -EINVAL: c has no module.
  */
 int dt_config_module(const struct dt_config *c, struct dt_config *ret, struct dt_err *err);
+/*
+ * The tower of vision of a model that has one, as a model of its own: an encoder whose tokens are patches,
+ * and whose vocabulary are their positions. It reads rows of pixels besides, and returns rows of the
+ * decoder. -EINVAL: c has no tower.
+ */
+int dt_config_tower(const struct dt_config *c, struct dt_config *ret, struct dt_err *err);
+/* Of a tower alone: pixels of a patch, and patches that become one row. */
+static inline int64_t dt_tower_pixels(const struct dt_tower *t)
+{
+	return t->channels * t->patch * t->patch;
+}
+static inline int64_t dt_tower_joined(const struct dt_tower *t)
+{
+	return t->join * t->join;
+}
 /* Whether the last unit reads the embedding too: as its head, or to embed tokens that a module is given. */
 static inline bool dt_config_shares_embed(const struct dt_config *c)
 {

@@ -35,9 +35,23 @@ static int read_token(const json_t *o, const char *key, int64_t vocab, int64_t *
 	return 0;
 }
 
+/* The family of a text_config that says its own: a Llama, also by default. */
+static int text_family(const json_t *o, const struct dt_family **ret, struct dt_err *err)
+{
+	const char *type = dt_family_llama.type;
+	int rc = dt_json_str(o, "model_type", false, &type, err);
+
+	if (rc == 0 && strcmp(type, dt_family_llama.type))
+		rc = dt_err_set(err, -ENOTSUP,
+				"a 'text_config' of '%.60s' is not supported beside a tower of vision", type);
+	*ret = &dt_family_llama;
+	return rc;
+}
+
 int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err)
 {
-	const struct dt_family *f;
+	const struct dt_family *f, *outer;
+	const json_t *all = o;
 	const char *type = NULL;
 	struct dt_config c;
 	char known[512];
@@ -49,11 +63,13 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 		return dt_family_resnet.from_timm(o, ret, err);
 	if ((rc = dt_json_str(o, "model_type", true, &type, err)) < 0)
 		return rc;
-	f = dt_family_of_outer(type);
+	f = outer = dt_family_of_outer(type);
 	if (f && json_is_object(json_object_get(o, "text_config")))
 		o = json_object_get(o, "text_config");
 	else
 		f = dt_family_find(type);
+	if (f && f == outer && f->beside_text && (rc = text_family(o, &f, err)) < 0)
+		return rc;
 	if (!f || !f->from_hf)
 		return dt_err_set(err, -EINVAL, "architecture '%.60s' is not supported; known: %s", type,
 				  dt_family_list(false, known, sizeof(known)));
@@ -67,7 +83,8 @@ int dt_config_from_hf(const json_t *o, struct dt_config *ret, struct dt_err *err
 	c.init_std = 0.02;
 	c.vocab = f->hf_vocab;
 	if ((rc = dt_json_int(o, "vocab_size", !c.vocab, 1, INT64_C(1) << 31, &c.vocab, err)) < 0 ||
-	    (rc = f->from_hf(o, &c, err)) < 0)
+	    (rc = f->from_hf(o, &c, err)) < 0 ||
+	    (f != outer && outer && (rc = outer->beside_text(all, &c, err)) < 0))
 		return rc;
 	if ((rc = read_token(o, "bos_token_id", c.vocab, &c.bos, err)) < 0 ||
 	    (rc = read_token(o, "eos_token_id", c.vocab, &c.eos, err)) < 0 ||

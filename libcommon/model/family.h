@@ -38,8 +38,13 @@ struct dt_gguf_keys {
 
 /* Functions return 0 or a negative errno and fill err. Of tables of names, the first with the role counts. */
 struct dt_family {
-	const char *type;   /* model_type of config.json; dt_config.family */
-	const char *outer;  /* model_type of a config.json that has this family's in text_config; NULL */
+	const char *type;     /* model_type of config.json; dt_config.family */
+	const char *outer[3]; /* model_types of config.json that have this family's in text_config */
+	/*
+	 * Of config.json whose text_config is a Llama: adds what stands beside it. NULL: text_config is this
+	 * family's.
+	 */
+	int (*beside_text)(const json_t *o, struct dt_config *ret, struct dt_err *err);
 	const char *class;  /* transformers' class; NULL: no config.json is written */
 	const char *arch;   /* GGUF's general.architecture; NULL: none */
 	const char *prefix; /* of tensors other than lm_head.weight in safetensors files */

@@ -63,6 +63,7 @@ struct dt_attr {
 	int64_t taps;	  /* of a convolution over tokens (model/op/ssm.c, which has the other sizes) */
 	int64_t window;	  /* attention: keys a row sees, 0: all */
 	bool all;	  /* attention: without a causal mask, of encoders and images */
+	int64_t joined;	  /* flatten: rows that become one, of a tower of vision; 0: all of a sample */
 	int64_t tokens;	  /* of an image: attention is among these, class_row; else 0 */
 	int label_loss;	  /* classify: enum dt_class_loss */
 	/* mixtures: kernels/moe.h says what these do to scores */

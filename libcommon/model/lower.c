@@ -383,6 +383,7 @@ int dt_prog_build(const struct dt_prog_spec *s, struct dt_prog *ret, struct dt_e
 	p.rows[DT_ROWS_SEQ] = s->microbatch * s->seq;
 	p.rows[DT_ROWS_ALL] = s->microbatch * s->seq / (s->cp > 1 ? s->cp : 1);
 	p.rows[DT_ROWS_EXPERTS] = p.rows[DT_ROWS_ALL] * (dt_lo_gathers(&lo) ? s->ep : 1);
+	p.rows[DT_ROWS_JOINED] = s->c->sees ? p.rows[DT_ROWS_ALL] / dt_tower_joined(&s->c->tower) : 0;
 	p.rows[DT_ROWS_STREAM] = s->seq_parallel ? p.rows[DT_ROWS_ALL] / s->tp : p.rows[DT_ROWS_ALL];
 	p.value = malloc((size_t)lo.value_cap * sizeof(*p.value));
 	lo.info = malloc((size_t)lo.value_cap * sizeof(*lo.info));

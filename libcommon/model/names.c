@@ -147,6 +147,9 @@ bool dt_names_is_buffer(enum dt_names scheme, const struct dt_config *c, const c
 	if (scheme == DT_NAMES_GGUF)
 		return !strcmp(name, "rope_freqs.weight") || !strcmp(name, "rope_factors_short.weight") ||
 		       !strcmp(name, "rope_factors_long.weight");
+	if (c->tower.hidden && !c->sees &&
+	    (!strncmp(name, "vision_model.", 13) || !strncmp(name, "connector.", 10)))
+		return true; /* of the tower, which is a model of its own */
 	return (f && f->is_buffer && f->is_buffer(c, name)) || ends(name, ".rotary_emb.inv_freq") ||
 	       (c->tied && !strcmp(name, "lm_head.weight"));
 }

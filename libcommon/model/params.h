@@ -20,6 +20,7 @@
  *   layers.N.ssm.conv_{x,b,c}.{weight,bias}  layers.N.ssm.{dt.bias,a_log,d}
  *   type.weight  embed_norm.{weight,bias}  masked.{dense,norm}.{weight,bias}  head.bias
  *   pooler.{weight,bias}  labels.{weight,bias} of encoders
+ *   patch.{weight,bias}  connector.weight of a tower of vision, whose embed.weight has positions
  *   mtp.{embed_norm,hidden_norm,norm,proj}.weight, and mtp.NAME of what a layer has as layers.N.NAME
  */
 #ifndef DT_MODEL_PARAMS_H
@@ -118,6 +119,7 @@ enum dt_role {
 	DT_W_BATCH_NORM_B,
 	DT_W_CLASSES,
 	DT_W_CLASSES_B,
+	DT_W_CONNECTOR, /* of a tower of vision: from its columns to those of the decoder */
 	DT_W_BUFFER,
 	DT_W_LORA_A, /* of an adapter (model/lora.h) */
 	DT_W_LORA_B,

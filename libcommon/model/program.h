@@ -19,7 +19,7 @@ enum dt_list { DT_LIST_FORWARD, DT_LIST_LOSS, DT_LIST_BACKWARD, DT_LIST_WEIGHTS,
 /*
  * Number of rows of a value: none of the batch; all tokens of the microbatch on this context-parallel rank;
  * this rank's part of the residual stream; all tokens of the microbatch; in serving, those of all ranks of
- * ep; the samples of the microbatch, of texts.
+ * ep; the samples of the microbatch, of texts; of a tower of vision, those that its patches are joined to.
  */
 enum dt_rows {
 	DT_ROWS_NONE,
@@ -28,6 +28,7 @@ enum dt_rows {
 	DT_ROWS_SEQ,
 	DT_ROWS_EXPERTS,
 	DT_ROWS_SAMPLES,
+	DT_ROWS_JOINED,
 	DT_ROWS_N,
 };
 

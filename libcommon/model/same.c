@@ -39,7 +39,8 @@ static const char *subject(const char *key)
 			{"router_", "its router"},
 			{"head", "its heads"},
 			{"pooler", "its pooler"},
-			{"labels", "its classes"}};
+			{"labels", "its classes"},
+			{"tower.", "its tower of vision"}};
 
 	for (size_t i = 0; i < sizeof(subjects) / sizeof(*subjects); i++)
 		if (!strncmp(key, subjects[i].begins, strlen(subjects[i].begins)))

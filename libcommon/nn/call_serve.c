@@ -24,6 +24,12 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	TRY(x->dev->ops->packed_embed(x->dev, y, packed(m, n->param[0]),
 				      dt_infer_there(m, m->batch->ids) + x->row, here->off[0],
 				      x->stage->graph.params.p[here->index].shape[0], n->attr.scale));
+	for (int i = 0; i < m->batch->nseen; i++) { /* rows of a tower in the place of these embeddings */
+		const struct dt_infer_seen *s = &m->batch->seen[i];
+
+		TRY(dt_dev_copy(x->dev, dt_call_rows_of(y, s->first, s->n).data, s->rows,
+				(size_t)(s->n * y.dim[1] * dt_dtype_size(y.dtype))));
+	}
 	if (n->param[1] >= 0) {
 		TRY(x->dev->ops->embedding_forward(x->dev, at, x->pos, NULL, dt_call_positions(x, x->w, n),
 						   DT_NONE, 0));
@@ -32,11 +38,11 @@ static int embed(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 	return n->param[2] < 0 ? 0 : dt_serve_types(x, n, y, at, err);
 }
 
-/* Rows of another model's final hidden states. check_batch (nn/infer.c) has refused a batch without them. */
+/* Rows that a module or a tower is given. check_batch (nn/infer.c) has refused a batch without them. */
 static int given(struct dt_exec *x, const struct dt_node *n, struct dt_err *err)
 {
 	const struct dt_infer *m = x->owner;
-	const size_t row = (size_t)(x->c->hidden * dt_dtype_size(x->dtype));
+	const size_t row = (size_t)(x->p->value[n->out[0]].cols * dt_dtype_size(x->dtype));
 
 	TRY(dt_dev_copy(x->dev, dt_call_at(x, n->out[0]), m->batch->given, (size_t)m->batch->ntokens * row));
 	return 0;
@@ -378,6 +384,7 @@ dt_call *const dt_serve_calls[DT_OP_N] = {
 	[DT_OP_SSM_GATE] = dt_call_ssm_gate,
 	[DT_OP_SSM_NORM] = dt_call_ssm_norm,
 	[DT_OP_GIVEN] = given,
+	[DT_OP_FLATTEN] = dt_call_flatten,
 	[DT_OP_ADD] = dt_call_add,
 	[DT_OP_ACT] = dt_call_act,
 	[DT_OP_GATED] = dt_call_gated,

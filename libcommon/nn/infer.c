@@ -293,12 +293,17 @@ static int check_batch(const struct dt_infer *m, const struct dt_infer_batch *b,
 	if (b->ntokens < (m->ranks.ep ? 0 : 1) || b->ntokens > m->p.max_tokens || b->nwant > m->p.max_seqs)
 		return dt_err_set(err, -EINVAL, "a batch of %d tokens and %d outputs exceeds %d and %d",
 				  b->ntokens, b->nwant, m->p.max_tokens, m->p.max_seqs);
-	if (m->config.module != (b->given != NULL))
-		return dt_err_set(err, -EINVAL,
-				  "a module for a further token reads hidden states, others none");
-	if ((b->hidden || b->given) && (m->p.ranks || !dt_dev_is_host(m->dev)))
+	if ((m->config.module || m->config.sees) != (b->given != NULL))
+		return dt_err_set(
+			err, -EINVAL,
+			"a module for a further token reads hidden states, a tower pixels, others none");
+	if (m->config.sees && b->ntokens % (int)dt_tower_joined(&m->config.tower))
+		return dt_err_set(err, -EINVAL, "%d patches cannot be joined by %d", b->ntokens,
+				  (int)dt_tower_joined(&m->config.tower));
+	if ((b->hidden || b->given || b->nseen) && (m->p.ranks || !dt_dev_is_host(m->dev)))
 		return dt_err_set(err, -ENOTSUP,
-				  "final hidden states are read on the CPU with one rank only");
+				  "final hidden states and rows of images are read on the CPU with one rank "
+				  "only");
 	return 0;
 }
 

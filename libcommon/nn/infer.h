@@ -92,6 +92,12 @@ struct dt_infer_memory dt_infer_bytes(const struct dt_infer *m);
 /* The scratch that m has reserved of its device, which engines on the same device share. */
 const struct dt_scratch *dt_infer_reserved(const struct dt_infer *m);
 
+/* Rows of a tower for batch rows [first, first + n). */
+struct dt_infer_seen {
+	int first, n;
+	const void *rows; /* [n, hidden] */
+};
+
 /* Of an encoder, sequences are whole: it has no cache, and slot, kv_len and block_table are not read. */
 struct dt_infer_batch {
 	int nseq, ntokens;
@@ -139,12 +145,20 @@ struct dt_infer_batch {
 	 */
 	float *const *pool;
 	/*
-	 * Rows [ntokens, hidden] in params.dtype, on the CPU with one rank. hidden: receives the final hidden
-	 * states, after the last norm, of all rows; NULL: not wanted. given: for a module for a further token
-	 * (dt_config_module), which needs them, those that its rows read; NULL for other models.
+	 * Rows [ntokens, hidden] in params.dtype, on the CPU with one rank. hidden: receives the final
+	 * hidden states, after the last norm, of all rows; NULL: not wanted. given: for a module for a
+	 * further token (dt_config_module), which needs them, those that its rows read; for a tower of
+	 * vision (dt_config_tower) rows of pixels [ntokens, dt_tower_pixels], where hidden receives the
+	 * decoder's rows; NULL for other models.
 	 */
 	void *hidden;
 	const void *given;
+	/*
+	 * Of a model that reads images: rows of its tower, in params.dtype, that stand in the places of
+	 * tokens; on the CPU with one rank. None: the tokens are embedded as they are.
+	 */
+	const struct dt_infer_seen *seen; /* [nseen] */
+	int nseen;
 };
 /* Statistics of weights on disk; dt_infer_disk_told returns false if all weights are in memory. */
 struct dt_infer_disk_facts {

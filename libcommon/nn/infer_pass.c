@@ -45,16 +45,15 @@ static int pool_all(const struct dt_infer *m, const struct dt_infer_batch *b, st
 	return 0;
 }
 
-/* Copies all rows' final hidden states to where they are wanted. */
+/* Copies all rows' final hidden states, or a tower's rows, to where they are wanted: on the last stage. */
 static int keep_hidden(const struct dt_infer *m, const struct dt_infer_batch *b, struct dt_err *err)
 {
 	const struct dt_prog *p = &m->plan.stage.chunk[0];
 	const struct dt_node *head = &p->step[p->start[DT_LIST_LOSS]].n;
-	const size_t row = (size_t)(m->config.hidden * dt_dtype_size(m->p.dtype));
 
 	if (b->hidden)
 		TRY(dt_dev_copy(m->dev, b->hidden, dt_exec_value(&m->x, &m->flight, head->in[0]),
-				(size_t)b->ntokens * row));
+				(size_t)(dt_value_numel(p, head->in[0]) * dt_dtype_size(m->p.dtype))));
 	return 0;
 }
 
@@ -84,6 +83,8 @@ int dt_infer_pass(struct dt_infer *m, const struct dt_infer_batch *b, float *log
 	p->rows[DT_ROWS_ALL] = p->rows[DT_ROWS_STREAM] = p->rows[DT_ROWS_SEQ] = b->ntokens;
 	if (b->rows_of_cp)
 		p->rows[DT_ROWS_SEQ] = dt_infer_rows_before(b->rows_of_cp, m->ranks.layout.cp);
+	if (m->config.sees)
+		p->rows[DT_ROWS_JOINED] = b->ntokens / dt_tower_joined(&m->config.tower);
 	p->rows[DT_ROWS_EXPERTS] =
 		b->rows_of_ep ? dt_infer_rows_before(b->rows_of_ep, m->ranks.layout.ep) : b->ntokens;
 	if (p->input >= 0 && b->ntokens > 0)

@@ -38,9 +38,22 @@ void dt_kept_as_release(struct dt_kept_as *k);
 
 struct dt_serving;
 struct dt_stage;
-/* Entries of the scratch of s->scratch, if that has threads: of dt's engine, and of one for any layout. */
+/*
+ * Entries of the scratch of s->scratch, if that has threads: of dt's engine, and of one for any layout.
+ * least: what others on the device take; NULL: none. dt_scratch_of: that of an engine, without entries.
+ */
+void dt_scratch_of(const struct dt_serve_shape *s, const struct dt_serving *serving,
+		   const struct dt_stage *stage, const struct dt_kept_as *kept, enum dt_dtype cache,
+		   struct dt_scratch *ret);
 void dt_put_scratch(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_serving *serving,
-		    const struct dt_stage *stage, const struct dt_kept_as *kept, enum dt_dtype cache);
+		    const struct dt_stage *stage, const struct dt_kept_as *kept, enum dt_dtype cache,
+		    const struct dt_scratch *least);
+/*
+ * estimate_tower.c: entries of the tower of vision of s->config, for tiles of the size that its positions
+ * are for, and the scratch that it takes.
+ */
+int dt_put_tower(struct dt_estimate *t, const struct dt_serve_shape *s, struct dt_scratch *least,
+		 struct dt_err *err);
 int dt_put_scratch_of_any(struct dt_estimate *t, const struct dt_serve_shape *s, struct dt_err *err);
 
 #endif

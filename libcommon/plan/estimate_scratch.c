@@ -93,8 +93,9 @@ static void put(struct dt_estimate *t, const struct dt_scratch *s, enum dt_exact
 	}
 }
 
-void dt_put_scratch(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_serving *serving,
-		    const struct dt_stage *stage, const struct dt_kept_as *kept, enum dt_dtype cache)
+void dt_scratch_of(const struct dt_serve_shape *s, const struct dt_serving *serving,
+		   const struct dt_stage *stage, const struct dt_kept_as *kept, enum dt_dtype cache,
+		   struct dt_scratch *ret)
 {
 	const int64_t pool = s->max_seqs * ((s->max_len + s->block - 1) / s->block) * s->block;
 	const struct dt_serving_limits most = {.seqs = s->max_seqs,
@@ -104,10 +105,20 @@ void dt_put_scratch(struct dt_estimate *t, const struct dt_serve_shape *s, const
 					       .format = kept->format,
 					       .others = kept->others};
 	struct dt_scratch_on on = s->scratch;
-	struct dt_scratch scratch = {0};
 
 	on.batch_invariant = true; /* as every server on a processor */
-	dt_infer_scratch(serving, stage, &on, &most, &scratch);
+	dt_infer_scratch(serving, stage, &on, &most, ret);
+}
+
+void dt_put_scratch(struct dt_estimate *t, const struct dt_serve_shape *s, const struct dt_serving *serving,
+		    const struct dt_stage *stage, const struct dt_kept_as *kept, enum dt_dtype cache,
+		    const struct dt_scratch *least)
+{
+	struct dt_scratch scratch = {0};
+
+	dt_scratch_of(s, serving, stage, kept, cache, &scratch);
+	for (int b = 0; least && b < DT_SCRATCH_N; b++)
+		dt_scratch_raise(&scratch, (enum dt_scratch_buffer)b, least->bytes[b]);
 	put(t, &scratch, s->account == DT_ACCOUNT_DT ? DT_EXACT : DT_MODELLED);
 }
 
@@ -147,7 +158,8 @@ int dt_put_scratch_of_any(struct dt_estimate *t, const struct dt_serve_shape *s,
 		dt_put_scratch(t, &one, &serving, &stage, &kept,
 			       s->cache_bits < 8.0 * dt_dtype_size(serving.compute) ? DT_I8
 			       : s->cache_bits > 16				    ? DT_F32
-										    : serving.compute);
+										    : serving.compute,
+			       NULL);
 	dt_kept_as_release(&kept);
 	dt_stage_release(&stage);
 	return rc;

@@ -154,6 +154,7 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 					   .layout = s->layout,
 					   .at = {.tp = s->tp_rank, .pp = s->stage}};
 	int64_t blocks = s->max_seqs * ((s->max_len + s->block - 1) / s->block);
+	struct dt_scratch tower = {0};
 	struct dt_memory_plan work;
 	struct dt_kept_as kept;
 	enum dt_dtype cache = s->compute;
@@ -161,6 +162,8 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 
 	if (rc == 0)
 		rc = put_weights(t, s, &kept, err);
+	if (rc == 0 && s->config->tower.hidden)
+		rc = dt_put_tower(t, s, &tower, err);
 	if (rc < 0) {
 		dt_kept_as_release(&kept);
 		return rc;
@@ -180,7 +183,7 @@ static int put_own(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 	rc = dt_memory_plan_serving(&serving, s->max_len, &work, err);
 	if (rc == 0) {
 		put_work(t, &work);
-		dt_put_scratch(t, s, &serving, &work.stage, &kept, cache);
+		dt_put_scratch(t, s, &serving, &work.stage, &kept, cache, &tower);
 		dt_memory_plan_release(&work);
 	}
 	dt_kept_as_release(&kept);
@@ -245,6 +248,9 @@ static int check(const struct dt_serve_shape *s, struct dt_err *err)
 	if (s->compute == DT_F16 || !own_cache(s, &cache))
 		return dt_err_set(err, -ENOTSUP,
 				  "the KV cache of dt-serve has its compute type, fp32 or int8");
+	if (c->tower.hidden && dt_layout_world(&s->layout) > 1)
+		return dt_err_set(err, -ENOTSUP, "'%s' reads images, and is not served over several ranks",
+				  c->name);
 	rc = check_kind(s, err);
 	if (rc < 0 || c->encoder)
 		return rc;
@@ -357,6 +363,7 @@ static int put_all(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 {
 	const struct dt_config *c = s->config;
 	const struct dt_coords at = {.tp = s->tp_rank, .pp = s->stage};
+	struct dt_scratch tower = {0};
 	struct dt_local_dims d;
 	int rc = dt_local_build(table, c, &s->layout, at, local, err);
 
@@ -371,6 +378,8 @@ static int put_all(struct dt_estimate *t, const struct dt_serve_shape *s, const 
 		put_serving(t, s, weights_of(s, table, local), &d);
 	if (rc == 0 && s->account == DT_ACCOUNT_GENERIC)
 		rc = dt_put_scratch_of_any(t, s, err);
+	if (rc == 0 && s->account != DT_ACCOUNT_DT && c->tower.hidden)
+		rc = dt_put_tower(t, s, &tower, err);
 	if (rc == 0 && dt_infer_labels(of))
 		put(t, DT_MEM_WEIGHTS, (double)dt_infer_labels(of), "classes",
 		    "(hidden + classes) x (hidden + 1), f32", DT_EXACT);

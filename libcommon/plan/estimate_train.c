@@ -119,6 +119,10 @@ static int estimate(const struct dt_run *s, struct dt_coords at, enum dt_account
 	if (s->config->pos == DT_POS_LEARNED && s->seq > s->config->max_seq)
 		return dt_err_set(err, -EINVAL, "sequence length %lld exceeds the %lld positions of '%s'",
 				  (long long)s->seq, (long long)s->config->max_seq, s->config->name);
+	if (s->config->tower.hidden)
+		return dt_err_set(err, -ENOTSUP,
+				  "'%s' reads images with a tower of vision, which is served but not trained",
+				  s->config->name);
 	if (s->config->ssm_heads && account != DT_ACCOUNT_DT)
 		return dt_err_set(err, -ENOTSUP,
 				  "'%s' has layers of Mamba-2, which other accounts than dt do not know",

@@ -107,6 +107,8 @@ bool dt_infer_packs(const struct dt_param *p)
 	case DT_W_SSM_C:
 	case DT_W_SSM_DT:
 	case DT_W_SSM_OUT:
+	case DT_W_CONV: /* of a tower's patches */
+	case DT_W_CONNECTOR:
 		return true;
 	default:
 		return false;

@@ -520,6 +520,8 @@ serving_memory() {
 	done <<-END
 		run 4 128 512 16 auto bf16 auto
 		run 3 100 64 16 auto fp32 auto
+		$DT_SRC/tests/data/vlm/smolvlm 4 128 64 16 auto fp32 auto
+		$DT_SRC/tests/data/vlm/smolvlm 3 200 128 8 auto bf16 auto
 		run 8 128 33 32 auto bf16 int8
 		run 1 17 512 8 auto bf16 fp32
 		other 5 200 300 16 auto bf16 auto

@@ -5,7 +5,8 @@
 
 Writes golden-images.h5 beside this script: /decode/NAME/bytes (a file) and /decode/NAME/pixels (C x H x W, as
 Pillow decodes it to RGB, or to L if the attribute channels is 1; upright if orient is 1); /scale/NAME/pixels,
-/box (top, left, height, width) and /out (cropped and scaled); /evaluate/pixels and /evaluate/out (f32,
+/box (top, left, height, width) and /out (cropped and scaled); /filter/NAME/pixels and /out, scaled whole by the
+filter of the attribute filter (1 bicubic, 2 Lanczos); /evaluate/pixels and /evaluate/out (f32,
 torchvision's Resize(20), CenterCrop(16), ToTensor, Normalize with ImageNet's constants). From version 13
 Pillow scales columns first where that is cheaper, which may round differently; in the cases here every
 version scales rows first. Images with 16 bits per channel are scaled with numpy, because Pillow truncates
@@ -110,6 +111,18 @@ def scale():
     return made
 
 
+def filtered():
+    cases = {"down": (50, 61, 3, (20, 24)), "up": (9, 11, 3, (31, 32)), "far": (40, 300, 1, (3, 20)),
+             "wide": (70, 33, 1, (64, 30)), "same": (12, 30, 3, (12, 41))}
+    made = {}
+    for name, (h, w, c, (oh, ow)) in cases.items():
+        source = picture(h, w, c, seed=20 + len(name))
+        image = Image.fromarray(source if c == 3 else source[:, :, 0])
+        for number, kind in ((1, Image.BICUBIC), (2, Image.LANCZOS)):
+            made[f"{name}-{number}"] = (planes(source), planes(np.asarray(image.resize((ow, oh), kind))), number)
+    return made
+
+
 def evaluate():
     source = picture(37, 29, 3, seed=9)
     steps = T.Compose([T.Resize(20), T.CenterCrop(16), T.ToTensor(),
@@ -126,6 +139,9 @@ def main():
         attributes[f"decode/{name}"] = {"channels": channels, "orient": orient}
     for name, (source, box, out) in scale().items():
         sets[f"scale/{name}/pixels"], sets[f"scale/{name}/box"], sets[f"scale/{name}/out"] = source, box, out
+    for name, (source, out, number) in filtered().items():
+        sets[f"filter/{name}/pixels"], sets[f"filter/{name}/out"] = source, out
+        attributes[f"filter/{name}"] = {"filter": number}
     sets["evaluate/pixels"], sets["evaluate/out"] = evaluate()
     if "--check" in sys.argv:
         with h5py.File(path, "r") as f:

@@ -1,7 +1,9 @@
 /*
  * Bodies of every route, without a server, and texts in which calls of tools are looked for. The first byte
- * says which: 0 to 7 the chat's and its like, A to D and K, L those of other APIs, E to J texts.
+ * says which: 0 to 7 the chat's and its like, A to D and K, L those of other APIs, E to J texts, M an image
+ * in a chat and N a chat, both to a model that reads images.
  */
+#include "base/base64.h"
 #include "serve/api/messages.h"
 #include "serve/api/native.h"
 #include "serve/api/openai.h"
@@ -71,8 +73,34 @@ static void scan(enum dt_tool_form form, bool inside, const char *s, size_t n)
 	}
 }
 
+/* A chat about one image. */
+static json_t *about(const unsigned char *image, size_t n)
+{
+	static const char begin[] = "data:image/png;base64,";
+	char *url = malloc(sizeof(begin) + dt_base64_chars(n));
+	json_t *v;
+
+	if (!url)
+		return NULL;
+	strcpy(url, begin);
+	dt_base64_encode(image, n, url + strlen(begin));
+	v = json_pack("{s:[{s:s, s:[{s:s, s:{s:s%}}]}]}", "messages", "role", "user", "content", "type",
+		      "image_url", "image_url", "url", url, strlen(begin) + dt_base64_chars(n));
+	free(url);
+	return v;
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 {
+	static const struct dt_vision vision = {.tile = 8,
+						.longest = 24,
+						.split = true,
+						.filter = DT_VISION_LANCZOS,
+						.scale = 1,
+						.deviation = {1, 1, 1},
+						.patches = 4,
+						.join = 2,
+						.rows = 4};
 	static int (*const parse[])(const json_t *, const struct dt_api_model *, struct dt_completion *,
 				    struct dt_api_error *) = {dt_completion_parse,
 							      dt_chat_parse,
@@ -92,8 +120,9 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 		.blocks = 100,
 		.block_size = 4,
 		.queue = 8};
+	static struct dt_engine_params sees;
 	static struct dt_tokenizer *tok;
-	static struct dt_chat chat;
+	static struct dt_chat chat, idefics;
 	struct dt_api_model m = {.engine = &p, .name = "tiny", .chat = &chat};
 	struct dt_completion c;
 	struct dt_api_error e;
@@ -105,6 +134,12 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 			abort();
 		p.tok = tok;
 		dt_chat_init(&chat, DT_CHAT_CHATML, NULL, tok);
+		dt_chat_init(&idefics, DT_CHAT_IDEFICS, NULL, tok);
+		sees = p;
+		sees.vision = &vision;
+		sees.images = 2;
+		sees.model.tile_rows = (int)vision.rows;
+		sees.image_token = '#'; /* as text may have it: the byte tokenizer has no special tokens */
 	}
 	if (n > 0 && data[0] >= 'E' && data[0] <= 'J') {
 		scan((enum dt_tool_form)(1 + (data[0] - 'E') % 4), data[0] > 'G', (const char *)data + 1,
@@ -116,8 +151,14 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t n)
 		which = 4 + data[0] - 'A';
 	else if (n > 0 && (data[0] == 'K' || data[0] == 'L'))
 		which = 8 + data[0] - 'K';
-	v = n ? json_loadb((const char *)data + 1, n - 1, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL)
-	      : NULL;
+	if (n > 0 && (data[0] == 'M' || data[0] == 'N')) {
+		m.engine = &sees;
+		m.chat = &idefics;
+		which = 1;
+	}
+	v = n && data[0] == 'M' ? about(data + 1, n - 1)
+	    : n ? json_loadb((const char *)data + 1, n - 1, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL)
+		: NULL;
 	m.batch = n && which < 4 && data[0] & 4;
 	if (v && parse[which](v, &m, &c, &e) == 0) {
 		if (c.call->n < 1 || c.call->n > p.max_seqs + p.queue)

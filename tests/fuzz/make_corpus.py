@@ -87,6 +87,7 @@ TEXTS = {
         "inside": 'H{"name": "f", "arguments": {"a": 1}}',
         "line": '3{"prompt":"x","id":{"any":1},"min_tokens":1,"priority":-3}',
         "samplers": '0{"prompt":"x","dry_multiplier":0.8,"dry_base":1.5,"dry_allowed_length":1,"dry_penalty_last_n":-1,"dry_sequence_breakers":["\\n","a"],"xtc_probability":0.5,"xtc_threshold":0.1,"mirostat":2,"mirostat_tau":5,"mirostat_eta":0.1}',
+        "images": 'N{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg==","detail":"auto"}},{"type":"text","text":"# # # #"}]}],"max_tokens":2}',
         "chat_line": '7{"messages":%s,"id":7,"ignore_eos":true}' % SUA,
     },
     "chat": {
@@ -163,6 +164,7 @@ FAMILIES = {
     "bert": {"architectures": ["BertForMaskedLM"], "type_vocab_size": 3, "hidden_act": "gelu_new"},
     "roberta": {"architectures": ["RobertaForSequenceClassification"], "id2label": {"0": "a", "1": "b", "2": "c"}, "pad_token_id": 1},
     "xlm-roberta": {"architectures": ["XLMRobertaModel"], "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "idefics3": {"text_config": TINY, "vision_config": {"hidden_size": 24, "num_attention_heads": 3, "patch_size": 7}, "image_token_id": 39, "scale_factor": 2},
     "vit": {"image_size": 28, "patch_size": 7, "num_channels": 1, "num_labels": 3},
 }
 
@@ -258,6 +260,8 @@ def images(out):
                      "png-alpha", "pgm"):
             data = f["decode"][name]["bytes"][()].tobytes()
             write("image", name, b"\x42" + data)
+            if name in ("png-palette", "jpeg-exif-6"):
+                write("body", name, b"M" + data)
             if name in ("png-bits", "jpeg-grey"):
                 for end, content in ((".png", data), (".cls", b"3\n")):
                     member = tarfile.TarInfo("class/" + name + "x" * 110 * (name == "png-bits") + end)

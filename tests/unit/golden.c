@@ -11,6 +11,14 @@
 
 #include <cmocka.h>
 
+const char *golden_path(const char *name)
+{
+	static char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s", GOLDEN_DIR, name);
+	return path;
+}
+
 void golden_open(struct golden *g, const char *name)
 {
 	char path[512];

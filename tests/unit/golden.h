@@ -21,6 +21,9 @@ struct golden {
 void golden_open(struct golden *g, const char *name);
 void golden_close(struct golden *g);
 
+/* A file or folder of tests/data; valid until the next call. */
+const char *golden_path(const char *name);
+
 bool golden_has(const struct golden *g, const char *dataset);
 /* Extents of a dataset; returns ndim (0: a scalar). */
 int golden_shape(const struct golden *g, const char *dataset, int64_t shape[4]);

@@ -178,6 +178,28 @@ static void scaled(void **state)
 	}
 }
 
+static void filtered(void **state)
+{
+	static const char *const names[] = {"down", "up", "far", "wide", "same"};
+
+	for (int k = 0; k < 10; k++) {
+		const enum dt_image_filter f = k % 2 ? DT_IMAGE_LANCZOS : DT_IMAGE_BICUBIC;
+		struct dt_image x = {0}, want = {0}, got = {0};
+		struct dt_err err = {0};
+		char name[24];
+
+		snprintf(name, sizeof(name), "%s-%d", names[k / 2], (int)f);
+		load(key("filter", name, "pixels"), &x);
+		load(key("filter", name, "out"), &want);
+		if (dt_image_scale_by(&x, f, want.height, want.width, &got, &err) < 0)
+			fail_msg("%s: %s", name, err.msg);
+		same(name, &got, &want);
+		dt_image_release(&x);
+		dt_image_release(&want);
+		dt_image_release(&got);
+	}
+}
+
 static void evaluated(void **state)
 {
 	struct dt_augment a = dt_augment_default(16, 16);
@@ -375,6 +397,7 @@ int main(void)
 		cmocka_unit_test(decoded),   cmocka_unit_test(truncated), cmocka_unit_test(scaled),
 		cmocka_unit_test(evaluated), cmocka_unit_test(cropped),	  cmocka_unit_test(resized),
 		cmocka_unit_test(mixed),     cmocka_unit_test(blended),	  cmocka_unit_test(alternate),
+		cmocka_unit_test(filtered),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -545,7 +545,8 @@ static void families(void **state)
 
 	for (int i = 0; (f = dt_family_at(i)); i++) {
 		assert_ptr_equal(dt_family_find(f->type), f);
-		assert_true(f->build && (f->images || (f->from_hf && f->hf[0] && (f->gguf[0] || !f->arch))));
+		assert_true(f->build && (f->images || f->beside_text ||
+					 (f->from_hf && f->hf[0] && (f->gguf[0] || !f->arch))));
 		assert_int_equal(!f->class, !f->to_hf);
 	}
 	for (int i = 0; dt_config_preset(i); i++)

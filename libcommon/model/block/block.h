@@ -34,7 +34,7 @@ int dt_block_head(struct dt_builder *b, int h, int embed);
  */
 int dt_block_mtp(struct dt_builder *b, int h, int embed);
 void dt_block_mtp_head(struct dt_builder *b, int h, int head);
-/* Final hidden states that a module alone is given (dt_config_module). */
+/* Rows that a module alone (dt_config_module), or a tower of vision, is given. */
 int dt_block_given(struct dt_builder *b);
 
 /* A linear y = h w^T + bias with n weights joined along their rows. */

@@ -18,7 +18,7 @@ static const struct dt_family *const families[] = {
 	&dt_family_cohere,	&dt_family_cohere2,    &dt_family_starcoder2,
 	&dt_family_vit,		&dt_family_bert,       &dt_family_roberta,
 	&dt_family_xlm_roberta, &dt_family_mamba2,     &dt_family_granitemoehybrid,
-	&dt_family_bamba,
+	&dt_family_bamba,	&dt_family_idefics3,
 };
 
 const struct dt_family *dt_family_at(int i)
@@ -41,8 +41,9 @@ const struct dt_family *dt_family_of_outer(const char *type)
 	const struct dt_family *f;
 
 	for (int i = 0; (f = dt_family_at(i)); i++)
-		if (f->outer && !strcmp(f->outer, type))
-			return f;
+		for (int k = 0; f->outer[k]; k++)
+			if (!strcmp(f->outer[k], type))
+				return f;
 	return NULL;
 }
 
@@ -63,11 +64,15 @@ const char *dt_family_list(bool gguf, char *buf, size_t n)
 
 	buf[0] = '\0';
 	for (int i = 0; (f = dt_family_at(i)) && at < n; i++) {
-		const char *name = gguf ? f->arch : f->outer ? f->outer : f->type;
+		const char *const own[] = {gguf ? f->arch : f->type, NULL}, *const *names =
+										    !gguf && f->outer[0]
+											    ? f->outer
+											    : own;
 
-		if (gguf ? !f->from_gguf : !f->from_hf)
+		if (gguf ? !f->from_gguf : !f->from_hf && !f->beside_text)
 			continue;
-		at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", name);
+		for (; *names && at < n; names++)
+			at += (size_t)snprintf(buf + at, n - at, "%s%s", at ? ", " : "", *names);
 	}
 	return buf;
 }

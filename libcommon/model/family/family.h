@@ -152,7 +152,7 @@ extern const struct dt_family dt_family_gpt2, dt_family_llama, dt_family_mistral
 	dt_family_minimax_m2, dt_family_gpt_oss, dt_family_granite, dt_family_granitemoe,
 	dt_family_granitemoeshared, dt_family_gpt_neox, dt_family_cohere, dt_family_cohere2,
 	dt_family_starcoder2, dt_family_vit, dt_family_bert, dt_family_roberta, dt_family_xlm_roberta,
-	dt_family_mamba2, dt_family_granitemoehybrid, dt_family_bamba;
+	dt_family_mamba2, dt_family_granitemoehybrid, dt_family_bamba, dt_family_idefics3;
 
 /* Shared by Gemma 2 and 3 (gemma2.c): defaults of both classes, and the keys that both write. */
 void dt_gemma_defaults(struct dt_config *c);

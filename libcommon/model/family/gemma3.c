@@ -86,7 +86,7 @@ static const struct dt_tensor_name hf[] = {
 
 const struct dt_family dt_family_gemma3 = {
 	.type = "gemma3_text",
-	.outer = "gemma3",
+	.outer = {"gemma3"},
 	.class = "Gemma3ForCausalLM",
 	.arch = "gemma3",
 	.prefix = "model.",

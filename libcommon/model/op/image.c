@@ -117,11 +117,17 @@ void dt_back_pool_avg(struct dt_lower *lo, const struct dt_node *n)
 	pool_backward(lo, n, DT_OP_POOL_AVG_B, -1);
 }
 
-/* Views the pixels of a sample as one row; the same bytes. */
+/* Views the pixels of a sample as one row, or some rows as one; the same bytes. */
 void dt_shape_flatten(struct dt_lower *lo, struct dt_node *n)
 {
 	const struct dt_value x = lo->p->value[n->in[0]];
 
+	if (n->attr.joined) {
+		n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, DT_ROWS_JOINED, 1,
+					n->attr.joined * x.cols);
+		lo->info[n->out[0]].whole = lo->info[n->in[0]].whole;
+		return;
+	}
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, x.dtype, x.rows, 1, x.mul * x.cols);
 }
 

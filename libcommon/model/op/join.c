@@ -1,6 +1,7 @@
 /*
  * What a module for a further token reads (model/block/mtp.c): columns of two values side by side, for a
- * product that reads both; and, in serving, rows of the model's final hidden states, given with the batch.
+ * product that reads both; and, in serving, rows that are given with the batch: of the model's final hidden
+ * states, or of a tower's patches.
  */
 #include "model/op/rule.h"
 
@@ -30,8 +31,10 @@ void dt_back_join(struct dt_lower *lo, const struct dt_node *n)
 
 void dt_shape_given(struct dt_lower *lo, struct dt_node *n)
 {
+	const struct dt_config *c = lo->s->c;
+
 	n->out[0] = dt_lo_value(lo, dt_lo_name(lo, n->out[0]), n->unit, lo->s->compute, DT_ROWS_STREAM, 1,
-				lo->s->c->hidden);
+				c->sees ? dt_tower_pixels(&c->tower) : c->hidden);
 	lo->info[n->out[0]].whole = true;
 }
 /* SPDX-License-Identifier: Apache-2.0 */

@@ -64,6 +64,9 @@ static int truncate_prompts(struct dt_body *b)
 				   "'truncate_prompt_tokens' cannot be combined with 'echo'");
 	if (b->truncate < 0) /* what leaves room for the answer */
 		keep = b->m->engine->max_len - (asked >= 0 ? asked : least);
+	if (b->images)
+		return dt_body_bad(b->e, "truncate_prompt_tokens",
+				   "'truncate_prompt_tokens' cannot be combined with images");
 	keep = keep > 0 ? keep : 1;
 	for (size_t i = 0; i < b->nprompts; i++) {
 		struct dt_prompt *p = &b->prompt[i];
@@ -134,6 +137,8 @@ int dt_body_call(struct dt_body *b, struct dt_completion *c)
 	c->call->ask = b->ask; /* the call owns it now */
 	b->ask = (struct dt_ask){0};
 	c->call->salt = b->salt;
+	c->call->images = b->images;
+	b->images = NULL;
 	c->call->tenant = b->m->tenant;
 	c->call->adapter = b->adapter;
 	b->adapter = NULL;

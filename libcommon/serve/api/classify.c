@@ -1,4 +1,6 @@
 #include "serve/api/classify.h"
+
+#include "base/base64.h"
 #include "serve/api/priv.h"
 
 #include <errno.h>
@@ -7,46 +9,6 @@
 #include <string.h>
 
 /* ---- request body ---- */
-
-/* Value of a base64 digit, in the standard or the URL-safe alphabet; -1: none. */
-static int digit(char c)
-{
-	return c >= 'A' && c <= 'Z'   ? c - 'A'
-	       : c >= 'a' && c <= 'z' ? c - 'a' + 26
-	       : c >= '0' && c <= '9' ? c - '0' + 52
-	       : c == '+' || c == '-' ? 62
-	       : c == '/' || c == '_' ? 63
-				      : -1;
-}
-
-/* Decodes base64 to bytes, malloc'd; NULL: it is not valid. White space is skipped. */
-static unsigned char *unbase64(const char *s, size_t n, size_t *ret_n)
-{
-	unsigned char *to = malloc(n / 4 * 3 + 4);
-	unsigned bits = 0;
-	int have = 0;
-	size_t out = 0, i = 0;
-
-	for (; to && i < n && s[i] != '='; i++) {
-		const int d = digit(s[i]);
-
-		if (d < 0 && strchr(" \t\r\n", s[i]) && s[i])
-			continue;
-		if (d < 0)
-			break;
-		bits = bits << 6 | (unsigned)d;
-		if (have += 6, have >= 8)
-			to[out++] = (unsigned char)(bits >> (have -= 8) & 255);
-	}
-	while (i < n && s[i] && strchr("= \t\r\n", s[i]))
-		i++;
-	if (i < n || have >= 6) { /* trailing text, or a lone digit */
-		free(to);
-		return NULL;
-	}
-	*ret_n = out;
-	return to;
-}
 
 static int make_room(struct dt_classification *r, const struct dt_classify *c, int n, struct dt_api_error *e)
 {
@@ -90,7 +52,7 @@ static int decode_text(struct dt_classification *r, struct dt_classify *c, int a
 		n -= (size_t)(comma + 1 - s);
 		s = comma + 1;
 	}
-	bytes = unbase64(s, n, &bytes_n);
+	bytes = dt_base64_bytes(s, n, &bytes_n);
 	if (!bytes) {
 		dt_classify_refused(c);
 		return dt_api_fail(e, 400, "invalid_request_error", "bad_image", "image %d is not base64",

@@ -66,12 +66,19 @@ static int read_messages(struct dt_body *b, const struct dt_chat *chat)
 	const struct dt_chat_tools *tools = b->tools.list ? &b->tools : NULL;
 	struct dt_prompt *p = b->prompt = calloc(1, sizeof(*b->prompt));
 	struct dt_chat_whole whole = {0};
+	struct dt_chat own = *chat;
+	struct dt_chat_image *image = NULL;
 	struct dt_err err;
 	int rc;
 
 	if (!p)
 		return dt_body_no_memory(b->e);
 	b->nprompts = 1;
+	if (dt_body_images(b, messages, &image, &own.nimages) < 0)
+		return -EINVAL;
+	own.image = image;
+	own.tile_rows = b->m->engine->model.tile_rows;
+	chat = &own;
 	if (b->goes_on) {
 		rc = dt_chat_encode_open(chat, messages, tools, &p->ids, &p->n, &err);
 	} else if (b->opens) {
@@ -82,7 +89,10 @@ static int read_messages(struct dt_body *b, const struct dt_chat *chat)
 		p->ids = whole.ids;
 		p->n = whole.n;
 	}
-	return rc < 0 ? dt_body_bad(b->e, "messages", "%s", err.msg) : 0;
+	free(image);
+	if (rc < 0)
+		return dt_body_bad(b->e, "messages", "%s", err.msg);
+	return b->images ? dt_body_place_images(b, p) : 0;
 }
 
 static int read_chat(struct dt_body *b, struct dt_completion *c)
@@ -166,6 +176,7 @@ static void body_release(struct dt_body *b)
 	}
 	free(b->prompt);
 	dt_ask_release(&b->ask);
+	dt_call_images_free(b->images);
 	dt_adapters_drop(b->adapter);
 }
 

@@ -119,6 +119,8 @@ json_t *dt_completion_json(const struct dt_completion *c, struct dt_api_error *e
 size_t dt_completion_cost(const struct dt_completion *c, size_t hidden);
 /* The part of it that is known before the call runs: embeddings, and log-probabilities of prompts. */
 size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden);
+/* Memory of its images until it has ended: bytes of the pixels of a tile, and of its rows. */
+size_t dt_completion_images_cost(const struct dt_completion *c, size_t tile, size_t rows);
 /* Upper bound of the log-probabilities that a stream keeps while its reader is slow. */
 size_t dt_completion_kept_cost(const struct dt_completion *c);
 /* Upper bound of the memory of an event with the text of r from byte `at` on and `tokens` tokens. */

@@ -44,6 +44,7 @@ struct dt_body {
 	struct dt_prompt *prompt;
 	size_t nprompts;
 	uint64_t salt;
+	struct dt_call_images *images;	   /* of messages; likewise */
 	struct dt_served_adapter *adapter; /* dt_body_call passes it to the call */
 };
 
@@ -95,6 +96,14 @@ int dt_api_template(const json_t *o, const struct dt_chat *chat, struct dt_chat 
 int dt_body_prompts(struct dt_body *b, const char *key);
 /* Appends n ids to p, and makes room for so many more. */
 int dt_body_append(struct dt_body *b, struct dt_prompt *p, const int32_t *ids, size_t n, size_t more);
+
+/*
+ * images.c: decodes and cuts the images of messages. *ret (malloc'd, [*ret_n]): their tiles, which a chat
+ * template is told; b->images: their pixels, whose places dt_body_place_images finds in the prompt. NULL
+ * and 0: none.
+ */
+int dt_body_images(struct dt_body *b, const json_t *messages, struct dt_chat_image **ret, int *ret_n);
+int dt_body_place_images(struct dt_body *b, const struct dt_prompt *p);
 
 /* samplers.c: the key samplers, which turns the others off and sets the order of the rest. */
 int dt_body_samplers(struct dt_body *b);

@@ -104,6 +104,11 @@ size_t dt_completion_known_cost(const struct dt_completion *c, size_t hidden)
 	return cost;
 }
 
+size_t dt_completion_images_cost(const struct dt_completion *c, size_t tile, size_t rows)
+{
+	return c->call->images ? (size_t)c->call->images->n * (tile + rows) : 0;
+}
+
 json_t *dt_completion_usage(const struct dt_completion *c, bool cache)
 {
 	json_int_t prompt = 0, out = 0, cached = 0;

@@ -219,6 +219,8 @@ static int64_t open_models(struct dt_served *s, const struct dt_served_params *p
 	if (rc == 0)
 		rc = dt_labels_open(s->src, &s->labels, err);
 	if (rc == 0)
+		rc = served_open_tower(s, p, err);
+	if (rc == 0)
 		rc = dt_infer_reach(s->model, err);
 	if (rc == 0 && p->world)
 		rc = dt_serve_ranks_open(&s->ranks, s->model, &s->mesh, served_steps_under_way(s, p), &ip,
@@ -316,6 +318,8 @@ static int describe(struct dt_served *s, const struct dt_served_params *p, int64
 		rc = c->encoder && p->embeds ? check_encoder(p, c, err) : dt_config_servable(c, err);
 	if (rc == 0 && c->ssm_heads)
 		rc = check_ssm(p, c, err);
+	if (rc == 0 && c->tower.hidden)
+		rc = served_check_tower(p, c, err);
 	if (rc == 0)
 		rc = dt_serving_check(c, &s->cut.layout, err);
 	if (rc == 0 && is_first(p))
@@ -359,6 +363,8 @@ int dt_served_open(struct dt_served *s, const struct dt_served_params *p, struct
 	s->memory.weights += dt_infer_labels(&c);
 	if (p->mtp)
 		served_add_module(s, p);
+	if (s->tower)
+		served_add_tower(s);
 	s->cache_tokens = dt_config_attends(&c) ? blocks * p->block * s->cut.layout.dp : 0;
 	s->seconds = dt_now() - t0;
 	if (!s->engine)
@@ -389,6 +395,7 @@ int dt_served_close(struct dt_served *s)
 		rc = -EIO;
 	dt_infer_close(s->model);
 	dt_infer_close(s->drafter);
+	served_close_tower(s);
 	dt_labels_close(s->labels);
 	dt_tokenizer_close(s->tok);
 	dt_source_close(s->src);

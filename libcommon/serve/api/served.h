@@ -42,6 +42,7 @@ struct dt_served_params {
 	const struct dt_kvpeers_params *peers; /* prefill servers, without the cache's members; NULL: none */
 	const struct dt_log *log;	       /* for messages on kv_dir, loading and shutdown; NULL: none */
 	bool as_trained;		       /* nn/infer.h */
+	int64_t images;			       /* most of a request; 0: texts alone, no tower is loaded */
 	bool embeds;			       /* encoders can be opened (dt_infer_params.embeds) */
 	int pooling; /* enum dt_embed_pooling of an encoder's embeddings; 0: the model's, or the mean */
 	const char *merged; /* adapter to merge into the weights; any_base applies; NULL: none */
@@ -60,11 +61,15 @@ struct dt_served_params {
 	double beat_s;		 /* seconds without a step before rank 0 sends a heartbeat */
 };
 
+struct dt_see;
+
 struct dt_served {
 	struct dt_dev *dev;
 	struct dt_source *src; /* closed after loading */
 	struct dt_tokenizer *tok;
 	struct dt_infer *model, *drafter;
+	struct dt_see *tower; /* of a model that reads images; NULL: another model */
+	struct dt_vision vision;
 	struct dt_labels *labels;     /* of an encoder with classes; NULL: another model */
 	struct dt_adapters *adapters; /* NULL: none */
 	struct dt_engine *engine;

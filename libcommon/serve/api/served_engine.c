@@ -176,6 +176,8 @@ int served_open_engine(struct dt_served *s, const struct dt_served_params *p, co
 		ep.model.classes = classes;
 		ep.model.judge = s->labels;
 	}
+	if (s->tower)
+		served_use_tower(s, p, c, &ep);
 	if (p->kv_dir && open_disk(s, p, c, err) < 0)
 		return err->code;
 	ep.kv_disk = s->disk;
@@ -273,6 +275,8 @@ void served_tell_memory(const struct dt_served *s)
 	const bool host = dt_dev_is_host(s->dev);
 	struct dt_scratch scratch = *dt_infer_reserved(s->model);
 
+	if (s->tower)
+		served_tower_scratch(s, &scratch);
 	for (int b = 0; s->drafter && b < DT_SCRATCH_N; b++)
 		dt_scratch_raise(&scratch, (enum dt_scratch_buffer)b,
 				 dt_infer_reserved(s->drafter)->bytes[b]);

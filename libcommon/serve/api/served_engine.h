@@ -32,6 +32,18 @@ int served_open_drafter(struct dt_served *s, const struct dt_served_params *p, s
 			const struct dt_infer_params *like, struct dt_err *err);
 void served_add_module(struct dt_served *s, const struct dt_served_params *p);
 size_t served_hidden_bytes(const struct dt_served *s, const struct dt_served_params *p);
+/*
+ * served_tower.c, of models that read images. check: -ENOTSUP with what images cannot be combined with.
+ * open: sets s->tower and s->vision, if the model has a tower and images may be sent. use: what the engine
+ * is told. add: adds its memory to s->memory; scratch: raises that of the device to what it takes.
+ */
+int served_check_tower(const struct dt_served_params *p, const struct dt_config *c, struct dt_err *err);
+int served_open_tower(struct dt_served *s, const struct dt_served_params *p, struct dt_err *err);
+void served_use_tower(struct dt_served *s, const struct dt_served_params *p, const struct dt_config *c,
+		      struct dt_engine_params *ep);
+void served_add_tower(struct dt_served *s);
+void served_tower_scratch(const struct dt_served *s, struct dt_scratch *scratch);
+void served_close_tower(struct dt_served *s);
 /* Sets the memory of /metrics. */
 void served_tell_memory(const struct dt_served *s);
 

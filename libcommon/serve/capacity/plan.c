@@ -106,6 +106,9 @@ static int check(const struct dt_serve_query *q, struct dt_err *err)
 {
 	int64_t longest = q->prompt + q->output;
 
+	if (q->config.tower.hidden)
+		return dt_err_set(err, -ENOTSUP, "'%s' reads images: servers of it are not planned",
+				  q->config.name);
 	if (q->config.ssm_heads)
 		return dt_err_set(err, -ENOTSUP, "'%s' has layers of Mamba-2: servers of it are not planned",
 				  q->config.name);

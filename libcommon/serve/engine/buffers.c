@@ -16,6 +16,7 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 	s->ids = calloc(tokens, sizeof(*s->ids));
 	s->pos = calloc(tokens, sizeof(*s->pos));
 	s->types = p->model.encoder ? calloc(tokens, sizeof(*s->types)) : NULL;
+	s->seen = p->model.see ? calloc(tokens, sizeof(*s->seen)) : NULL;
 	s->slot = calloc(tokens, sizeof(*s->slot));
 	s->q_start = calloc(seqs + 1, sizeof(*s->q_start));
 	s->kv_len = calloc(seqs, sizeof(*s->kv_len));
@@ -27,7 +28,7 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 	s->adapter = calloc(seqs, sizeof(*s->adapter));
 	if (!s->items || !s->drafts || !s->ids || !s->pos || !s->slot || !s->q_start || !s->kv_len ||
 	    !s->want || !s->table || !s->state || !s->replica || !s->pool_to || !s->adapter ||
-	    (p->model.encoder && !s->types))
+	    (p->model.encoder && !s->types) || (p->model.see && !s->seen))
 		return -ENOMEM;
 	s->batch = (struct dt_infer_batch){.ids = s->ids,
 					   .pos = s->pos,
@@ -38,7 +39,8 @@ static int init_step(const struct dt_engine *e, struct dt_engine_buffers *s)
 					   .block_table = s->table,
 					   .state = s->state,
 					   .want = s->want,
-					   .replica = s->replica};
+					   .replica = s->replica,
+					   .seen = s->seen};
 	return 0;
 }
 
@@ -49,6 +51,7 @@ static void release_step(struct dt_engine_buffers *s)
 	free(s->ids);
 	free(s->pos);
 	free(s->types);
+	free(s->seen);
 	free(s->slot);
 	free(s->q_start);
 	free(s->kv_len);

@@ -14,6 +14,7 @@
 #ifndef DT_SERVE_ENGINE_H
 #define DT_SERVE_ENGINE_H
 
+#include "model/vision.h"
 #include "nn/infer.h"
 #include "serve/engine/kvdisk.h"
 #include "serve/engine/kvpeers.h"
@@ -64,6 +65,14 @@ struct dt_engine_model {
 	 * memory.
 	 */
 	void (*weights_read)(void *m, struct dt_weights_read *ret);
+	/*
+	 * Models that read images: makes rows of the pixels of a tile, tile_rows of them and tile_bytes in
+	 * all. NULL: there are no images.
+	 */
+	int (*see)(void *tower, const uint8_t *pixels, void *rows, struct dt_err *err);
+	void *tower;
+	int tile_rows;
+	size_t tile_bytes;
 	bool draws; /* forward can draw tokens itself (batch.draw) */
 	int vocab, hidden;
 	/*
@@ -128,8 +137,12 @@ struct dt_engine_params {
 	 */
 	const struct dt_kvpeers_params *peers;
 	uint64_t cache_name; /* identifies the contents of blocks (dt_infer_cache_name); 0: unknown */
-	double stuck_after;  /* seconds of one step after which the engine counts as stuck */
-	bool held;	     /* the thread computes nothing before dt_engine_begin */
+	const struct dt_vision
+		*vision; /* how images become tiles; outlives the engine; NULL: the model reads none */
+	int images;	 /* most of a request */
+	int32_t image_token;
+	double stuck_after;	      /* seconds of one step after which the engine counts as stuck */
+	bool held;		      /* the thread computes nothing before dt_engine_begin */
 	struct dt_grammars *grammars; /* of requests before; set by dt_engine_open */
 };
 

@@ -35,6 +35,7 @@ struct dt_engine_gate {
 /* A step from its planning until its tokens are handed out. Used by the engine's thread alone. */
 struct dt_engine_buffers {
 	struct dt_sched_item *items, *drafts;	 /* [max_seqs] */
+	struct dt_infer_seen *seen;		 /* [max_tokens] of a model that reads images; else NULL */
 	struct dt_infer_batch batch;		 /* points into the buffers below */
 	int32_t *ids, *pos;			 /* [max_tokens] */
 	int32_t *types;				 /* [max_tokens] of an encoder; else NULL */
@@ -205,6 +206,15 @@ int dt_engine_draft(struct dt_engine *e, int n);
  * the draft tokens of the next step. The calls of the items are still there, also of those that ended.
  */
 void dt_engine_follow(struct dt_engine *e);
+
+/*
+ * see.c: images. key_images: checks where the tiles of r's call are, and sets r->keys. see: limits items to
+ * the first tile each that has no rows yet, where other requests run, and computes the rows that they need.
+ * put: the rows of an item, which begins at batch row `row`.
+ */
+int dt_engine_key_images(const struct dt_engine *e, struct dt_serve_req *r, struct dt_err *err);
+int dt_engine_see(struct dt_engine *e, struct dt_sched_item *items, int n, struct dt_err *err);
+void dt_engine_put_rows(struct dt_engine *e, const struct dt_sched_item *it, int row);
 
 /* draws.c: lets the model draw the tokens of the batch where every wanted row allows it; 0 or -ENOMEM. */
 int dt_engine_plan_draws(struct dt_engine *e, const struct dt_sched_item *items, int n, bool draft);

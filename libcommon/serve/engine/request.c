@@ -58,9 +58,19 @@ void dt_ask_release(struct dt_ask *a)
 	*a = (struct dt_ask){0};
 }
 
+void dt_call_images_free(struct dt_call_images *x)
+{
+	for (int i = 0; x && i < x->n; i++) {
+		free(x->tile[i].pixels);
+		free(x->tile[i].rows);
+	}
+	free(x);
+}
+
 static void req_release(struct dt_serve_req *r)
 {
 	free(r->tokens);
+	free(r->keys);
 	dt_detok_release(&r->detok);
 	free(r->scores.chosen);
 	free(r->scores.top);
@@ -78,6 +88,7 @@ void dt_call_drop(struct dt_call *c)
 	for (int i = 0; i < c->n; i++)
 		req_release(&c->req[i]);
 	dt_ask_release(&c->ask);
+	dt_call_images_free(c->images);
 	dt_adapters_drop(c->adapter);
 	if (c->out)
 		dt_kvshare_release(&c->out->to);

@@ -100,6 +100,11 @@ struct dt_serve_req {
 
 	const struct dt_ask *ask; /* = &call->ask */
 	int32_t *tokens;	  /* [nprompt + max_tokens] the prompt, then generated tokens */
+	/*
+	 * [nprompt + max_tokens] What the prefix cache knows the tokens by: those of images by their
+	 * contents. NULL: by themselves.
+	 */
+	int32_t *keys;
 	int nprompt, max_tokens;
 	int second; /* encoders: where the second text begins, of another token type; 0: there is one text */
 	uint32_t choice;	    /* index among the choices of its prompt; selects the random stream */
@@ -164,6 +169,21 @@ static inline bool dt_ask_last_unread(const struct dt_ask *a, size_t n, int max_
 	return a->score_prompt && max_tokens == 0 && n > 1;
 }
 
+/*
+ * Images of a call, which has one prompt: tiles, whose rows stand in the places of image tokens. The engine's
+ * thread computes rows when a step needs them, and then has no more use for the pixels.
+ */
+struct dt_call_images {
+	int n, rows; /* tiles, and tokens of each */
+	struct dt_call_tile {
+		int at;		 /* token of the prompt that has its first row */
+		uint8_t *pixels; /* [3, side, side] */
+		void *rows;	 /* [rows, hidden] in the model's type; NULL: not computed */
+		uint32_t sum[8]; /* SHA-256 of the pixels */
+	} tile[];
+};
+void dt_call_images_free(struct dt_call_images *x); /* NULL is allowed */
+
 struct dt_call {
 	pthread_mutex_t mu;
 	pthread_cond_t cond; /* signalled on new tokens and ends; CLOCK_MONOTONIC */
@@ -176,9 +196,10 @@ struct dt_call {
 	bool held;			   /* holds the adapter until the last request ends */
 	double retry_after;		   /* seconds, after -EDQUOT; 0: the quota can never admit the call */
 	int peer;			   /* server to compute the prompt (kvpeers.h); 0: not named */
-	struct dt_kvout *out; /* owned: blocks of the single prompt for another server; NULL: none */
-	struct dt_ask ask;    /* owned */
-	int n, open;	      /* requests, and how many of them have not finished */
+	struct dt_kvout *out;	       /* owned: blocks of the single prompt for another server; NULL: none */
+	struct dt_call_images *images; /* owned; NULL: none */
+	struct dt_ask ask;	       /* owned */
+	int n, open;		       /* requests, and how many of them have not finished */
 	struct dt_serve_req *req;
 	void (*on_done)(void *arg); /* called by the engine's thread when all have finished; may be NULL */
 	void *arg;

@@ -28,6 +28,7 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 	b->nwant = 0;
 	b->adapter = NULL;
 	b->pool = NULL;
+	b->nseen = 0;
 	b->draw = NULL;
 	b->max_blocks = 1;
 	for (int i = 0; i < n; i++)
@@ -39,6 +40,8 @@ void dt_engine_build(struct dt_engine *e, const struct dt_sched_item *items, int
 		int32_t *row = e->step->table + (size_t)i * (size_t)b->max_blocks;
 
 		e->step->q_start[i] = t;
+		if (r->call->images && !draft)
+			dt_engine_put_rows(e, it, t);
 		e->step->kv_len[i] = it->first + it->n - back;
 		e->step->state[i] = it->seq->place;
 		e->step->replica[i] = it->seq->replica;
@@ -190,6 +193,10 @@ static int launch(struct dt_engine *e, struct dt_err *err)
 	if (e->p.drafter.m && !e->p.follows && rc == 0 && dt_engine_draft(e, f->n) < 0)
 		for (int i = 0; i < f->n; i++)
 			drop_guesses(&f->items[i]); /* continue without draft tokens */
+	if (e->p.model.see && rc == 0)
+		rc = dt_engine_see(e, f->items, f->n, err);
+	if (rc < 0)
+		return rc;
 	dt_engine_build(e, f->items, f->n, false);
 	f->decode = is_decode(f->items, f->n, &f->guessed);
 	dt_metrics_step(&e->metrics, &e->sched, f->batch.ntokens);

@@ -94,6 +94,7 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	const struct dt_ask *ask = r->ask;
 	const int read = r->nprompt - dt_ask_last_unread(ask, (size_t)r->nprompt, r->max_tokens);
 	const int64_t len = (int64_t)read + r->max_tokens;
+	int rc;
 
 	if (r->nprompt < 1)
 		return dt_err_set(err, -EINVAL, "the prompt is empty");
@@ -102,8 +103,12 @@ static int prepare(struct dt_engine *e, struct dt_serve_req *r, struct dt_err *e
 	for (int i = 0; i < r->nprompt; i++)
 		if (check_id(e, r->tokens[i], err) < 0)
 			return -EINVAL;
+	if (r->call->images && (rc = dt_engine_key_images(e, r, err)) < 0)
+		return rc;
 	r->seq = (struct dt_seq){.known = read,
-				 .tokens = ask->embed ? NULL : r->tokens,
+				 .tokens = ask->embed ? NULL
+					   : r->keys  ? r->keys
+						      : r->tokens,
 				 .salt = {.owner = owner_of(e, r->call->tenant),
 					  .word = r->call->salt,
 					  .adapter = r->call->adapter ? r->call->adapter->sum : 0},

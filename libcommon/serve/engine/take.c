@@ -27,6 +27,8 @@ static int take_token(struct dt_serve_req *r, int32_t id, const struct dt_logpro
 		if (rc < 0)
 			return rc;
 	}
+	if (r->keys)
+		r->keys[r->nprompt + r->nout] = id;
 	dt_serve_req_out(r)[r->nout++] = id;
 	r->seq.known++;
 	stop = find_stop_id(r, id);

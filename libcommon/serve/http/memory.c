@@ -52,6 +52,17 @@ int dt_http_too_large(struct dt_http_req *q, struct dt_api_error *e)
 	return -EINVAL;
 }
 
+int dt_http_charge_images(struct dt_http_req *q, struct dt_api_error *e)
+{
+	const struct dt_engine_params *p = dt_engine_params(q->engine);
+	const size_t side = p->vision ? (size_t)p->vision->tile : 0;
+
+	return dt_http_take(q,
+			    dt_completion_images_cost(&q->completion, 3 * side * side, p->model.tile_bytes))
+		       ? 0
+		       : dt_http_no_memory(e);
+}
+
 int dt_http_charge_stream(struct dt_http_req *q, struct dt_api_error *e)
 {
 	const size_t need =

@@ -179,6 +179,8 @@ int dt_http_too_large(struct dt_http_req *q, struct dt_api_error *e);
  * which are kept for a slow reader. -EINVAL with e filled.
  */
 int dt_http_charge_stream(struct dt_http_req *q, struct dt_api_error *e);
+/* Charges the memory of the images of a call until it has ended. -EINVAL with e filled. */
+int dt_http_charge_images(struct dt_http_req *q, struct dt_api_error *e);
 /* Upper bound of the memory needed to parse the next n bytes of the body. */
 size_t dt_http_json_cost(struct dt_http_req *q, const char *s, size_t n);
 

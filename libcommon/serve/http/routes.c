@@ -185,7 +185,7 @@ static int begin(struct dt_http_req *q, parse_fn *parse, struct dt_api_error *e)
 		return rc;
 	}
 	dt_http_marks_give(&marks, c);
-	if (dt_http_too_large(q, e) < 0 || dt_http_charge_stream(q, e) < 0)
+	if (dt_http_too_large(q, e) < 0 || dt_http_charge_images(q, e) < 0 || dt_http_charge_stream(q, e) < 0)
 		return -EINVAL;
 	c->call->peer = peer;
 	return dt_http_submit(q, e);
